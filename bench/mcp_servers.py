@@ -31,6 +31,7 @@ from mcp.client.stdio import stdio_client
 from rich.console import Console
 from rich.table import Table
 
+from shepherd.tools.builtin.mcp import call_mcp_tool
 from shepherd.tools.mcp.servers import McpServerPool
 from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.tool import ToolContext
@@ -89,11 +90,12 @@ async def used(rounds: Rounds, n_calls: int) -> None:
         await p50_ms(bare, 20)
         rounds.setdefault("bare SDK: call", []).append(await p50_ms(bare, n_calls))
     servers = McpServerPool([ServerOptions("everything", command)], env=os.environ)
+    named = {"server": "everything", "tool": "echo", "arguments": {"message": "hello"}}
     async with servers:
         await servers.ready(None)
 
         async def ours() -> None:
-            result = await servers.call("everything", "echo", {"message": "hello"}, ToolContext())
+            result = await call_mcp_tool.run(ToolContext(servers=servers), named)
             assert "hello" in result.content
 
         await p50_ms(ours, 20)

@@ -246,18 +246,18 @@ def pruning(path: Path, folder: Path, words: list[str], n_messages: int, n_turns
         for start in range(1, n_messages + 1, 10_000):
             store.mark(range(start, min(start + 10_000, n_messages + 1)), State.EVICTED)
         quiet = [_arrive(store, *turn) for turn in islice(arrivals, n_turns)]
-        before = store.read(partial(retention.size_bytes, path=copy))
+        before = sum(store.read(partial(retention.sizes, path=copy)))
     sizes, meanwhile = [before], []
     with MemoryStore(copy, max_size_bytes=before // 2) as store:
         started = time.monotonic()
-        while retention.is_over(sizes[-1], before // 2) and time.monotonic() - started < PATIENCE_S:
+        while sizes[-1] > before // 2 and time.monotonic() - started < PATIENCE_S:
             meanwhile.append(_arrive(store, *next(arrivals)))
-            sizes.append(store.read(partial(retention.size_bytes, path=copy)))
+            sizes.append(sum(store.read(partial(retention.sizes, path=copy))))
         seconds = time.monotonic() - started
         later = []  # a store that is full, and stays so
         for turn in islice(arrivals, n_turns):
             meanwhile.append(_arrive(store, *turn))
-            later.append(store.read(partial(retention.size_bytes, path=copy)))
+            later.append(sum(store.read(partial(retention.sizes, path=copy))))
     copy.unlink()
     return {
         "before_bytes": before,

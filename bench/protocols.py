@@ -25,7 +25,7 @@ from shepherd.core import BadCall, Message, ToolCall, ToolSpec, fold
 from shepherd.core.events import Finished, Started
 from shepherd.dialects import Dialect, detect
 from shepherd.dialects.base import Keep
-from shepherd.dialects.parse.detect import without_header
+from shepherd.dialects.detection import without_header
 
 ROOT = Path(os.environ.get("CONFORMANCE_DIR", Path(__file__).parents[2] / "shared" / "conformance"))
 N_CUTS = 20

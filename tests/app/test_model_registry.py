@@ -176,7 +176,7 @@ def test_the_budget_is_what_is_said_or_what_is_free_but_for_a_reserve(said: int 
 
 @pytest.mark.model
 def test_the_budget_is_of_the_memory_where_the_models_will_be() -> None:
-    from shepherd.engine.llamacpp.memory import gpu_memory
+    from shepherd.engine.llamacpp.library import gpu_memory
 
     machine = psutil.virtual_memory()
     cpu_only = config.Config(models=(config.ModelConfig("m", gpu_layers=0),), memory_budget=1.0)

@@ -19,8 +19,8 @@ from shepherd.core import CallEnded, Event, ReasoningDelta, TextDelta, ToolCall,
 from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
 
 ALL: dict[str, TagDialect] = {dialect.name: dialect for dialect in (*DIALECTS, PLAIN)}

@@ -14,7 +14,7 @@ from tests.dialects.streams import events_of
 from shepherd.core import BadCall, Message, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
 from shepherd.dialects.base import Keep
-from shepherd.dialects.parse.detect import without_header
+from shepherd.dialects.detection import without_header
 from shepherd.dialects.parse.tags import TagDialect
 
 FENCED = ("#6302.2", "#2648.7")

@@ -17,9 +17,9 @@ from shepherd.core import BadCall, CallEnded, ReasoningDelta, TextDelta, ToolCal
 from shepherd.dialects import detect
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.gemma import FUNCTION_GEMMA, GEMMA, GEMMA4
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Until
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, read_gemma_calls
 from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Until
 from shepherd.dialects.parse.tags import TagDialect
 
 TOOLS = (

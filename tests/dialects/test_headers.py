@@ -19,8 +19,8 @@ from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import get, parse
 from shepherd.dialects.families.harmony import ROLE as HARMONY_ROLE
 from shepherd.dialects.families.muse import ROLE as MUSE_ROLE
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Until
 from shepherd.dialects.parse.bodies.header import prefixes
+from shepherd.dialects.parse.spelling import Json, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
 
 ARGUMENTS = '{"city": "Oslo"}'

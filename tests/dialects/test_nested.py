@@ -14,8 +14,8 @@ from tests.sampling import examples
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import parse
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Until
 from shepherd.dialects.parse.bodies.nested import spelled
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Until
 
 TOKEN = "]<]minimax[>["
 PLAN = ToolSpec(

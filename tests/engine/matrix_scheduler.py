@@ -57,7 +57,7 @@ class Bench:
 
     def submit(self, tokens: Sequence[int], **more: Any) -> Ticket:
         ticket = Ticket(Job(array("i", tokens), N_ANSWER, GREEDY, **more), cast(Any, SilentLoop()))
-        self.scheduler.add(ticket)
+        self.scheduler.queue.add(ticket)
         return ticket
 
     def run(self) -> None:
@@ -122,7 +122,7 @@ def tell(weights: Weights, options: ContextOptions) -> tuple[float, dict[str, ob
     bench.ask("back from memory", [*turn, *bench.say(10)])
     evict(bench)
     if options.swa_full or weights.is_recurrent:
-        assert bench.scheduler.stats().restored > 0
+        assert bench.scheduler.queue.stats().restored > 0
     bench.runtime.close()
     return bench.worst, dict(bench.cached)
 

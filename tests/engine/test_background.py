@@ -58,7 +58,7 @@ class Bench:
         self, tokens: Sequence[int], n: int = 2, *, background: bool = False, loop: object | None = None
     ) -> Ticket:
         ticket = Ticket(Job(array("i", tokens), n, background=background), cast(Any, loop or SilentLoop()))
-        self.scheduler.add(ticket)
+        self.scheduler.queue.add(ticket)
         return ticket
 
     def step(self, times: int = 1) -> None:
@@ -123,7 +123,7 @@ def test_a_side_task_is_refused_where_it_would_cost_a_conversation_its_cells() -
 
 
 @pytest.mark.parametrize("n_steps", [1, 4], ids=["silent", "speaking"])
-def test_a_side_task_that_made_way_for_good_is_refused_unless_it_has_said_something(n_steps: int) -> None:
+def test_a_side_task_that_cannot_return_is_refused_unless_it_has_answered(n_steps: int) -> None:
     bench = Bench(tiers=Tiers(), sequences=1)
     side = bench.submit([50] * 30, 8, background=True)
     bench.step(n_steps)
@@ -141,9 +141,9 @@ def test_a_conversation_is_parked_in_host_memory_for_a_side_task_and_comes_back(
     bench = Bench()
     bench.ask(MAIN)
     assert ended(bench.ask([50] * 30, 4, background=True))
-    assert bench.scheduler.pool.counts.saved == 1
+    assert bench.scheduler.pool.totals.saved == 1
     assert admitted(bench.ask([*MAIN, 7, 7, 3])).n_new == 2
-    assert bench.scheduler.pool.counts.restored == 1
+    assert bench.scheduler.pool.totals.restored == 1
 
 
 def test_side_tasks_share_what_a_conversation_has_and_leave_it_as_it_is() -> None:
@@ -176,7 +176,7 @@ def test_a_side_task_leaves_a_place_for_a_conversation() -> None:
     assert ended(second)
 
 
-def test_a_side_task_makes_way_on_a_cache_with_one_place_and_goes_on_later() -> None:
+def test_a_side_task_makes_way_on_a_cache_with_one_place_and_continues_later() -> None:
     bench = Bench(sequences=1)
     side = bench.submit(range(1, 9), 20, background=True)
     bench.step(6)

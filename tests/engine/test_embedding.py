@@ -164,7 +164,7 @@ def test_ways_to_pool_differ(bert: Bert) -> None:
     assert max(float(made[0] @ made[1]), float(made[0] @ made[2]), float(made[1] @ made[2])) < 0.99
 
 
-def test_a_text_that_is_too_long_is_cut_keeps_its_end_token_and_is_told(bert: Bert) -> None:
+def test_a_text_that_is_too_long_is_cut_keeps_its_end_token_and_is_reported(bert: Bert) -> None:
     text = " ".join("abcdefgh"[at % 8] for at in range(100))
     tokens = bert.tokens(text)
     with EmbeddingModel.load(bert.path, n_threads=1) as model:

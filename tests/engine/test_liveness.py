@@ -130,7 +130,7 @@ class Watch(Day):
     def submit(self, job: Job) -> None:
         if self.random.random() < 0.2:
             job = replace(job, background=True)
-        self.scheduler.add(ticket := Ticket(job, cast(Any, self.loop)))
+        self.scheduler.queue.add(ticket := Ticket(job, cast(Any, self.loop)))
         self.tickets.append(ticket)
 
     def ask(self) -> None:
@@ -249,14 +249,14 @@ def test_these_days_are_eventful(tmp_path: Path) -> None:
         day = Watch(seed, PLAIN, in_folder(BOTH, tmp_path / str(seed)))
         day.pass_by(200)
         for name in happened:
-            happened[name] += getattr(day.scheduler.stats(), name)
+            happened[name] += getattr(day.scheduler.queue.stats(), name)
         most = max(most, day.watched.most)
         day.scheduler.pool.close()
     assert min(happened.values()) > 5, happened
     assert most > 0.02, "what is allowed has something to do with what is needed"
 
 
-def test_the_four_requests_that_once_ended_it_for_everybody(tmp_path: Path) -> None:
+def test_the_four_requests_that_once_blocked_the_engine(tmp_path: Path) -> None:
     """A text at the start of three conversations, evicted from the first: each is answered."""
     day = Watch(0, PLAIN, RAM)
     text, rng = [1, 2, 3, 4, 5] * 7, Random(7)
@@ -353,7 +353,7 @@ def test_an_answer_that_is_over_is_not_begun_again() -> None:
     by_length = sorted((job for job in jobs if alone(job)[1] == "end"), key=lambda job: len(alone(job)[0]))
     for job in (by_length[-1], by_length[0]):
         day.tickets.append(ticket := Ticket(job, cast(Any, day.loop)))
-        day.scheduler.add(ticket)
+        day.scheduler.queue.add(ticket)
     day.finish()  # the younger one ends first, and is the weakest when the library has no room
     assert [sum(isinstance(step, Done) for step in ticket._steps) for ticket in day.tickets] == [1, 1]
     assert [list(filter(lambda step: isinstance(step, int), ticket._steps)) for ticket in day.tickets] == [
@@ -390,7 +390,7 @@ class Hopeful(Scheduler):
         while True:
             found = self.pool.snapshots.find(task.tokens[:-1], holes=True)  # knows no spans
             match = self.pool.ledger.find(task.tokens, holes=True, spans=task.job.spans)
-            if found is None or not found.in_ram or found.length - (match.length if match else 0) <= 32:
+            if found is None or not found.in_ram or found.match.length - (match.length if match else 0) <= 32:
                 return super()._start(task)
             with contextlib.suppress(OperationRefused):
                 self.pool.restore(found)
@@ -435,7 +435,7 @@ def test_a_planted_loop_over_snapshots_is_found() -> None:
 def test_a_planted_loop_of_refusals_is_found() -> None:
     day = Watch(3, PLAIN, RAM, kind=Insistent, runtime=Lonely)
     for n in (15, 30, 50):
-        day.scheduler.add(Ticket(Job(array("i", range(1, n)), 5), cast(Any, SilentLoop())))
+        day.scheduler.queue.add(Ticket(Job(array("i", range(1, n)), 5), cast(Any, SilentLoop())))
     with pytest.raises(Stuck):
         day.finish()
 

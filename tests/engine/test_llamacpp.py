@@ -241,7 +241,7 @@ def test_minus_one_looks_back_on_the_whole_context(
     assert made[-1] == made[runtime.n_ctx] == made[2**31 - 1] != made[0]
 
 
-def test_ignoring_the_end_goes_on(weights: Weights, runtime: LlamaRuntime) -> None:
+def test_ignoring_the_end_continues_the_answer(weights: Weights, runtime: LlamaRuntime) -> None:
     made = generate(runtime, prompt(weights, "Hello!"), 100, Sampling(temperature=0, ignore_eos=True))
     assert len(made) == 100
 

@@ -11,36 +11,33 @@ from shepherd.engine.prefill import (
     GAP_STEPS,
     LONGEST_GAP_S,
     SMALLEST,
-    PrefillDemand,
     SpeedEstimate,
     share_budget,
 )
 
-DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(
-    lambda todos: [PrefillDemand(key, todo) for key, todo in enumerate(todos)]
-)
+DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(lambda todos: dict(enumerate(todos)))
 
 
 @given(DEMANDS, st.integers(1, 1000))
-def test_the_budget_is_used_and_not_exceeded(demands: list[PrefillDemand], budget: int) -> None:
+def test_the_budget_is_used_and_not_exceeded(demands: dict[int, int], budget: int) -> None:
     given_ = share_budget(demands, budget)
-    assert sum(given_.values()) == min(budget, sum(demand.todo for demand in demands))
-    assert all(0 < n <= demands[key].todo for key, n in given_.items())
+    assert sum(given_.values()) == min(budget, sum(demands.values()))
+    assert all(0 < n <= demands[key] for key, n in given_.items())
 
 
 @given(DEMANDS, st.integers(2, 1000))
-def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: list[PrefillDemand], budget: int) -> None:
+def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: dict[int, int], budget: int) -> None:
     given_ = share_budget(demands, budget)
-    oldest, *others = demands
-    assert given_[oldest.key] >= min(oldest.todo, budget // 2), "nobody starves"
-    served = [demand.todo for demand in others if given_.get(demand.key) == demand.todo]
-    waiting = [demand.todo for demand in others if demand.key not in given_]
+    assert given_[0] >= min(demands[0], budget // 2), "none starves"
+    others = {key: n for key, n in demands.items() if key}
+    served = [n for key, n in others.items() if given_.get(key) == n]
+    waiting = [n for key, n in others.items() if key not in given_]
     assert not served or not waiting or max(served) <= min(waiting), "a short question does not wait for a long one"
 
 
 def test_nothing_is_given_where_nothing_can_be() -> None:
-    assert share_budget([], 10) == {}
-    assert share_budget([PrefillDemand(0, 5)], 0) == {}
+    assert share_budget({}, 10) == {}
+    assert share_budget({0: 5}, 0) == {}
 
 
 def test_alone_a_prompt_is_read_in_large_chunks() -> None:

@@ -179,7 +179,7 @@ class Day:
             job = replace(job, scores=2, score_prompt=not job.spans)
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.sent.append(Sent(ticket, job))
-        self.scheduler.add(ticket)
+        self.scheduler.queue.add(ticket)
 
     def say(self, most: int) -> list[int]:
         return [self.random.randrange(6) for _ in range(self.random.randint(1, most))]
@@ -328,9 +328,9 @@ def test_these_days_are_eventful() -> None:
     for seed in range(30, amount(48, 60)):
         day = Day(seed, PLAIN, RAM, reuse_tail=True)
         day.pass_by(150)
-        stats, counts = day.scheduler.stats(), day.scheduler.pool.counts
         for name in happened:
-            happened[name] += getattr(stats, name, getattr(counts, name, 0))
+            happened[name] += getattr(day.scheduler.pool.totals, name, 0)
+        happened["spliced"] += day.scheduler.pool.n_spliced
         happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
         happened["kept to"] += sum(sent.job.grammar is not None and len(sent.answer) > 6 for sent in day.sent)
     assert min(happened.values()) > amount(0, 2), happened
@@ -342,8 +342,8 @@ def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() 
     jobs = [Job(array("i", tokens), 60, grammar=THREE_PAIRS) for tokens in LONG_WINDED]
     for job in jobs:
         day.sent.append(Sent(ticket := Ticket(job, cast(Any, SilentLoop())), job))
-        day.scheduler.add(ticket)
-    while not day.scheduler.counters.preemptions:
+        day.scheduler.queue.add(ticket)
+    while not day.scheduler.pool.totals.preemptions:
         day.scheduler.admit()
         day.scheduler.step()
     day.runtime.faults.decode_error_at = max(at for places in day.runtime.places.values() for at in places) + 1
@@ -356,7 +356,7 @@ def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() 
 def test_what_the_prompt_has_written_is_a_part_of_the_grammar(written: str) -> None:
     day = Day(1, PLAIN, Tiers())
     job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS, written=written)
-    day.scheduler.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    day.scheduler.queue.add(ticket := Ticket(job, cast(Any, SilentLoop())))
     while not ticket.finished:
         day.scheduler.admit()
         day.scheduler.step()
@@ -373,7 +373,7 @@ def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
     ]
     impossible = Ticket(Job(array("i", [7, 2, 3]), 20, grammar='start: "~"'), cast(Any, SilentLoop()))
     for ticket in [*tickets, impossible]:
-        day.scheduler.add(ticket)
+        day.scheduler.queue.add(ticket)
     for _ in range(1000):
         day.scheduler.admit()
         if not day.scheduler.running:
@@ -390,7 +390,7 @@ def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
         "the grammar cannot go on: no text satisfies it",
     ]
     assert [ticket.finished for ticket in tickets] == [True] * 5
-    assert day.scheduler.counters.jobs == 6
+    assert day.scheduler.pool.totals.jobs == 6
 
 
 def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
@@ -399,7 +399,7 @@ def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
         runtime, EngineOptions(), name="test", show=lambda _: b"", is_urgent=lambda: False, on_ready=lambda: None
     )
     job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS)
-    scheduler.add(ticket := Ticket(job, cast(Any, SilentLoop())))
+    scheduler.queue.add(ticket := Ticket(job, cast(Any, SilentLoop())))
     scheduler.admit()
     scheduler.step()
     assert ticket._error is not None

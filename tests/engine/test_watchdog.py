@@ -73,7 +73,7 @@ async def answer(ticket: Ticket) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [Deaf, Spinning])
-async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_goes_on(
+async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_recovers(
     kind: type[Deaf | Spinning], caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime = kind(counting, frozenset({END}))
@@ -109,7 +109,7 @@ async def test_all_that_wait_get_an_error_and_new_ones_too_until_it_goes_on(
         await asyncio.to_thread(engine.close)
 
 
-async def test_what_is_said_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_text_of_a_request_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     runtime = Deaf(counting, frozenset({END}))
     engine = engine_on(runtime)
     caplog.set_level(logging.DEBUG)
@@ -142,7 +142,7 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
     assert await asyncio.to_thread(engine.close)
 
 
-async def test_who_was_given_up_gets_the_error_although_the_engine_goes_on_before_he_is_woken() -> None:
+async def test_an_abandoned_caller_gets_the_error_although_the_engine_recovers_before_it_wakes() -> None:
     ticket = Ticket(job(), asyncio.get_running_loop())
     ticket.abandon(EngineDown("no progress"))
     assert ticket.cancelled
@@ -256,7 +256,7 @@ def test_slow_progress_is_progress() -> None:
     assert looks.events == []
 
 
-def test_a_stall_is_told_once() -> None:
+def test_a_stall_is_reported_once() -> None:
     looks = Looks(20, beats=False)
     looks.watchdog.wake()
     assert looks.done.wait(PATIENCE_S)

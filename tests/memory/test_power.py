@@ -112,7 +112,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_a_failing_disk_refuses_is_told_and_can_be_sent_again(made: Disk, tmp_path: Path, fault: str) -> None:
+def test_a_write_that_a_failing_disk_refuses_is_reported_and_can_be_sent_again(
+    made: Disk, tmp_path: Path, fault: str
+) -> None:
     kind, error = FAULTS[fault]
     # A turn is one sync and many writes; how many of them upkeep makes for itself, nobody can say.
     rng, chance = random.Random(3), 0.25 if kind == "sync" else 0.04

@@ -26,7 +26,7 @@ def test_a_new_file_and_those_beside_it_are_for_their_owner_alone(tmp_path: Path
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["m.db"]
 
 
-def test_a_file_says_what_it_is_and_keeps_what_it_is_given(tmp_path: Path) -> None:
+def test_a_file_has_its_application_id_and_keeps_its_content(tmp_path: Path) -> None:
     connection = open_file(tmp_path / "m.db")
     pragmas = {
         name: connection.pragma(name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")
@@ -136,7 +136,7 @@ def test_an_empty_file_becomes_a_memory(tmp_path: Path) -> None:
         assert store.archive([Entry("user", "hello")]) == [1]
 
 
-def test_a_damaged_file_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     open_file(path).close()
     content = bytearray(path.read_bytes())

@@ -111,7 +111,7 @@ def test_what_sqlite_refuses_is_one_sentence(store: MemoryStore) -> None:
         store.read(lambda connection: connection.execute("DELETE FROM message"))
 
 
-def test_upkeep_that_fails_is_said_and_does_not_stop_the_writer(
+def test_a_failure_of_the_upkeep_is_logged_and_does_not_stop_the_writer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def rest(connection: apsw.Connection, _waited: bool) -> None:
@@ -127,14 +127,14 @@ def test_upkeep_that_fails_is_said_and_does_not_stop_the_writer(
     assert "upkeep of the memory w.db: planted" in caplog.text
 
 
-def test_a_file_that_was_removed_stops_nobody(tmp_path: Path) -> None:
+def test_a_removed_file_does_not_stop_the_writer(tmp_path: Path) -> None:
     with MemoryStore(tmp_path / "m.db", max_size_bytes=2**18) as store:
         (tmp_path / "m.db").unlink()
         for n in range(5):
             assert store.submit_archive(talk(n), session=str(n)).exception(60) is None
 
 
-def test_upkeep_is_told_whether_somebody_waits(tmp_path: Path) -> None:
+def test_the_upkeep_knows_whether_a_job_waits(tmp_path: Path) -> None:
     told, gate = list[bool](), Future[None]()
 
     def rest(_connection: apsw.Connection, waited: bool) -> None:
@@ -207,7 +207,7 @@ def test_closing_writes_what_waits_and_brings_the_log_home(tmp_path: Path) -> No
             ask()
 
 
-def test_a_store_that_nobody_holds_closes_itself(tmp_path: Path) -> None:
+def test_a_store_without_references_closes_itself(tmp_path: Path) -> None:
     store = MemoryStore(tmp_path / "m.db")
     store.submit_archive(talk(1))
     del store
@@ -239,7 +239,7 @@ def test_messages_are_marked_and_pruned_ones_stay_so(store: MemoryStore) -> None
         store.mark(ids, State.PRUNED)
 
 
-def test_the_newest_turn_is_the_question_and_what_was_said_to_it(store: MemoryStore) -> None:
+def test_the_newest_turn_is_the_question_and_its_answers(store: MemoryStore) -> None:
     assert store.newest_turn("s") == []
     ids = store.archive([*talk(1), Entry("user", "and now?"), Entry("assistant", "this")], session="s")
     assert store.newest_turn("s") == ids[2:]
@@ -308,7 +308,7 @@ def test_what_is_forgotten_is_not_in_the_file_and_not_archived_again(store: Memo
         assert b"xylophon" not in path.read_bytes().lower(), path
 
 
-def test_the_log_is_emptied_later_when_somebody_reads_an_old_state(store: MemoryStore, tmp_path: Path) -> None:
+def test_the_log_is_emptied_later_when_a_reader_keeps_an_old_state(store: MemoryStore, tmp_path: Path) -> None:
     store.archive([Entry("user", "my word is xylophone"), *talk(1)], session="s")
     reader = open_file(tmp_path / "m.db", readonly=True)
     reader.execute("BEGIN")
@@ -321,7 +321,7 @@ def test_the_log_is_emptied_later_when_somebody_reads_an_old_state(store: Memory
     assert becomes_true(lambda: not any(b"xylophon" in path.read_bytes() for path in tmp_path.iterdir()))
 
 
-def test_a_small_limit_is_kept_while_far_more_is_said(tmp_path: Path) -> None:
+def test_a_small_limit_is_kept_while_far_more_is_stored(tmp_path: Path) -> None:
     limit, path, history = 2**20, tmp_path / "m.db", list[Entry]()
     with MemoryStore(path, max_size_bytes=limit) as store:
         store.set_fact("favorite_color", "blue")
@@ -361,7 +361,7 @@ def test_a_log_that_a_reader_keeps_long_is_no_reason_to_give_anything_up(tmp_pat
         assert store.stats().pruned == 0
 
 
-def test_a_full_memory_gives_up_no_more_than_it_must_while_somebody_reads(tmp_path: Path) -> None:
+def test_a_full_memory_prunes_no_more_than_it_must_while_a_reader_keeps_an_old_state(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     with MemoryStore(path, max_size_bytes=2**19) as store:
         for n in range(150):

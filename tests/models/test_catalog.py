@@ -171,7 +171,7 @@ def test_a_damaged_manifest_is_an_error_for_one_model_and_none_for_a_scan(home: 
     assert [model.source for model in scan(home)] == ["embedded"]
 
 
-def test_a_blob_that_is_gone_is_said_to_be(home: Path) -> None:
+def test_a_missing_blob_is_named(home: Path) -> None:
     put_ollama(home / ".ollama/models", "library", "m", "latest").unlink()
     with pytest.raises(ConfigError, match="file for 'ollama:m' is missing"):
         find("ollama:m", home)

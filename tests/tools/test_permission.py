@@ -108,7 +108,7 @@ async def test_with_nobody_there_rules_and_what_the_operator_enabled_decide(
     arguments = {"path": "a.txt", "url": "http://a.example/", "command": "ls", "key": "k"}
     let = [tool.name for tool in ALL if await verdict(permission, tool, **arguments) == "yes"]
     assert let == free
-    assert [decision.tool for decision in permission.explain(ALL) if decision.verdict == "free"] == free
+    assert [each.name for each in ALL if permission.explain(each).verdict == "free"] == free
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_rules_read_a_path_as_the_file_tools_do(path: str, folder: Path) -> None
             leads_to = place.path
     except ToolError:
         return
-    assert leads_to in about(WRITE, {"path": path}, folder).really
+    assert leads_to in about(WRITE, {"path": path}, folder).certain
 
 
 def test_what_a_call_is_about_is_shown_as_a_person_would_say_it(folder: Path) -> None:
@@ -491,13 +491,13 @@ async def test_an_effect_that_depends_on_the_arguments_is_of_this_call(folder: P
     permission = Permission(folder=folder)
     assert await verdict(permission, tool, method="GET") == "yes"
     assert "no user is present" in await verdict(permission, tool, method="POST")
-    (decision,) = permission.explain([tool])  # it cannot be told without arguments
+    decision = permission.explain(tool)  # its effect is unknown without arguments
     assert decision.verdict == "refused"
 
 
 def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
     permission = Permission(person=Someone(), folder=folder, allow=["http_get"], deny=["weather"], ask=["read_file"])
-    told = {decision.tool: (decision.verdict, decision.why) for decision in permission.explain(ALL)}
+    told = {each.name: (explained.verdict, explained.why) for each in ALL for explained in [permission.explain(each)]}
     assert told == {
         "read_file": ("asked", "ask: read_file"),
         "write_file": ("asked", "changes what is on this machine"),
@@ -508,6 +508,6 @@ def test_what_becomes_of_every_tool_is_explained(folder: Path) -> None:
         "weather": ("refused", "deny: weather"),
     }
     permission.dry_run = True
-    assert {decision.tool for decision in permission.explain(ALL) if decision.verdict == "refused"} == {
+    assert {each.name for each in ALL if permission.explain(each).verdict == "refused"} == {
         "write_file", "execute_command", "http_get", "http_post", "set_fact", "weather"
     }  # fmt: skip

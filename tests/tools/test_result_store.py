@@ -28,9 +28,8 @@ def test_the_oldest_go_first_and_no_name_comes_twice() -> None:
         kept.keep(str(n) * 10)
     with pytest.raises(ToolError, match="the names are: result:3, result:4, result:5, result:6"):
         kept.get("result:2")
-    kept.clear()
     with pytest.raises(ToolError, match="call the tool again"):
-        kept.get("result:6")
+        ResultStore().get("result:6")
     assert kept.keep("new") == ("result:7", True)
 
 

@@ -23,7 +23,7 @@ from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED
 from shepherd.tools.signature import tool
 from shepherd.tools.tool import Tool, ToolContext
-from shepherd.tools.toolbox import ConversationToolbox, room_for_results
+from shepherd.tools.toolbox import ConversationToolbox
 
 
 class Agreeing:
@@ -367,7 +367,7 @@ async def test_a_tool_knows_who_calls_and_how_much_room_it_has() -> None:
     box = boxed(look, n_ctx=10_000, context=ToolContext(user="ann", count=words))
     box.session = "s1"
     await box.run(call("look"), share=3)
-    assert (seen[0].user, seen[0].session, seen[0].budget) == ("ann", "s1", room_for_results(10_000) // 3)
+    assert (seen[0].user, seen[0].session, seen[0].budget) == ("ann", "s1", 1_212)
     assert seen[0].kept is box.kept
 
 

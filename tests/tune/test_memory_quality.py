@@ -359,12 +359,6 @@ def test_the_four_figures_are_the_first_keys() -> None:
     assert "MRR" in keys
 
 
-def test_progress_is_told_after_each_case() -> None:
-    told: list[tuple[int, int]] = []
-    memory_quality.score([small_case(), small_case()], finding("abcd"), on_progress=lambda *done: told.append(done))
-    assert told == [(1, 3), (2, 6)]
-
-
 class Moods:
     """An embedder that knows what is pleasant and what is not, and nothing else."""
 
@@ -409,7 +403,7 @@ def plain(connection: apsw.Connection) -> Retrieve:
 
 
 @pytest.mark.costly
-def test_facts_told_once_among_hundreds_of_turns_are_found() -> None:
+def test_facts_given_once_among_hundreds_of_turns_are_found() -> None:
     cases = bench("memory_text").cases(2, seed=20)
     assert memory_quality.score(cases, plain)["R@5"] < 0.2
     report = memory_quality.score(cases, memory_quality.ranked())

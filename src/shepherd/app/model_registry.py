@@ -227,7 +227,7 @@ def _header(path: Path) -> gguf.Header:
 def budget_of(config: Config) -> int:
     """The bytes that all models may take together, in the memory that they use: of the cards, of the machine, or of
     both where some layers stay with the CPU."""
-    from shepherd.engine.llamacpp.memory import gpu_memory  # noqa: PLC0415 - loads the native library
+    from shepherd.engine.llamacpp.library import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
     cards = gpu_memory() if layers != {0} else None

@@ -2,13 +2,14 @@
 
 A model's own chat template turns messages into text (`Template`, `render`) and keeps track of the characters that may
 become control tokens. A dialect, chosen by the template (`detect`), turns the model's text back into events (`parse`).
-Not here: tokens (`engine`), the choice of a model (`app`). Open first: `base.py`, then `render/`, `parse/`, `grammar/`.
+Not here: tokens (`engine`), the choice of a model (`app`). Open first: `base.py`, then `render/`, `parse/`,
+`grammar.py`.
 
 *Dialect*: a model family's markup. *Block*: the markup around calls. *Body*: what reads the inside of a block.
 """
 
 from shepherd.dialects.base import TOOLS, Dialect, Parser, Piece, Prompt, Segment
-from shepherd.dialects.parse.detect import detect, get, names, parse
+from shepherd.dialects.detection import detect, get, names, parse
 from shepherd.dialects.render.prompt import render
 from shepherd.dialects.render.template import Template
 

@@ -1,7 +1,7 @@
 """How a waiting job starts: find what of its prompt is cached, plan, and carry the plan out.
 
     cells ─── ledger.find ────┐
-                              ├─▶ the better one ─▶ plan ─▶ does it fit? ─▶ restore, carry out ─▶ Begun
+                              ├─▶ the better one ─▶ plan ─▶ does it fit? ─▶ restore, carry out ─▶ Placement
     tiers ─── snapshots.find ─┘          ▲                      │                   │
                                          └──── without it ──────┼───── refused ─────┘
                                                                 └─▶ it waits; nothing has been done
@@ -19,10 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shepherd.core import ContextFull, EngineError, ShepherdError
+from shepherd.core import ContextFull, EngineError, RateLimited, ShepherdError
 from shepherd.engine import decision_log, priority
 from shepherd.engine.base import Done
-from shepherd.engine.kv import lookup
 from shepherd.engine.kv.ledger import Match, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, plan
 from shepherd.engine.kv.pool import OperationRefused, Pool
@@ -55,18 +54,15 @@ Verdict = Placement | ShepherdError | Done | Literal["held up", "no room"]
 """It starts; it has failed; it has ended; it waits while others may start; it waits, and so do all behind it."""
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Starts the jobs of one cache."""
 
-    def __init__(
-        self, pool: Pool, limits: Limits, *, name: str, reuse_tail: bool, show: Callable[[int], bytes]
-    ) -> None:
-        self._pool = pool
-        self._ledger = pool.ledger
-        self._limits = limits
-        self._name = name
-        self._reuse_tail = reuse_tail
-        self._show = show
+    pool: Pool
+    limits: Limits
+    name: str
+    reuse_tail: bool
+    show: Callable[[int], bytes]
 
     def start(self, task: Task, running: Sequence[Task]) -> Verdict:
         """Start a job if it can start now. "no room" and "held up" only while others run or a snapshot is read."""
@@ -78,7 +74,7 @@ class Admission:
             is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.scores_prompt
             match, found = (None, None) if is_last else self._sources(task, refused)
             saved = match.saved if match else 0
-            if any(priority.shared_prefix(task, other, self._ledger) > saved + WORTH_WAITING for other in running):
+            if any(priority.shared_prefix(task, other, self.pool.ledger) > saved + WORTH_WAITING for other in running):
                 return "held up"  # another task computes most of this prompt right now
             if found is not None and not found.in_ram:
                 if self._fetch(task, found.key):
@@ -86,60 +82,57 @@ class Admission:
                 found = None
             source = found.match if found is not None else match
             begun = time.perf_counter()
-            planned = self._plan(task, source, reserve)
+            planned = plan(
+                self.pool.ledger,
+                task.tokens,
+                job,
+                source,
+                limits=self.limits,
+                reserve=reserve,
+                reuse_tail=self.reuse_tail,
+            )
             if isinstance(planned, NoRoom):
-                needed = self._limits.n_ctx + planned.needed - planned.evictable
-                return ContextFull(needed=needed, limit=self._limits.n_ctx, cache=self._name)
-            n_loaded = self._ledger.used_if(None, ()) + found.n_resident if found is not None else 0
-            if running and max(planned.n_cells + reserve, n_loaded) + promised > self._limits.n_ctx:
+                needed = self.limits.n_ctx + planned.needed - planned.evictable
+                return ContextFull(needed=needed, limit=self.limits.n_ctx, cache=self.name)
+            n_loaded = self.pool.ledger.used_if(None, ()) + found.match.resident.n_resident if found is not None else 0
+            if running and max(planned.n_cells + reserve, n_loaded) + promised > self.limits.n_ctx:
                 return "no room"
             n_free = planned.n_new + reserve + promised
-            if job.background and not self._pool.make_room_beside(planned, n_free):
+            if job.background and not self.pool.make_room_beside(planned, n_free):
                 return self._has_no_room_beside(task, n_free, running)
             try:
                 if found is not None and planned.source is not None:
                     task.n_loads += 1
                     task.bad_snapshots.add(found.key)
-                    restored = self._pool.restore(found)
+                    restored = self.pool.restore(found)
                     task.bad_snapshots.discard(found.key)
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
-                resident = self._pool.carry_out(planned, n_free, background=job.background)
+                resident = self.pool.carry_out(planned, n_free, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            decision_log.log_match(self._name, task.tokens, job, source, planned, show=self._show)
+            decision_log.log_match(self.name, task.tokens, job, source, planned, show=self.show)
             return Placement(resident, planned, time.perf_counter() - begun)
-        return EngineError(f"cache {self._name!r} could not make a sequence for a job")
+        return EngineError(f"cache {self.name!r} could not make a sequence for a job")
 
     def _sources(self, task: Task, refused: Sequence[Resident]) -> tuple[Match | None, SnapshotMatch | None]:
         """The best match in the cells, and a snapshot if one is so much better that loading it pays."""
         job, holes = task.job, task.job.on_full == "evict"
-        match = self._ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused)
-        if job.background or task.n_loads == MAX_LOADS:
-            return match, None  # a restored snapshot could take cells from conversations
-        found = self._pool.snapshots.find(task.tokens[:-1], holes=holes, spans=job.spans, without=task.bad_snapshots)
-        gain = lookup.spared(found, holes=holes) - lookup.spared(match, holes=holes)
-        return match, found if gain > WORTH_LOADING else None
-
-    def _plan(self, task: Task, source: Match | None, reserve: int) -> Plan | NoRoom:
-        return plan(
-            self._ledger,
-            task.tokens,
-            task.job,
-            source,
-            limits=self._limits,
-            reserve=reserve,
-            reuse_tail=self._reuse_tail,
+        if job.background or task.n_loads == MAX_LOADS:  # a restored snapshot could take cells from conversations
+            return self.pool.ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused), None
+        bad = task.bad_snapshots
+        return self.pool.find(
+            task.tokens, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
         )
 
     def _fetch(self, task: Task, key: str) -> bool:
         """Start reading a snapshot from disk; False after `MAX_FETCHES` reads for this job."""
-        if not self._pool.snapshots.is_coming(key):
+        if not self.pool.snapshots.is_coming(key):
             if task.n_fetches == MAX_FETCHES:
                 return False
             task.n_fetches += 1
-            self._pool.snapshots.fetch(key)
+            self.pool.snapshots.fetch(key)
         return True
 
     def _has_no_room_beside(self, task: Task, needed: int, running: Sequence[Task]) -> Verdict:
@@ -148,4 +141,8 @@ class Admission:
             return "no room"
         if task.n_generated:
             return Done("length")  # its answer so far is complete
-        return priority.no_room_error(self._name, needed=needed, free=self._ledger.free)
+        return RateLimited(
+            f"cache {self.name!r} has no room for a background request beside its conversations ({needed} tokens are "
+            f"needed, {self.pool.ledger.free} are free); give such requests a cache of their own",
+            backend=f"local:{self.name}",
+        )

@@ -3,7 +3,7 @@
     running ── compose ──▶ Batch ── Runtime.decode ──▶ record: ledger, checkpoints, tails
                                                           └─▶ draw: sample, post to the ticket
 
-Not here: what happens to a decode that fails (`recovery.py`) or has no cells (`overflow.py`). Engine thread only.
+Not here: what happens to a decode that fails or has no cells (`recovery.py`). Engine thread only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shepherd.core import EngineError
@@ -19,7 +20,7 @@ from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
-from shepherd.engine.prefill import PrefillDemand, SpeedEstimate, share_budget
+from shepherd.engine.prefill import SpeedEstimate, share_budget
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -38,37 +39,27 @@ class Batch(NamedTuple):
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
 
+@dataclass(frozen=True, slots=True)
 class DecodeStep:
     """Composes and records the decodes of one cache."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        pool: Pool,
-        queue: TaskQueue,
-        *,
-        name: str,
-        show: Callable[[int], bytes],
-        constrainer: Constrainer | None,
-    ) -> None:
-        self.speed = SpeedEstimate()
-        self._runtime = runtime
-        self._pool = pool
-        self._ledger = pool.ledger
-        self._queue = queue
-        self._name = name
-        self._show = show
-        self._constrainer = constrainer
+    runtime: Runtime
+    pool: Pool
+    queue: TaskQueue
+    name: str
+    show: Callable[[int], bytes]
+    constrainer: Constrainer | None
+    speed: SpeedEstimate = field(default_factory=SpeedEstimate)
 
     def compose(self) -> Batch:
         """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow.
 
-        There must be a free cell for every running task (`Overflow.ensure_cells`).
+        There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
         chunks: list[Chunk] = []
         tasks: list[Task] = []
         prompts: dict[int, Task] = {}
-        running = self._queue.running
+        running, ledger = self.queue.running, self.pool.ledger
         for task in running:
             resident = task.cells
             if task.phase == "prefill":
@@ -79,9 +70,9 @@ class DecodeStep:
                 tasks.append(task)
         n_answers = len(chunks)
         budget = self.speed.budget(n_prompts=len(prompts), n_running=n_answers)
-        budget = min(budget, self._runtime.n_batch - n_answers, self._ledger.free - n_answers)
-        demands = [PrefillDemand(seq, task.n_todo) for seq, task in priority.prefill_first(prompts).items()]
-        n_spare = self._runtime.n_outputs - len(running)
+        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
+        demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
+        n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
             resident = task.cells
@@ -89,7 +80,7 @@ class DecodeStep:
             stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n))
             n_spare -= stop - start - 1 if task.scores_prompt else 0
             if start > len(resident):
-                self._ledger.skip(resident, task.tokens[len(resident) : start])
+                ledger.skip(resident, task.tokens[len(resident) : start])
             wants_logits = stop == len(task.tokens)
             chunks.append(Chunk(seq, task.tokens[start:stop], resident.end, wants_logits, task.scores_prompt))
             tasks.append(task)
@@ -97,44 +88,45 @@ class DecodeStep:
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""
+        ledger = self.pool.ledger
         n_prompt = n_answers = 0
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):
             resident = task.cells
             n = len(chunk.tokens)
-            self._ledger.extend(resident, chunk.tokens)
+            ledger.extend(resident, chunk.tokens)
             task.advance(n)
             if task.phase == "prefill":
                 n_prompt += n
                 self._record_prefill(task, resident, n)
                 if chunk.each:
-                    task.score_prompt(self._runtime, index)
+                    task.score_prompt(self.runtime, index)
             else:
                 n_answers += 1
             if task.phase == "closing":
                 # The end tag is in the cache too, so that the next prompt extends it (K1).
-                tag = self._show(task.tokens[-1]).decode("utf-8", "replace")
+                tag = self.show(task.tokens[-1]).decode("utf-8", "replace")
                 logger.debug("Added closing tag to KV cache: %s", tag)
-                self._queue.retire(task)
+                self.queue.retire(task)
             elif chunk.logits:
                 self._draw(task, index)
         self.speed.observe(seconds, n_prompt=n_prompt, n_running=n_answers)
-        self._pool.token_s = self.speed.token_s
+        self.pool.token_s = self.speed.token_s
 
     def _record_prefill(self, task: Task, resident: Resident, n: int) -> None:
         task.n_done += n
-        self._queue.counters.prefilled_tokens += n
+        self.pool.totals.prefilled_tokens += n
         if task.tail is not None and len(resident) == task.tail.at:
             tail, task.tail = task.tail, None
             try:
-                self._pool.splice(resident, tail)
+                self.pool.splice(resident, tail)
             except OperationRefused:
-                self._queue.requeue(task, is_broken=True)
+                self.queue.requeue(task, is_broken=True)
                 return
-        if task.todo and self._ledger.memory.checkpoint:
-            self._pool.checkpoint(resident)
+        if task.todo and self.pool.ledger.memory.checkpoint:
+            self.pool.checkpoint(resident)
         if n < task.n_new:
             task.ticket.post(Prefill(task.n_done, task.n_new))
-            self._queue.notifier.add(task.ticket)
+            self.queue.notifier.add(task.ticket)
         if not task.todo:
             seconds = time.perf_counter() - task.started_s
             rate = task.n_new / seconds if seconds > 0 else 0.0
@@ -144,39 +136,39 @@ class DecodeStep:
         """Draw the next token of one answer. It is posted before the next decode: the event loop works meanwhile."""
         job = task.job
         if not job.max_tokens:  # it only evicts turns, and they have left
-            self._queue.end(task, Done("length"))
+            self.queue.end(task, Done("length"))
             return
         task.phase = "generate"
         try:
             if task.sampler is None:
                 # It stays with the task until that is over, wherever it is computed: its grammar has seen each token.
-                task.sampler = self._runtime.sampler(job.sampling, job.tokens, self._mask(job))
+                task.sampler = self.runtime.sampler(job.sampling, job.tokens, self._mask(job))
                 task.first_s = time.perf_counter()
-            score = None if job.scores is None else self._runtime.scorer(index, job.scores)
+            score = None if job.scores is None else self.runtime.scorer(index, job.scores)
             token = task.sampler.sample(index)
         except EngineError as error:  # of this job alone: what has been computed is right
-            logger.warning("a job failed on cache %r: %s", self._name, error)
+            logger.warning("a job failed on cache %r: %s", self.name, error)
             task.ticket.fail(error)
-            self._queue.retire(task)
+            self.queue.retire(task)
             return
-        self._queue.notifier.add(task.ticket)
+        self.queue.notifier.add(task.ticket)
         # Under a grammar even a job without an end is over when nothing but the end may come.
-        if self._runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None):
+        if self.runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None):
             task.ticket.post(Done("end", token))
             task.phase = "closing"
             task.add(token)
             return
         task.n_generated += 1
-        self._queue.counters.generated_tokens += 1
+        self.pool.totals.generated_tokens += 1
         task.ticket.post(token if score is None else score(token))
         if task.n_left == 0:
-            self._queue.end(task, Done("length"))
+            self.queue.end(task, Done("length"))
         else:
             task.add(token)
 
     def _mask(self, job: Job) -> Mask | None:
         if job.grammar is None:
             return None
-        if self._constrainer is None:
-            raise EngineError(f"cache {self._name!r} cannot constrain answers to a grammar")
-        return self._constrainer.mask(job.grammar, job.written)
+        if self.constrainer is None:
+            raise EngineError(f"cache {self.name!r} cannot constrain answers to a grammar")
+        return self.constrainer.mask(job.grammar, job.written)

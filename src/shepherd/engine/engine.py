@@ -20,13 +20,13 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
 from shepherd.engine.base import CachedPrefix, Job, Runtime, Span
 from shepherd.engine.grammar.mask import Constrainer
-from shepherd.engine.kv import lookup
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
@@ -47,30 +47,16 @@ CLOSE_S = 2.0
 """Seconds without progress until `close` abandons a thread that does not end; more if a decode is known to take it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Submit:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class _Cancel:
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A function to call between two decodes."""
+class _Mail(NamedTuple):
+    """A function that the thread calls between two decodes."""
 
     work: Callable[[], object]
-    done: Future[Any]
+    done: Future[Any] | None = None
+    """Gets the result, if a caller waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WakeUp:
-    """Wakes the thread: a snapshot has come from disk, or the engine stops."""
-
-
-_Mail = _Submit | _Cancel | _Call | _WakeUp
+_WAKE_UP = _Mail(lambda: None)
+"""A snapshot has come from disk, or the engine stops."""
 
 
 class Engine:
@@ -101,7 +87,7 @@ class Engine:
             name=name,
             show=show,
             is_urgent=lambda: not self._mailbox.empty(),
-            on_ready=lambda: self._mailbox.put(_WakeUp()),
+            on_ready=lambda: self._mailbox.put(_WAKE_UP),
             constrainer=constrainer,
         )
         self._stalled: str | None = None
@@ -149,7 +135,7 @@ class Engine:
             raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
         n_waiting = len(self._scheduler.waiting) + self._mailbox.qsize()
         if n_waiting >= (max(1, self.options.queue // 2) if job.background else self.options.queue):
-            wait_s = self._scheduler.job_s * n_waiting / self.options.sequences
+            wait_s = self._scheduler.queue.job_s * n_waiting / self.options.sequences
             raise RateLimited(
                 f"cache {self.name!r} is busy: {n_waiting} requests are waiting already; try again later",
                 backend=f"local:{self.name}",
@@ -158,7 +144,7 @@ class Engine:
         ticket = Ticket(job, asyncio.get_running_loop())
         with self._lock:
             self._open.add(ticket)
-        self._mailbox.put(_Submit(ticket))
+        self._mailbox.put(_Mail(partial(self._add, ticket)))
         self._watchdog.wake()
         return ticket
 
@@ -169,7 +155,7 @@ class Engine:
         ticket.cancelled = True
         if self._scheduler.sole is ticket:
             self._runtime.interrupt(True)
-        self._mailbox.put(_Cancel(ticket))
+        self._mailbox.put(_Mail(partial(self._scheduler.withdraw, ticket)))
 
     def stats(self) -> CacheStats:
         """What the cache holds and has done, at most a quarter of a second old."""
@@ -220,12 +206,12 @@ class Engine:
         )
 
     async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
-        """The cached part of a prompt; see `lookup.held`. Raises: `EngineDown`."""
-        return await self._call(lambda: lookup.held(self._scheduler.pool, tokens, spans, holes=holes))
+        """The cached part of a prompt; see `Pool.held`. Raises: `EngineDown`."""
+        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, holes=holes))
 
     async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
         """The tokens of every cached conversation that begins with `tokens` and is longer. Raises: `EngineDown`."""
-        return await self._call(lambda: lookup.beginning_with(self._scheduler.pool, tokens))
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""
@@ -234,7 +220,7 @@ class Engine:
         done: Future[T] = Future()
         with self._lock:
             self._asked.add(done)
-        self._mailbox.put(_Call(work, done))
+        self._mailbox.put(_Mail(work, done))
         self._watchdog.wake()
         return await asyncio.wrap_future(done)
 
@@ -246,7 +232,7 @@ class Engine:
         """
         self._stopping = True
         self._runtime.interrupt(True)
-        self._mailbox.put(_WakeUp())
+        self._mailbox.put(_WAKE_UP)
         heartbeat = self._scheduler.heartbeat
         left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, heartbeat.n_beats
         while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
@@ -305,7 +291,7 @@ class Engine:
                 if not scheduler.running:
                     scheduler.admit()  # jobs that waited for the last one to end
                 self._publish()
-            scheduler.end_all()
+            scheduler.queue.end_all()
             scheduler.heartbeat.begin("saving conversations to disk", None)
             while scheduler.pool.save_one():
                 scheduler.heartbeat.beat()
@@ -333,41 +319,37 @@ class Engine:
                 self._publish(now=True)
                 continue
             block = False
-            match mail:
-                case _Submit(ticket):
-                    self._scheduler.add(ticket)
-                    self._has_idle_work = True
-                case _Cancel(ticket):
-                    self._scheduler.withdraw(ticket)
-                case _Call(work, done):
-                    if not done.done():  # the caller still waits
-                        self._scheduler.heartbeat.begin("answering a question about the cache")
-                        result = work()
-                        self._scheduler.heartbeat.beat()
-                        self._publish(now=True)
-                        with contextlib.suppress(InvalidStateError):  # cancelled, or failed by the watchdog
-                            done.set_result(result)
-                case _WakeUp():
-                    pass
+            work, done = mail
+            if done is None:
+                work()
+            elif not done.done():  # the caller still waits
+                self._scheduler.heartbeat.begin("answering a question about the cache")
+                result = work()
+                self._scheduler.heartbeat.beat()
+                self._publish(now=True)
+                with contextlib.suppress(InvalidStateError):  # cancelled, or failed by the watchdog
+                    done.set_result(result)
+
+    def _add(self, ticket: Ticket) -> None:
+        self._scheduler.queue.add(ticket)
+        self._has_idle_work = True
 
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, at most every `PUBLISH_S` seconds while jobs run."""
         clock = time.monotonic()
         if now or not self._scheduler.running or clock - self._published_s > PUBLISH_S:
             self._published_s = clock
-            self._stats = self._scheduler.stats()
+            self._stats = self._scheduler.queue.stats()
 
     def _refuse_all(self, reason: str) -> None:
         """Answer all mail with `EngineDown` until `close` is called, so that no later ticket waits."""
         while True:
-            self._scheduler.end_all(EngineDown(reason))
+            self._scheduler.queue.end_all(EngineDown(reason))
             if self._stopping and self._mailbox.empty():
                 return
-            match self._mailbox.get():
-                case _Submit(ticket):
-                    self._scheduler.add(ticket)
-                case _Call(done=done):
-                    with contextlib.suppress(InvalidStateError):
-                        done.set_exception(EngineDown(reason))
-                case _:
-                    pass
+            work, done = self._mailbox.get()
+            if done is None:
+                work()
+            else:
+                with contextlib.suppress(InvalidStateError):
+                    done.set_exception(EngineDown(reason))

@@ -7,9 +7,9 @@ between two tokens of an answer short, at the speed measured on this machine (`S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
 
 CHUNK = 512
 """Prompt tokens per decode if no answer runs: the granularity of progress and cancellation."""
@@ -24,16 +24,8 @@ LONGEST_GAP_S = 0.4
 """... up to this many seconds."""
 
 
-class PrefillDemand(NamedTuple):
-    """A prompt that is being computed."""
-
-    key: int
-    todo: int
-    """Tokens still to compute."""
-
-
-def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int]:
-    """How many tokens of each prompt go into the next decode; `demands` are in order of arrival.
+def share_budget(demands: Mapping[int, int], budget: int) -> dict[int, int]:
+    """How many tokens of each prompt go into the next decode; `demands` has those to compute, in order of arrival.
 
     The oldest prompt gets at least half, so none starves. The rest goes to the shortest prompts first, so that a short
     question does not wait for a long document.
@@ -41,17 +33,16 @@ def share_budget(demands: Sequence[PrefillDemand], budget: int) -> dict[int, int
     given: dict[int, int] = {}
     if not demands or budget <= 0:
         return given
-    oldest = demands[0]
-    half = budget if len(demands) == 1 else -(-budget // 2)
-    given[oldest.key] = min(oldest.todo, half)
-    left = budget - given[oldest.key]
-    for demand in sorted(demands[1:], key=lambda demand: demand.todo):
+    (oldest, n_oldest), *others = demands.items()
+    given[oldest] = min(n_oldest, -(-budget // 2) if others else budget)
+    left = budget - given[oldest]
+    for key, n in sorted(others, key=itemgetter(1)):
         if left <= 0:
             break
-        given[demand.key] = min(demand.todo, left)
-        left -= given[demand.key]
+        given[key] = min(n, left)
+        left -= given[key]
     if left > 0:
-        given[oldest.key] = min(oldest.todo, given[oldest.key] + left)
+        given[oldest] = min(n_oldest, given[oldest] + left)
     return given
 
 

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shepherd.core import RateLimited
 from shepherd.engine.kv.ledger import Ledger, common_prefix
 from shepherd.engine.task import Task
-
-
-def in_order(waiting: Iterable[Task]) -> list[Task]:
-    """The waiting tasks in the order of their start."""
-    return sorted(waiting, key=is_background)
 
 
 def has_place(task: Task, running: Sequence[Task], n_places: int) -> bool:
@@ -42,11 +36,6 @@ def prefill_first(prompts: Mapping[int, Task]) -> Mapping[int, Task]:
     return first or prompts
 
 
-def all_background(running: Iterable[Task]) -> bool:
-    """Whether no conversation runs."""
-    return all(map(is_background, running))
-
-
 def is_background(task: Task) -> bool:
     return task.job.background
 
@@ -54,15 +43,6 @@ def is_background(task: Task) -> bool:
 def promised_cells(running: Iterable[Task]) -> int:
     """Cells that running jobs still need for their prompts and reserves."""
     return sum(task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in running)
-
-
-def no_room_error(cache: str, *, needed: int, free: int) -> RateLimited:
-    """The error for a background task that needs more cells than the conversations leave."""
-    return RateLimited(
-        f"cache {cache!r} has no room for a background request beside its conversations ({needed} tokens are needed, "
-        f"{free} are free); give such requests a cache of their own",
-        backend=f"local:{cache}",
-    )
 
 
 def shared_prefix(task: Task, other: Task, ledger: Ledger) -> int:

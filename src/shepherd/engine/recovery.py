@@ -1,8 +1,11 @@
-"""What follows when a decode did not compute its whole batch: aborted, refused for want of cells, or failed.
+"""What follows when cells or positions run out, or a decode did not compute its whole batch.
 
-    aborted ──▶ the ledger follows what the library holds; tasks that are not cancelled continue
-    full    ──▶ idle sequences are dropped, then the youngest task waits and is later computed alone
-    failed  ──▶ all cells are emptied; a task that ran alone fails, others begin again from their tokens
+    ensure_cells ── several tasks run ──▶ preempt the youngest: it continues later, from the tiers
+                 └─ one task runs ──────▶ evict its oldest turns, or end its answer
+    rebase       ── positions run out ──▶ everything that stays moves to the first positions
+    aborted      ──▶ the ledger follows what the library holds; tasks that are not cancelled continue
+    full         ──▶ idle sequences are dropped, then the youngest task waits and is later computed alone
+    failed       ──▶ all cells are emptied; a task that ran alone fails, others begin again from their tokens
 
 Engine thread only.
 """
@@ -10,72 +13,174 @@ Engine thread only.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shepherd.core import EngineError
 from shepherd.engine import priority
-from shepherd.engine.base import Remove, Runtime
+from shepherd.engine.base import Done, Remove, Runtime
 from shepherd.engine.decode_step import Batch
-from shepherd.engine.kv.pool import Pool
-from shepherd.engine.overflow import Overflow
+from shepherd.engine.kv.ledger import NoRoom, usable
+from shepherd.engine.kv.plan import Limits, Range, evictable_turns, remaining
+from shepherd.engine.kv.pool import OperationRefused, Pool
+from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Recovery:
-    """Brings one cache back into a known state."""
+    """Makes room for the running tasks of one cache, and brings the cache back into a known state."""
 
-    def __init__(self, runtime: Runtime, pool: Pool, queue: TaskQueue, overflow: Overflow, *, name: str) -> None:
-        self._runtime = runtime
-        self._pool = pool
-        self._queue = queue
-        self._overflow = overflow
-        self._name = name
+    runtime: Runtime
+    pool: Pool
+    queue: TaskQueue
+    limits: Limits
+    name: str
+
+    # -- before a decode ---------------------------------------------------------------------------------------------
+
+    def ensure_cells(self) -> bool:
+        """Free one cell for every running task. False: a task's todo has changed, or none runs any more."""
+        running = self.queue.running
+        while running:
+            n = len(running)
+            if self.pool.ledger.free >= n or self.pool.make_room(
+                n, background=all(map(priority.is_background, running))
+            ):
+                return True
+            victim = priority.preemption_victim(running)
+            if n == 1 and victim.phase != "closing":
+                self._evict_turns(victim)
+                if running and self.pool.ledger.free < 1:
+                    self.queue.end(victim, Done("length"))
+            else:
+                self.preempt(victim)
+        return False
+
+    def preempt(self, task: Task) -> None:
+        """Move the sequence of `task` into the tiers until older tasks have ended. Its client sees a pause.
+
+        A task that has only its end tag left has ended; the end tag is then not in the cache.
+        """
+        if task.phase == "closing":
+            self.queue.retire(task)
+            return
+        resident = task.cells
+        logger.info("cache %r is full: a job of %d tokens waits for older ones", self.name, len(task.tokens))
+        resident.live = False
+        self.pool.park(resident)
+        self.queue.requeue(task)
+        self.pool.totals.preemptions += 1
+
+    def _evict_turns(self, task: Task) -> None:
+        """Evict the oldest turns of the only running task, which fills the whole context, or end its answer."""
+        resident = task.cells
+        begun = time.perf_counter()
+        if task.job.on_full != "evict":
+            self.queue.end(task, Done("length"))
+            return
+        wish = self.limits.n_ctx - self.limits.n_low
+        turns = evictable_turns(task.job.spans, list(resident.gaps()), excess=1, wish=wish)
+        if isinstance(turns, NoRoom):
+            self.queue.end(task, Done("length"))
+            return
+        ranges = [range_ for turn in turns for range_ in turn.ranges]
+        if self.pool.ledger.memory.hole:
+            try:
+                self.pool.evict(resident, ranges)
+            except OperationRefused:
+                self.queue.requeue(task, is_broken=True)
+                return
+        else:
+            self.rebase(task, ranges)
+        self.queue.report_eviction(task, turns, resident.n_resident, time.perf_counter() - begun)
+
+    def rebase(self, task: Task, leaving: Sequence[Range] = ()) -> None:
+        """Bring everything that stays of a running task to the first positions, without the ranges in `leaving`.
+
+        What stays is moved where that is exact, and computed again otherwise.
+        """
+        resident = task.cells
+        ledger, memory = self.pool.ledger, self.pool.ledger.memory
+        gaps = [*resident.gaps(), *leaving]
+        if not gaps:
+            self.queue.end(task, Done("length"))  # every position is taken by a token that stays
+            return
+        first = min(start for start, _ in gaps)
+        if not leaving and memory.shift and not ledger.is_shared(resident, resident.position_of(first)):
+            try:
+                self.pool.close_gaps(resident)
+            except OperationRefused:
+                self.queue.requeue(task, is_broken=True)
+            return
+        logger.info("Computing %d tokens again at the first positions", resident.n_resident)
+        self.pool.give_up_tail(resident)
+        task.tail = None
+        n_computed = len(resident)
+        reach = usable(resident, first, memory, holes=True).length
+        try:
+            if reach:
+                self.pool.rewind(resident, reach)
+            else:
+                self.pool.apply(ledger.restart(resident))
+        except OperationRefused:
+            resident = task.resident = ledger.new()
+            resident.live = True
+        self.pool.totals.rebases += 1
+        without = [gap for gap in gaps if gap[0] < n_computed]
+        task.compute(remaining(len(resident), len(task.tokens), without))
+        task.phase = "prefill"
+        task.n_done, task.n_new = 0, task.n_todo
+
+    # -- after a decode ----------------------------------------------------------------------------------------------
 
     def after_abort(self, batch: Batch) -> None:
         """Record the part of an interrupted decode that the library kept."""
-        self._runtime.interrupt(False)
+        self.runtime.interrupt(False)
         for chunk, task in zip(batch.chunks, batch.tasks, strict=True):
-            held = self._runtime.held(chunk.seq)[1] + 1
+            held = self.runtime.held(chunk.seq)[1] + 1
             n = max(0, min(held - chunk.position, len(chunk.tokens)))
             if lost := n if chunk.each else n == len(chunk.tokens) and chunk.logits:
                 # Its logits are gone with the abort: the last token is computed again.
                 n -= lost
-                if not self._runtime.apply(Remove(chunk.seq, chunk.position + n)):
+                if not self.runtime.apply(Remove(chunk.seq, chunk.position + n)):
                     self.after_failure(EngineError("a decode was interrupted by a job that had ended"))
                     return
             if n:
-                self._pool.ledger.extend(task.cells, chunk.tokens[:n])
+                self.pool.ledger.extend(task.cells, chunk.tokens[:n])
                 task.advance(n)
                 task.n_done += n
 
     def after_full(self, batch: Batch) -> None:
         """Free cells for a batch that the library has no room for, although the ledger counts enough."""
-        idle = self._pool.ledger.idle()
+        idle = self.pool.ledger.idle()
         for resident in idle:
-            self._pool.drop(resident)
+            self.pool.drop(resident)
         if idle:
             return
-        if len(self._queue.running) > 1:
-            victim = priority.preemption_victim(self._queue.running)
+        if len(self.queue.running) > 1:
+            victim = priority.preemption_victim(self.queue.running)
             victim.alone = True  # beside others it would be refused again, and they with it
-            self._overflow.preempt(victim)
+            self.preempt(victim)
             return
         position = batch.chunks[0].position
         self.after_failure(EngineError(f"the KV cache has no room for {batch.n_tokens} tokens at position {position}"))
 
     def after_failure(self, error: EngineError) -> None:
         """Empty the cells, none of which can be trusted. A task that ran alone fails; others begin again."""
-        logger.warning("a job failed on cache %r, which was cleared: %s", self._name, error)
-        self._pool.forget_all()
-        was_alone = len(self._queue.running) == 1
-        for task in reversed(list(self._queue.running)):
+        logger.warning("a job failed on cache %r, which was cleared: %s", self.name, error)
+        self.pool.forget_all()
+        was_alone = len(self.queue.running) == 1
+        for task in reversed(list(self.queue.running)):
             if task.phase != "closing" and not was_alone:
                 task.alone = True
-                self._queue.requeue(task)
+                self.queue.requeue(task)
                 continue
             if task.phase != "closing":
                 task.ticket.fail(error)
-            self._queue.running.remove(task)
-            self._queue.finish(task)
-        self._queue.notifier.flush()
+            self.queue.running.remove(task)
+            self.queue.finish(task)
+        self.queue.notifier.flush()

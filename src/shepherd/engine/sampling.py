@@ -7,6 +7,7 @@ then temperature, then the draw. Greedy decoding (temperature 0) needs no cuts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from shepherd.core import Sampling
 
@@ -55,12 +56,7 @@ def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
     none. `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime makes C arrays of
     both. The runtime also adds `ignore_eos`, since it knows the vocabulary's end tokens.
     """
-    s = sampling.over(DEFAULTS)
-    assert s.temperature is not None
-    assert s.dry_multiplier is not None
-    assert s.xtc_probability is not None
-    assert s.repeat_last_n is not None
-    assert s.dry_penalty_last_n is not None
+    s: Any = sampling.over(DEFAULTS)  # no value is None but the seed
     temperature = s.temperature if s.temperature >= COLDEST else 0.0
     repeat_last_n, dry_last_n = (n if 0 <= n < n_ctx else n_ctx for n in (s.repeat_last_n, s.dry_penalty_last_n))
     greedy = not temperature and not s.mirostat
@@ -84,11 +80,11 @@ def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
         ]
     elif not greedy:
         stages += [
-            (s.top_n_sigma is not None and s.top_n_sigma > 0, Stage("top_n_sigma", (s.top_n_sigma,))),
-            (s.top_k is not None and s.top_k > 0, Stage("top_k", (s.top_k,))),
-            (s.typical_p is not None and s.typical_p < 1, Stage("typical", (s.typical_p, 1))),
-            (s.top_p is not None and s.top_p < 1, Stage("top_p", (s.top_p, 1))),
-            (s.min_p is not None and s.min_p > 0, Stage("min_p", (s.min_p, 1))),
+            (s.top_n_sigma > 0, Stage("top_n_sigma", (s.top_n_sigma,))),
+            (s.top_k > 0, Stage("top_k", (s.top_k,))),
+            (s.typical_p < 1, Stage("typical", (s.typical_p, 1))),
+            (s.top_p < 1, Stage("top_p", (s.top_p, 1))),
+            (s.min_p > 0, Stage("min_p", (s.min_p, 1))),
             (s.xtc_probability > 0, Stage("xtc", (s.xtc_probability, s.xtc_threshold, 1, seed))),
             (True, Stage("temp", (temperature,))),
             (True, Stage("dist", (seed,))),
@@ -107,15 +103,6 @@ def uses_history(sampling: Sampling) -> bool:
 
 def history_length(sampling: Sampling, available: int) -> int:
     """How many of the `available` last tokens the samplers must see before the first draw."""
-    s = sampling.over(DEFAULTS)
-    assert s.repeat_last_n is not None
-    assert s.dry_penalty_last_n is not None
-    assert s.dry_multiplier is not None
-    wants = []
-    if uses_history(s):
-        wants.append(s.repeat_last_n)
-    if s.dry_multiplier > 0:
-        wants.append(s.dry_penalty_last_n)
-    if any(want < 0 for want in wants):
-        return available
-    return min(available, max(wants, default=0))
+    s: Any = sampling.over(DEFAULTS)
+    wants = [s.repeat_last_n] * uses_history(s) + [s.dry_penalty_last_n] * (s.dry_multiplier > 0)
+    return available if min(wants, default=0) < 0 else min(available, max(wants, default=0))

@@ -9,7 +9,7 @@ tiers and continues later, so a job that fills the pool never harms the others. 
 the others begin again from the tokens they had.
 
 The parts: `task_queue.py` (waiting and running), `admission.py` (how a job starts), `decode_step.py` (what a decode
-computes and what follows), `overflow.py` (no cells, no positions), `recovery.py` (a decode that did not go well).
+computes and what follows), `recovery.py` (no cells, no positions, a decode that did not go well).
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from shepherd.engine.decode_step import Batch, DecodeStep
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import Limits
 from shepherd.engine.kv.pool import Pool, Tiers
-from shepherd.engine.overflow import Overflow
 from shepherd.engine.recovery import Recovery
-from shepherd.engine.stats import CacheStats
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 from shepherd.engine.ticket import Ticket
@@ -87,40 +85,25 @@ class Scheduler:
         trained = options.n_positions or runtime.memory.n_positions
         # More context than positions is the user's decision: there is nothing to rebase into then.
         self._limits = Limits(runtime.n_ctx, options.low_water, trained if trained > runtime.n_ctx else 0)
-        self._queue = TaskQueue(self.pool, name=name)
-        self._admission = Admission(self.pool, self._limits, name=name, reuse_tail=options.reuse_tail, show=show)
-        self._decode = DecodeStep(runtime, self.pool, self._queue, name=name, show=show, constrainer=constrainer)
-        self._overflow = Overflow(self.pool, self._queue, self._limits, name=name)
-        self._recovery = Recovery(runtime, self.pool, self._queue, self._overflow, name=name)
-        self.waiting: deque[Task] = self._queue.waiting
-        self.running: list[Task] = self._queue.running
+        self.queue = TaskQueue(self.pool, name)
+        self._admission = Admission(self.pool, self._limits, name, options.reuse_tail, show)
+        self._decode = DecodeStep(runtime, self.pool, self.queue, name, show, constrainer)
+        self._recovery = Recovery(runtime, self.pool, self.queue, self._limits, name)
+        self.waiting: deque[Task] = self.queue.waiting
+        self.running: list[Task] = self.queue.running
         """In order of admission."""
-        self.counters = self._queue.counters
-        self.heartbeat = self._queue.heartbeat
-
-    @property
-    def job_s(self) -> float:
-        """What a job takes, on average."""
-        return self._queue.job_s
+        self.heartbeat = self.queue.heartbeat
 
     # -- the mailbox ---------------------------------------------------------------------------------------------------
-
-    def add(self, ticket: Ticket) -> None:
-        """Queue a new job."""
-        self._queue.add(ticket)
 
     def withdraw(self, ticket: Ticket) -> None:
         """End a cancelled job that waits; `step` ends those that run."""
         for task in self.waiting:
             if task.ticket is ticket:
                 self.waiting.remove(task)
-                self._queue.finish(task, Done("cancelled"))
-                self._queue.notifier.flush()
+                self.queue.finish(task, Done("cancelled"))
+                self.queue.notifier.flush()
                 return
-
-    def end_all(self, error: EngineError | None = None) -> None:
-        """Cancel every job, or fail it with `error`."""
-        self._queue.end_all(error)
 
     def clear(self) -> None:
         """Forget every idle conversation, the saved ones too."""
@@ -143,12 +126,12 @@ class Scheduler:
     def admit(self) -> None:
         """Start waiting jobs, in order of arrival, as long as there is room."""
         self._admit()
-        self._queue.notifier.flush()  # those that have ended too: nothing may run now, and the thread waits for mail
+        self.queue.notifier.flush()  # those that have ended too: nothing may run now, and the thread waits for mail
 
     def _admit(self) -> None:
         if any(task.phase == "closing" for task in self.running):
             return  # its last token is one decode away, and the next turn of that conversation needs it
-        for task in priority.in_order(self.waiting):
+        for task in sorted(self.waiting, key=priority.is_background):
             has_place = priority.has_place(task, self.running, self._options.sequences) or self._make_way(task)
             if not has_place or (task.alone and self.running):
                 return
@@ -165,27 +148,27 @@ class Scheduler:
         if (side := priority.background_victim(task, self.running)) is None:
             return False
         logger.info("a background job on cache %r waits for a conversation", self._name)
-        self._queue.idle(side.cells)
-        self._queue.requeue(side)
-        self.counters.preemptions += 1
+        self.queue.idle(side.cells)
+        self.queue.requeue(side)
+        self.pool.totals.preemptions += 1
         return True
 
     def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
         """Start one job if it can start now."""
         if task.ticket.cancelled:
-            self._queue.finish(task, Done("cancelled"))
+            self.queue.finish(task, Done("cancelled"))
             return "ended"
         self.heartbeat.begin(f"planning a prompt of {len(task.tokens)} tokens")
         match self._admission.start(task, self.running):
             case Placement() as placement:
-                self._queue.start(task, placement)
+                self.queue.start(task, placement)
                 return "started"
             case ShepherdError() as error:
                 task.ticket.fail(error)
-                self._queue.finish(task)
+                self.queue.finish(task)
                 return "ended"
             case Done() as done:
-                self._queue.finish(task, done)
+                self.queue.finish(task, done)
                 return "ended"
             case waits:
                 return waits
@@ -197,22 +180,22 @@ class Scheduler:
         self._runtime.interrupt(False)
         self.sole = self.running[0].ticket if len(self.running) == 1 else None
         self._end_cancelled()
-        if self._overflow.ensure_cells():
+        if self._recovery.ensure_cells():
             batch = self._decode.compose()
             if batch.chunks:
                 self._compute(batch)
-        self._queue.notifier.flush()
+        self.queue.notifier.flush()
 
     def _end_cancelled(self) -> None:
         """End cancelled jobs, and rebase those that have used all positions."""
         for task in list(self.running):
             if task.ticket.cancelled and task.phase != "closing":
-                self._queue.end(task, Done("cancelled"))
+                self.queue.end(task, Done("cancelled"))
             elif self._limits.n_positions and task.cells.end >= self._limits.n_positions:
                 if task.phase == "closing":
-                    self._queue.retire(task)
+                    self.queue.retire(task)
                 else:
-                    self._overflow.rebase(task)
+                    self._recovery.rebase(task)
 
     def _compute(self, batch: Batch) -> None:
         n = batch.n_tokens
@@ -248,7 +231,3 @@ class Scheduler:
             f"{self.pool.ledger.free} of {self._limits.n_ctx} cells are free; running: {'; '.join(running) or 'none'}; "
             f"waiting: {'; '.join(waiting) or 'none'}"
         )
-
-    def stats(self) -> CacheStats:
-        """A snapshot for displays."""
-        return self.counters.stats(self.pool, self.running, n_waiting=len(self.waiting))

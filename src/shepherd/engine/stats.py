@@ -1,6 +1,6 @@
 """The figures of an engine for metrics and live displays: counters, and a snapshot of its sequences.
 
-The engine thread builds a new frozen snapshot several times a second; any thread may read the last one.
+The engine thread publishes a new snapshot several times a second; any thread may read the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...] = EVICTION_BOUNDS_S) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         """Per bucket, not cumulative; the last one is above every bound."""
@@ -30,11 +30,6 @@ class Histogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
-
-
-def eviction_histogram() -> Histogram:
-    """A histogram of the seconds that evictions take."""
-    return Histogram(EVICTION_BOUNDS_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +53,9 @@ class SequenceStats:
     idle_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CacheStats:
-    """One cache: totals since the start, and what it holds now."""
+    """One cache: totals since the start, and what it holds now. The engine thread publishes copies of one."""
 
     n_ctx: int
     """Cells."""
@@ -91,5 +86,5 @@ class CacheStats:
     """Seconds that work has waited without progress."""
     ram_bytes: int = 0
     disk_bytes: int = 0
-    eviction_s: Histogram = field(default_factory=eviction_histogram)
+    eviction_s: Histogram = field(default_factory=Histogram)
     sequences: tuple[SequenceStats, ...] = ()

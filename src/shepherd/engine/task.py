@@ -117,12 +117,6 @@ class Task:
         else:
             self.todo[0] = (start + n, stop)
 
-    @staticmethod
-    def at_rest(resident: Resident) -> SequenceStats:
-        """The state of a sequence that no job has used yet."""
-        n, evicted = resident.n_resident, len(resident) - resident.n_resident
-        return SequenceStats(resident.id, "idle", resident.session, n, evicted, 0, 0, 0, 0.0, 0.0)
-
     def stats(self, resident: Resident, now_s: float) -> SequenceStats:
         seconds = now_s - self.first_s if self.first_s else 0.0
         return SequenceStats(

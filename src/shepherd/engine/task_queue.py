@@ -13,15 +13,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from shepherd.core import EngineError, Evicted
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done
-from shepherd.engine.counters import Counters
 from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
 from shepherd.engine.kv.plan import checkpoints
 from shepherd.engine.kv.pool import Pool
+from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.engine.task import Task
 from shepherd.engine.ticket import Notifier, Ticket
 from shepherd.engine.watchdog import Heartbeat
@@ -29,20 +30,21 @@ from shepherd.engine.watchdog import Heartbeat
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class TaskQueue:
     """All tasks that have not ended."""
 
-    def __init__(self, pool: Pool, *, name: str) -> None:
-        self.waiting: deque[Task] = deque()
-        self.running: list[Task] = []
-        """In order of admission."""
-        self.job_s = 0.0
-        """What a job takes, on average."""
-        self.counters = Counters()
-        self.notifier = Notifier()
-        self.heartbeat = Heartbeat()
-        self._pool = pool
-        self._name = name
+    pool: Pool
+    name: str
+    waiting: deque[Task] = field(default_factory=deque)
+    running: list[Task] = field(default_factory=list)
+    """In order of admission."""
+    job_s: float = 0.0
+    """What a job takes, on average."""
+    notifier: Notifier = field(default_factory=Notifier)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    _last: dict[int, tuple[SequenceStats, int, float]] = field(default_factory=dict)
+    """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
 
     def add(self, ticket: Ticket) -> None:
         """Queue a new job."""
@@ -53,8 +55,8 @@ class TaskQueue:
         resident, plan, job = placement.resident, placement.plan, task.job
         task.resident, resident.background = resident, job.background
         resident.spans, resident.session, resident.n_prompt = job.spans, job.session, len(job.tokens)
-        task.compute(plan.todo, checkpoints(self._pool.ledger.memory, job, plan))
-        task.tail = plan.tail if resident.id in self._pool.parked else None
+        task.compute(plan.todo, checkpoints(self.pool.ledger.memory, job, plan))
+        task.tail = plan.tail if resident.id in self.pool.parked else None
         task.phase = "prefill"
         task.n_done, task.n_new, task.n_cached = 0, plan.n_new, plan.n_cached
         self.running.append(task)
@@ -62,18 +64,22 @@ class TaskQueue:
             task.admitted = True
             self.heartbeat.beat()
             task.started_s = time.perf_counter()
-            self.counters.jobs += 1
-            self.counters.cached_tokens += plan.n_cached
+            self.pool.totals.jobs += 1
+            self.pool.totals.cached_tokens += plan.n_cached
             task.ticket.post(Admitted(plan.n_cached, plan.n_new))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)
-        self._pool.tidy()
+        self.pool.tidy()
 
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
         messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-        self.counters.record_eviction(messages, tokens, seconds)
+        totals = self.pool.totals
+        totals.evictions += 1
+        totals.evicted_messages += messages
+        totals.evicted_tokens += tokens
+        totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
         gone = tuple(index for turn in turns for index in turn.gone)
         task.ticket.post(Evicted(messages, tokens, gone))
@@ -99,15 +105,15 @@ class TaskQueue:
         if resident is None:
             return
         self.idle(resident)
-        self.counters.record_end(task, resident)
+        self._last[resident.id] = (task.stats(resident, time.perf_counter()), resident.used_at, time.monotonic())
         self.job_s = 0.8 * self.job_s + 0.2 * (time.perf_counter() - task.started_s)
 
     def idle(self, resident: Resident) -> None:
         """Let a sequence idle, or drop it if it is not what the ledger says."""
         try:
-            self._pool.settle(resident)
+            self.pool.settle(resident)
         except LedgerError as error:
-            logger.warning("a conversation was dropped from cache %r: %s", self._name, error)
+            logger.warning("a conversation was dropped from cache %r: %s", self.name, error)
 
     def finish(self, task: Task, done: Done | None = None) -> None:
         """Release what a task holds that no longer runs."""
@@ -133,3 +139,28 @@ class TaskQueue:
         self.running.clear()
         self.waiting.clear()
         self.notifier.flush()
+
+    def stats(self) -> CacheStats:
+        """A snapshot for displays."""
+        now_s, clock_s = time.perf_counter(), time.monotonic()
+        owners = {task.cells.id: task for task in self.running}
+        ledger, snapshots = self.pool.ledger, self.pool.snapshots
+        return replace(
+            self.pool.totals,
+            used=ledger.used,
+            live=len(self.running),
+            waiting=len(self.waiting),
+            ram_bytes=snapshots.ram_bytes,
+            disk_bytes=snapshots.disk_bytes,
+            sequences=tuple(
+                owners[resident.id].stats(resident, now_s) if resident.id in owners else self._idling(resident, clock_s)
+                for resident in ledger
+            ),
+        )
+
+    def _idling(self, resident: Resident, clock_s: float) -> SequenceStats:
+        last, rank, since_s = self._last.get(resident.id, (None, 0, 0.0))
+        n = resident.n_resident
+        if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
+            return SequenceStats(resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0)
+        return replace(last, state="idle", tokens=n, idle_s=clock_s - since_s)

@@ -10,30 +10,25 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 
 from shepherd.core import ShepherdError
 from shepherd.engine.base import Done, Job, Step
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """Created and iterated on one event loop; the engine thread posts to it and reads `cancelled`."""
 
-    __slots__ = ("_error", "_finished", "_steps", "_waiter", "cancelled", "job", "loop")
-
-    def __init__(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        self.job = job
-        self.loop = loop
-        self.cancelled = False
-        """Set by `Engine.cancel`; the engine thread reads it between decodes."""
-        self._steps: deque[Step] = deque()
-        self._finished = False
-        self._error: ShepherdError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last step has been posted."""
-        return self._finished
+    job: Job
+    loop: asyncio.AbstractEventLoop
+    cancelled: bool = False
+    """Set by `Engine.cancel`; the engine thread reads it between decodes."""
+    finished: bool = False
+    """Whether the last step has been posted."""
+    _steps: deque[Step] = field(default_factory=deque)
+    _error: ShepherdError | None = None
+    _waiter: asyncio.Future[None] | None = None
 
     # engine thread
 
@@ -47,12 +42,12 @@ class Ticket:
             return
         self._steps.append(step)
         if type(step) is Done:
-            self._finished = True
+            self.finished = True
 
     def fail(self, error: ShepherdError) -> None:
         """End the ticket with an error; earlier steps are still delivered."""
         self._error = error
-        self._finished = True
+        self.finished = True
 
     # any thread
 
@@ -82,13 +77,13 @@ class Ticket:
                 yield steps
                 if isinstance(steps[-1], Done):
                     return
-            elif self._finished:
+            elif self.finished:
                 if self._error is not None:
                     raise self._error
                 return
             else:
                 self._waiter = self.loop.create_future()
-                if not self._steps and not self._finished:
+                if not self._steps and not self.finished:
                     await self._waiter
                 self._waiter = None
 

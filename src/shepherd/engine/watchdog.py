@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -28,18 +29,16 @@ STEP_S = 0.25
 """Seconds between two checks."""
 
 
+@dataclass(slots=True)
 class Heartbeat:
     """The progress of the engine thread, which alone writes it; any thread may read."""
 
-    __slots__ = ("doing", "expected_s", "n_beats")
-
-    def __init__(self) -> None:
-        self.n_beats = 0
-        """How often there was progress."""
-        self.doing = "waiting for requests"
-        """The current operation, for a person: numbers only, never text of a request."""
-        self.expected_s: float | None = 0.0
-        """Expected seconds of the operation at the measured speed; None = not measured yet."""
+    n_beats: int = 0
+    """How often there was progress."""
+    doing: str = "waiting for requests"
+    """The current operation, for a person: numbers only, never text of a request."""
+    expected_s: float | None = 0.0
+    """Expected seconds of the operation at the measured speed; None = not measured yet."""
 
     def begin(self, doing: str, expected_s: float | None = 0.0) -> None:
         """Note that an operation begins."""

@@ -6,13 +6,12 @@ import apsw
 
 from shepherd.core import MemoryFailure
 
-_REASONS: tuple[tuple[type[apsw.Error], str], ...] = (
+_REASONS: tuple[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], str], ...] = (
     (apsw.FullError, "its disk is full; make room and try again"),
     (apsw.ReadOnlyError, "it cannot be written; check the permissions of the file and its folder"),
     (apsw.PermissionsError, "access to it is denied; check the permissions of the file and its folder"),
     (apsw.CantOpenError, "it cannot be opened; check the permissions of the file and its folder"),
-    (apsw.BusyError, "another program has locked it; close that program or try again"),
-    (apsw.LockedError, "another program has locked it; close that program or try again"),
+    ((apsw.BusyError, apsw.LockedError), "another program has locked it; close that program or try again"),
     (apsw.CorruptError, "its file is damaged; run `shepherd memory check --repair` or restore a copy"),
     (apsw.NotADBError, "its file is damaged; restore a copy"),
     (apsw.IOError, "its disk failed"),

@@ -47,8 +47,6 @@ class State(IntEnum):
 
 
 class Call(NamedTuple):
-    """A tool call of an assistant's message."""
-
     id: str
     name: str
     arguments: str
@@ -87,16 +85,10 @@ class Entry:
     @property
     def meta(self) -> str | None:
         """Calls, tool, call id and `recalled`, as compact JSON; None when there are none."""
-        meta: dict[str, Any] = {}
-        if self.calls:
-            meta["calls"] = [call._asdict() for call in self.calls]
-        if self.tool:
-            meta["tool"] = self.tool
-        if self.call_id:
-            meta["call_id"] = self.call_id
-        if self.recalled:
-            meta["recalled"] = True
-        return clean(json.dumps(meta, ensure_ascii=False, separators=(",", ":"))) if meta else None
+        calls = [call._asdict() for call in self.calls]
+        fields = {"calls": calls, "tool": self.tool, "call_id": self.call_id, "recalled": self.recalled}
+        given = {name: value for name, value in fields.items() if value}
+        return clean(json.dumps(given, ensure_ascii=False, separators=(",", ":"))) if given else None
 
     @property
     def sha(self) -> bytes:
@@ -204,8 +196,6 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts and sizes of a memory."""
-
     conversations: int
     messages: int
     """Pruned ones included."""

@@ -153,14 +153,12 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
         connection.execute(settings).fetchall()
         if readonly:
             connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KB}")
-    except apsw.NotADBError as error:
+    except BaseException as error:
         connection.close()
-        raise ConfigError(f"{name} is not a memory of Shepherd: {error}", key="memory.database_path") from error
-    except apsw.Error as error:
-        connection.close()
-        raise failure(name, error) from error
-    except BaseException:
-        connection.close()
+        if isinstance(error, apsw.NotADBError):
+            raise ConfigError(f"{name} is not a memory of Shepherd: {error}", key="memory.database_path") from error
+        if isinstance(error, apsw.Error):
+            raise failure(name, error) from error
         raise
     return connection
 

@@ -1,59 +1,72 @@
 """The memory of one user: a file, the thread that writes it, and connections that read it.
 
-Each method forwards to the module that does the work, on a reading connection or on the writer's thread.
+The functions of `archive/`, `search/` and `transfer/` do the work on a connection. Most methods of `MemoryStore` are
+such a function, run on a reading connection or on the writer's thread; its docstring is the method's.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Self, TypeVar
+from queue import LifoQueue
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
 
 from shepherd.core import InvalidRequest, MemoryFailure
 from shepherd.core.lru import LruCache
-from shepherd.memory.archive import check, facts, forget, notes, queries
-from shepherd.memory.archive import history as archive
-from shepherd.memory.archive.check import Problem
+from shepherd.memory.archive import check as checks
+from shepherd.memory.archive import facts as fact_table
+from shepherd.memory.archive import forget as forgetting
+from shepherd.memory.archive import history as histories
+from shepherd.memory.archive import notes, queries
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.archive.names import NamedHistory
-from shepherd.memory.archive.retention import Pruned
-from shepherd.memory.archive.upkeep import Upkeep
+from shepherd.memory.archive.upkeep import Pruned, Upkeep
 from shepherd.memory.failure import failure
 from shepherd.memory.location import default_path
-from shepherd.memory.records import (
-    Conversation,
-    Embedder,
-    Entry,
-    Fact,
-    FactKind,
-    FactStatus,
-    Hit,
-    RankedMessage,
-    State,
-    Stats,
-    StoredMessage,
-)
+from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, State, Stats, StoredMessage
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
-from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import NO_FILTERS
+from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
+Job = Callable[Concatenate[apsw.Connection, P], T]
+"""A function on a connection."""
+Method = Callable[Concatenate["MemoryStore", P], T]
 
 READERS = 4
 """Connections that read at the same time; further threads wait."""
 MIN_SIZE_BYTES = 2**18
 """An empty memory needs half of that."""
+
+
+def _reads(job: Job[P, T]) -> Method[P, T]:
+    """The method that runs `job` on a snapshot of the file."""
+
+    def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
+        return store.read(lambda connection: job(connection, *args, **options))
+
+    update_wrapper(method, job)
+    return method
+
+
+def _writes(job: Job[P, T]) -> Method[P, T]:
+    """The method that returns the result of `job` when its changes are on disk."""
+
+    def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
+        return store.write(lambda connection: job(connection, *args, **options))
+
+    update_wrapper(method, job)
+    return method
 
 
 class MemoryStore:
@@ -82,7 +95,7 @@ class MemoryStore:
         self.embedder = embedder
         self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
-        self._recent = LruCache[NamedHistory](archive.RECENT)
+        self._recent = LruCache[NamedHistory](histories.RECENT)
         connection = open_file(self.path, user=user)
         self._upkeep = Upkeep(self.path, max_size_bytes)
         self._upkeep.attach(connection)
@@ -118,7 +131,7 @@ class MemoryStore:
     # ---- messages
 
     def archive(self, history: Sequence[Entry], *, session: str | None = None, model: str = "") -> list[int]:
-        """Store the new messages of a conversation; the ids of all its messages, in order (see `archive.archive`)."""
+        """Store the new messages of a conversation; the ids of all its messages, in order (see `histories.archive`)."""
         return self.submit_archive(history, session=session, model=model).result()
 
     def submit_archive(
@@ -130,9 +143,9 @@ class MemoryStore:
 
         def job(connection: apsw.Connection) -> list[int]:
             nonlocal n_new
-            first = archive.next_id(connection)
-            ids = archive.archive(connection, entries, session=session, model=model, recent=recent)
-            n_new = archive.next_id(connection) - first
+            first = histories.next_id(connection)
+            ids = histories.archive(connection, entries, session=session, model=model, recent=recent)
+            n_new = histories.next_id(connection) - first
             return ids
 
         def count(done: Future[list[int]]) -> None:
@@ -151,23 +164,17 @@ class MemoryStore:
         """`mark` without waiting."""
         if state is State.PRUNED:
             raise InvalidRequest("state: messages are pruned by `prune`; mark them live or evicted", field="state")
-        return self._writer.submit(partial(archive.mark, ids=tuple(ids), state=state))
+        return self._writer.submit(partial(histories.mark, ids=tuple(ids), state=state))
 
-    def states(self, ids: Collection[int]) -> dict[int, State]:
-        """The states of these messages; unknown ids are left out."""
-        return self.read(partial(queries.states, ids=ids))
-
-    def stored(self, ids: Collection[int]) -> list[StoredMessage]:
-        """These messages, in the order of `ids`; unknown ids are left out."""
-        return self.read(partial(queries.stored, ids=ids))
-
-    def conversations(self, limit: int | None = None, before: int | None = None) -> list[Conversation]:
-        """The conversations, newest first; `before`: older than the one with this id."""
-        return self.read(partial(queries.conversations, limit=limit, before=before))
-
-    def conversation(self, uuid: str) -> Conversation | None:
-        """The conversation with this uuid, or the only one whose uuid begins with it."""
-        return self.read(partial(queries.conversation, uuid=uuid))
+    states = _reads(queries.states)
+    stored = _reads(queries.stored)
+    conversations = _reads(queries.conversations)
+    conversation = _reads(queries.conversation)
+    conversation_with = _reads(queries.conversation_with)
+    newest_message = _reads(queries.newest_message)
+    newest_turn = _reads(queries.newest_turn)
+    set_title = _writes(histories.set_title)
+    pin = _writes(histories.pin)
 
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
@@ -182,47 +189,21 @@ class MemoryStore:
         job = partial(queries.messages, conversation=found.id, after_seq=after_seq, limit=limit, shared=shared)
         return self.read(job)
 
-    def conversation_with(self, id: int) -> Conversation:
-        """The conversation with this id, which stored messages have."""
-        return self.read(partial(queries.conversation_with, id=id))
-
-    def newest_message(self) -> int:
-        """The id of the newest message; 0 = none."""
-        return self.read(queries.newest_message)
-
-    def newest_turn(self, session: str) -> list[int]:
-        """The messages of a session's current turn: the question, and the answers so far."""
-        return self.read(partial(queries.newest_turn, session=session))
-
-    def set_title(self, uuid: str, title: str) -> None:
-        """Raises: `InvalidRequest` for an unknown conversation."""
-        self.write(partial(archive.set_title, uuid=uuid, title=title))
-
-    def pin(self, id: int, pinned: bool = True) -> None:
-        """Protect a message from pruning, or no longer. Raises: `InvalidRequest` for an unknown id."""
-        self.write(partial(archive.pin, id=id, pinned=pinned))
-
     # ---- search
 
     def search(
         self, query: str, max_results: int = 5, *, filters: Filters | None = None, without: Collection[int] = ()
     ) -> list[Hit]:
         """The exchanges that answer a question, best first (see `search.search`)."""
-        return self.read(
-            lambda connection: search.search(
-                connection, query, max_results, filters=filters, without=without, vectors=self._nearest(connection)
-            )
-        )
+        job = partial(search.search, query=query, max_results=max_results, filters=filters, without=without)
+        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
 
     def rank(
         self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
     ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
-        return self.read(
-            lambda connection: ranking.rank(
-                connection, query, limit=limit, filters=filters, without=without, vectors=self._nearest(connection)
-            )
-        )
+        job = partial(ranking.rank, query=query, limit=limit, filters=filters, without=without)
+        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
 
     def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
         return self._vectors.searcher(connection) if self._vectors else None
@@ -237,72 +218,28 @@ class MemoryStore:
 
     # ---- notes and facts
 
-    def remember(self, question: str, answer: str) -> list[int]:
-        """Store an exchange, and replace the one with the same question; the ids of its two messages."""
-        return self.write(partial(notes.remember, question=question, answer=answer))
-
-    def clear_memory(self, question: str) -> bool:
-        """Delete an exchange of `remember`; whether there was one."""
-        return self.write(partial(notes.clear, question=question))
-
-    def set_fact(self, key: str, value: str, *, kind: FactKind = "fact", source: int | None = None) -> Fact:
-        """The new current fact; its earlier value is kept as past."""
-        return self.write(partial(facts.set_fact, key=key, value=value, kind=kind, source=source))
-
-    def get_fact(self, key: str) -> Fact | None:
-        """The current fact with this key, or with one that differs only in case, blanks, `_` and `-`."""
-        return self.read(partial(facts.get_fact, key=key))
-
-    def clear_fact(self, key: str) -> bool:
-        """Delete the fact that `get_fact` finds, and its earlier values; whether there was one."""
-        return self.write(partial(facts.clear_fact, key=key))
-
-    def history(self, key: str) -> list[Fact]:
-        """The current and earlier values of this key, newest first."""
-        return self.read(partial(facts.history, key=key))
-
-    def facts(self, *, kind: FactKind | None = None, status: FactStatus | None = "current") -> list[Fact]:
-        """All facts, oldest first; None = every kind, every status."""
-        return self.read(partial(facts.facts, kind=kind, status=status))
-
-    def profile(self) -> list[Fact]:
-        """The current instructions and preferences, oldest first."""
-        return self.read(facts.profile)
+    remember = _writes(notes.remember)
+    clear_memory = _writes(notes.clear)
+    set_fact = _writes(fact_table.set_fact)
+    get_fact = _reads(fact_table.get_fact)
+    clear_fact = _writes(fact_table.clear_fact)
+    history = _reads(fact_table.history)
+    facts = _reads(fact_table.facts)
+    profile = _reads(fact_table.profile)
+    propose = _writes(fact_table.propose)
+    adopt = _writes(fact_table.adopt)
+    confirm = _writes(fact_table.confirm)
+    reject = _writes(fact_table.reject)
 
     def candidates(self) -> list[Fact]:
         """Proposals for the profile that the user has not confirmed yet, oldest first."""
         return self.facts(status="candidate")
 
-    def propose(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact | None:
-        """A new candidate for the profile; None when it is known already."""
-        return self.write(partial(facts.propose, value=value, kind=kind, source=source))
-
-    def adopt(self, value: str, kind: FactKind = "instruction", source: int | None = None) -> Fact:
-        """A new entry of the profile that needs no confirmation."""
-        return self.write(partial(facts.adopt, value=value, kind=kind, source=source))
-
-    def confirm(self, id: int) -> Fact:
-        """Make a candidate current."""
-        return self.write(partial(facts.confirm, id=id))
-
-    def reject(self, id: int) -> None:
-        """Remove a candidate, or an entry of the profile; it is not proposed again."""
-        self.write(partial(facts.reject, id=id))
-
     # ---- deletion and upkeep
 
-    def find(
-        self,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> list[int]:
-        """The messages that `forget` would delete for the same arguments (see `forget.find`)."""
-        return self.read(
-            partial(forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms)
-        )
+    find = _reads(forgetting.find)
+    check = _writes(checks.check)
+    repair = _writes(checks.repair)
 
     def forget(
         self,
@@ -318,14 +255,14 @@ class MemoryStore:
         Rewrites the file, which takes about a second for 100 MB. Caches of models are not cleared here.
         """
         find = partial(
-            forget.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
+            forgetting.find, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
         )
 
         def job(connection: apsw.Connection) -> Removed:
-            return forget.remove(connection, find(connection) if ids is None else ids, matching=matching)
+            return forgetting.remove(connection, find(connection) if ids is None else ids, matching=matching)
 
         removed = self.write(job)
-        if not self._writer.submit(forget.scrub, is_bare=True).result():
+        if not self._writer.submit(forgetting.scrub, is_bare=True).result():
             self._upkeep.must_empty_log = True
             logger.warning(
                 "another reader holds an old state of %s; the forgotten text leaves its log later", self.path
@@ -345,56 +282,44 @@ class MemoryStore:
         """Counts and sizes."""
         return self.read(partial(queries.stats, path=self.path, limit_bytes=self.max_size_bytes))
 
-    def check(self, *, deep: bool = False) -> list[Problem]:
-        """The problems of the file, worst first."""
-        return self.write(partial(check.check, deep=deep))
-
-    def repair(self) -> list[Problem]:
-        """Repair what can be repaired; the remaining problems."""
-        return self.write(check.repair)
-
 
 class Readers:
     """A pool of reading connections, opened on demand."""
 
     def __init__(self, open_one: Callable[[], apsw.Connection], name: str) -> None:
         self._open, self._name = open_one, name
-        self._free: list[apsw.Connection] = []
-        self._slots = threading.Semaphore(READERS)
+        self._free: LifoQueue[apsw.Connection | None] = LifoQueue()
+        """`READERS` places; None = not opened yet."""
+        for _ in range(READERS):
+            self._free.put(None)
         self._closed = False
 
     def run(self, job: Callable[[apsw.Connection], T]) -> T:
         """The result of `job` on a snapshot of the file. Raises: `MemoryFailure`, also when closed."""
-        with self._slots:
+        connection = self._free.get()
+        try:
             if self._closed:
                 raise MemoryFailure(f"the memory {self._name} is closed")
+            connection = connection or self._open()
+            connection.execute("BEGIN")
             try:
-                connection = self._take()
-                try:
-                    connection.execute("BEGIN")
-                    return job(connection)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    self._free.append(connection)
-            except apsw.Error as error:
-                raise failure(self._name, error) from error
-
-    def _take(self) -> apsw.Connection:
-        try:
-            return self._free.pop()
-        except IndexError:
-            return self._open()
+                return job(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise failure(self._name, error) from error
+        finally:
+            self._free.put(connection)
 
     def close(self) -> None:
         """Wait for the running jobs, then close all connections. Twice is allowed."""
-        for _ in range(READERS):
-            self._slots.acquire()
+        taken = [self._free.get() for _ in range(READERS)]
         self._closed = True
-        for connection in self._free:
-            connection.close()
-        self._free.clear()
-        self._slots.release(READERS)
+        for connection in taken:
+            if connection:
+                connection.close()
+            self._free.put(None)
 
 
 def _check_size(field: str, size_bytes: int) -> int:

@@ -130,7 +130,7 @@ class DefaultStore:
 
     def __init__(self) -> None:
         self._store: MemoryStore | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # inspection must not create a file
@@ -140,8 +140,7 @@ class DefaultStore:
         with self._lock:
             path = default_path(os.environ).absolute()
             if self._store is not None and self._store.path != path:  # the folder or the environment has changed
-                self._store.close()
-                self._store = None
+                self.close()
             if self._store is None:
                 self._store = MemoryStore(path)
             return getattr(self._store, name)

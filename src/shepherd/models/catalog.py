@@ -81,7 +81,7 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
         return _find_ollama(spec, _ollama(env, home))
     path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
     for candidate in (path, cwd / "models" / spec) if spec else ():
-        if _exists(candidate):
+        if os.path.exists(candidate):
             return gguf.shards(candidate)[0]
     if spec.lower().endswith(".gguf") or spec.startswith(("/", "./", "../", "~")):
         near = _nearest(path.name, (file.name for file in _list(path.parent) if gguf.is_model(file)))
@@ -107,7 +107,7 @@ def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[LocalMode
 def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreFolder]:
     """Every folder that `scan` searches, whether or not it can be read."""
     for store in _stores(env, home, cwd):
-        exists = _exists(store.path)
+        exists = os.path.exists(store.path)
         readable = exists and os.access(store.path, os.R_OK)
         yield StoreFolder(
             store.source, store.path, exists, readable, sum(1 for _ in store.models(store)) if readable else 0
@@ -190,7 +190,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
         here, depth = waiting.pop(0)
         for entry in itertools.islice(_list(here), left):
             left -= 1
-            if _is_folder(entry):
+            if os.path.isdir(entry):  # Path.is_dir raises for a name that is too long
                 waiting += [(entry, depth - 1)] if depth > 0 and not entry.name.startswith(".") else []
             else:
                 yield entry
@@ -201,15 +201,6 @@ def _list(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
-
-
-def _is_folder(path: Path) -> bool:
-    # Path.is_dir raises for a folder without permission or a name that is too long; os.path.isdir returns False.
-    return os.path.isdir(path)
-
-
-def _exists(path: Path) -> bool:
-    return os.path.exists(path)
 
 
 def _stem(file: Path) -> str:

@@ -39,10 +39,8 @@ class Header:
     path: Path
     """The file to load: the model, or its first shard."""
     files: tuple[Path, ...]
-    version: int
     metadata: Mapping[str, Any] = field(repr=False)
     """Scalars and strings as they are, arrays as `Array`."""
-    n_tensors: int
     n_params: int
     size_bytes: int
     """Size of the tensors' data."""
@@ -82,7 +80,7 @@ class Header:
     @property
     def n_head(self) -> int:
         """Heads of the layer that has the most."""
-        return max(self._per_layer("attention.head_count", 0), default=0)
+        return max(self._per_layer("attention.head_count"), default=0)
 
     @property
     def n_head_kv(self) -> tuple[int, ...]:
@@ -133,23 +131,30 @@ class Header:
             if key.startswith(start) and isinstance(text, str)
         }
 
+    def value(self, key: str) -> Any:
+        """A value of this architecture's metadata, or None."""
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+    def each(self, key: str, n: int, default: int = 0) -> tuple[int, ...]:
+        """`n` numbers: a value repeated, or the beginning of an array. A damaged file may hold anything else: 0."""
+        value = self.value(key)
+        if isinstance(value, Array):  # some converters write arrays longer than the number of layers
+            return tuple(item if isinstance(item, int) else 0 for item in value.first(n))
+        value = default if value is None else value
+        return (value if isinstance(value, int) else 0,) * n
+
     def _text(self, key: str) -> str | None:
         value = self.metadata.get(key)
         return value if isinstance(value, str) else None
 
     def _whole(self, key: str) -> int:
-        value = self.metadata.get(f"{self.architecture}.{key}")
+        value = self.value(key)
         if isinstance(value, Array):
-            return max(self._per_layer(key, 0), default=0)
+            return max(self._per_layer(key) if key != "block_count" else (), default=0)
         return value if isinstance(value, int) and value > 0 else 0
 
-    def _per_layer(self, key: str, default: int) -> tuple[int, ...]:
-        value = self.metadata.get(f"{self.architecture}.{key}", default)
-        n_layer = min(self.n_layer, MAX_LAYERS) if key != "block_count" else 0
-        if isinstance(value, Array):
-            # Some converters write arrays longer than the number of layers; a damaged file may hold any value.
-            return tuple(item if isinstance(item, int) else 0 for item in value.first(n_layer))
-        return (value if isinstance(value, int) else 0,) * n_layer
+    def _per_layer(self, key: str, default: int = 0) -> tuple[int, ...]:
+        return self.each(key, min(self.n_layer, MAX_LAYERS), default)
 
 
 def read_header(path: Path | str) -> Header:
@@ -163,15 +168,14 @@ def read_header(path: Path | str) -> Header:
     if isinstance(n_files, int) and n_files > 1 and not others:
         refuse(first, f"is one of {n_files} parts, so its name must end in -00001-of-{n_files:05}.gguf; rename it")
     parts = [head, *map(read_file, others)]
+    tensors = [pair for part in parts for pair in part.tensors.items()]
     return Header(
         path=first,
         files=(first, *others),
-        version=head.version,
         metadata=head.metadata,
-        n_tensors=sum(part.n_tensors for part in parts),
-        n_params=sum(part.n_params for part in parts),
-        size_bytes=sum(part.size_bytes for part in parts),
-        tensors={name: tensor for part in parts for name, tensor in part.tensors.items()},
+        n_params=sum(tensor.n_values for _, tensor in tensors),
+        size_bytes=sum(tensor.n_bytes for _, tensor in tensors),
+        tensors=dict(tensors),
         head_bytes=tuple(part.head_bytes for part in parts),
     )
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from shepherd.core import ConfigError
 
@@ -31,20 +31,12 @@ MAX_NAME_BYTES = 63
 _STRING, _ARRAY = 8, 9
 _SCALARS = {
     number: (name, struct.Struct("<" + code))
-    for number, (name, code) in {
-        0: ("uint8", "B"),
-        1: ("int8", "b"),
-        2: ("uint16", "H"),
-        3: ("int16", "h"),
-        4: ("uint32", "I"),
-        5: ("int32", "i"),
-        6: ("float32", "f"),
-        7: ("bool", "?"),
-        10: ("uint64", "Q"),
-        11: ("int64", "q"),
-        12: ("float64", "d"),
-    }.items()
-}
+    for number, name, code in (
+        (0, "uint8", "B"), (1, "int8", "b"), (2, "uint16", "H"), (3, "int16", "h"), (4, "uint32", "I"),
+        (5, "int32", "i"), (6, "float32", "f"), (7, "bool", "?"), (10, "uint64", "Q"), (11, "int64", "q"),
+        (12, "float64", "d"),
+    )
+}  # fmt: skip
 _TENSOR_TYPES = {
     number: (name, per_block, size_bytes)
     for name, number, per_block, size_bytes in (
@@ -142,11 +134,11 @@ class Cursor:
 
     def room(self, n_bytes: int, what: str) -> None:
         if self.at + n_bytes > len(self.content):
-            refuse(
-                self.path,
-                f"ends in the middle of its {what} ({len(self.content)} bytes); it is truncated or damaged: "
-                "download it again",
-            )
+            self.damaged(f"ends in the middle of its {what} ({len(self.content)} bytes)", "truncated or damaged")
+
+    def damaged(self, fault: str, how: str = "damaged") -> NoReturn:
+        """Raises: `ConfigError`."""
+        refuse(self.path, f"{fault}; it is {how}: download it again")
 
     def scalar(self, number: int, what: str) -> Any:
         layout = _SCALARS[number][1]
@@ -158,7 +150,7 @@ class Cursor:
     def text(self, what: str) -> str:
         size = self.scalar(10, what)
         if size > MAX_TEXT_BYTES:
-            refuse(self.path, f"has a text of {size} bytes in its {what}; it is damaged: download it again")
+            self.damaged(f"has a text of {size} bytes in its {what}")
         self.room(size, what)
         self.at += size
         return self.content[self.at - size : self.at].decode("utf-8", "replace")
@@ -180,7 +172,7 @@ class Cursor:
             refuse(self.path, f"has an array of the unknown type {number}; it is damaged, or newer than Shepherd")
         kind, size = ("string", 8) if number == _STRING else (_SCALARS[number][0], _SCALARS[number][1].size)
         if length > MAX_STRINGS and number == _STRING:
-            refuse(self.path, f"has an array of {length} texts; it is damaged: download it again")
+            self.damaged(f"has an array of {length} texts")
         self.room(length * size, "metadata")
         array = Array(kind, length, self.path, self.at)
         if number == _STRING:
@@ -207,15 +199,10 @@ def _past_strings(content: mmap.mmap, at: int, length: int) -> int:
     return at
 
 
-@dataclass(frozen=True, slots=True)
-class FileHeader:
+class FileHeader(NamedTuple):
     """The header of one file."""
 
-    version: int
     metadata: Mapping[str, Any]
-    n_tensors: int
-    n_params: int
-    size_bytes: int
     tensors: Mapping[str, Tensor]
     head_bytes: int
 
@@ -232,13 +219,13 @@ def read_file(path: Path) -> FileHeader:
             refuse(path, f"has version {version} of the GGUF format, but 2 and 3 are supported; get another conversion")
         n_tensors, n_pairs = cursor.scalar(10, "first bytes"), cursor.scalar(10, "first bytes")
         if n_pairs > MAX_PAIRS or n_tensors > MAX_TENSORS:
-            refuse(path, f"claims {n_tensors} tensors and {n_pairs} metadata keys; it is damaged: download it again")
+            cursor.damaged(f"claims {n_tensors} tensors and {n_pairs} metadata keys")
         metadata = _pairs(cursor, n_pairs)
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
-            refuse(path, f"has the alignment {alignment!r}, no power of two; it is damaged: download it again")
+            cursor.damaged(f"has the alignment {alignment!r}, no power of two")
         tensors = _tensors(cursor, n_tensors)
-        end = _place(path, tensors, alignment)
+        end = _place(cursor, tensors, alignment)
         needed = -(-cursor.at // alignment) * alignment + end if end else 0
         if needed > len(cursor.content):
             refuse(
@@ -246,15 +233,7 @@ def read_file(path: Path) -> FileHeader:
                 f"has {len(cursor.content)} bytes, but its tensors need {needed}; the download is not complete: "
                 "resume it or start again",
             )
-    return FileHeader(
-        version,
-        metadata,
-        n_tensors,
-        n_params=sum(tensor.n_values for tensor in tensors.values()),
-        size_bytes=sum(tensor.n_bytes for tensor in tensors.values()),
-        tensors=tensors,
-        head_bytes=cursor.at,
-    )
+    return FileHeader(metadata, tensors, cursor.at)
 
 
 def _pairs(cursor: Cursor, n_pairs: int) -> dict[str, Any]:
@@ -263,7 +242,7 @@ def _pairs(cursor: Cursor, n_pairs: int) -> dict[str, Any]:
         key = cursor.text("metadata")
         if not key or key in metadata:
             what = f"the key {key[:80]!r} twice" if key else "a key without a name"
-            refuse(cursor.path, f"has {what} in its metadata; it is damaged: download it again")
+            cursor.damaged(f"has {what} in its metadata")
         metadata[key] = cursor.value()
     return metadata
 
@@ -273,12 +252,9 @@ def _tensors(cursor: Cursor, n_tensors: int) -> dict[str, Tensor]:
     for _ in range(n_tensors):
         name = cursor.text("list of tensors")
         if name in tensors:
-            refuse(cursor.path, f"has two tensors called {name[:80]!r}; it is damaged: download it again")
+            cursor.damaged(f"has two tensors called {name[:80]!r}")
         if len(name.encode()) > MAX_NAME_BYTES:
-            refuse(
-                cursor.path,
-                f"has a tensor whose name is longer than {MAX_NAME_BYTES} bytes, {name[:80]!r}; it is damaged",
-            )
+            cursor.damaged(f"has a tensor whose name is longer than {MAX_NAME_BYTES} bytes, {name[:80]!r}")
         tensors[name] = _tensor(cursor, name)
     return tensors
 
@@ -287,37 +263,27 @@ def _tensor(cursor: Cursor, name: str) -> Tensor:
     """The description that follows the name of a tensor."""
     n_dims = cursor.scalar(4, "list of tensors")
     if n_dims > 4:
-        refuse(cursor.path, f"has a tensor of {n_dims} dimensions; it is damaged: download it again")
+        cursor.damaged(f"has a tensor of {n_dims} dimensions")
     dims = tuple(cursor.scalar(10, "list of tensors") for _ in range(n_dims))
     number, offset = cursor.scalar(4, "list of tensors"), cursor.scalar(10, "list of tensors")
     n_values = prod(dims)
     if max((n_values, *dims)) >= 1 << 63:
-        refuse(cursor.path, f"has the dimensions {dims} in the tensor {name[:80]!r}; it is damaged: download it again")
+        cursor.damaged(f"has the dimensions {dims} in the tensor {name[:80]!r}")
     # A type that is newer than this table has a size that only the library knows.
-    if number not in _TENSOR_TYPES:
-        return Tensor(None, dims, n_values, 0, offset)
-    kind, per_block, size_bytes = _TENSOR_TYPES[number]
+    kind, per_block, size_bytes = _TENSOR_TYPES.get(number, (None, 1, 0))
     row = dims[0] if dims else 1
     if row % per_block:
-        refuse(
-            cursor.path,
-            f"has {row} values in a row of the tensor {name[:80]!r}, no multiple of {per_block}; it is damaged: "
-            "download it again",
-        )
+        cursor.damaged(f"has {row} values in a row of the tensor {name[:80]!r}, no multiple of {per_block}")
     return Tensor(kind, dims, n_values, n_values // per_block * size_bytes, offset)
 
 
-def _place(path: Path, tensors: Mapping[str, Tensor], alignment: int) -> int:
+def _place(cursor: Cursor, tensors: Mapping[str, Tensor], alignment: int) -> int:
     """The offset where the tensors' data ends. Raises: `ConfigError` if the tensors are not contiguous."""
     place: int | None = 0
     end = 0
     for name, tensor in tensors.items():
         if place is not None and tensor.offset != place:
-            refuse(
-                path,
-                f"has the tensor {name[:80]!r} at offset {tensor.offset}, where {place} is next; it is damaged: "
-                "download it again",
-            )
+            cursor.damaged(f"has the tensor {name[:80]!r} at offset {tensor.offset}, where {place} is next")
         end = max(end, tensor.offset + tensor.n_bytes)
         place = None if tensor.kind is None else tensor.offset + -(-tensor.n_bytes // alignment) * alignment
     return end

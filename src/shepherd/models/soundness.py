@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from shepherd.core import ConfigError
 from shepherd.models.gguf import MAX_LAYERS, Header
@@ -46,46 +45,45 @@ def check(header: Header) -> None:
 
 
 def _layers(header: Header) -> Iterator[str]:
-    n_layer = _value(header, "block_count")
+    n_layer = header.value("block_count")
     if not isinstance(n_layer, int):
         return
     if not 1 <= n_layer <= MAX_LAYERS:
-        yield f"says that it has {n_layer} layers (block_count), where 1 to {MAX_LAYERS} are possible"
+        yield f"declares {n_layer} layers (block_count), but only 1 to {MAX_LAYERS} are possible"
     found = {int(match[1]) for name in header.tensors if (match := _LAYER.search(name))}
     if found and n_layer > max(found) + 1:
-        yield f"says that it has {n_layer} layers (block_count), but there are tensors for {max(found) + 1}"
-    extra = _value(header, "nextn_predict_layers")
+        yield f"declares {n_layer} layers (block_count), but there are tensors for {max(found) + 1}"
+    extra = header.value("nextn_predict_layers")
     if isinstance(extra, int) and extra > n_layer:
-        yield f"says that {extra} of its {n_layer} layers predict further tokens (nextn_predict_layers)"
+        yield f"declares that {extra} of its {n_layer} layers predict further tokens (nextn_predict_layers)"
 
 
 def _heads(header: Header) -> Iterator[str]:
-    n_layer = min(header.n_layer, MAX_LAYERS)
-    heads = _each(header, "attention.head_count", n_layer)
+    heads = header.each("attention.head_count", min(header.n_layer, MAX_LAYERS))
     if not any(heads):
         return
     key_length, value_length = (
         length if isinstance(length, int) else header.n_embd // max(heads)
-        for length in (_value(header, "attention.key_length"), _value(header, "attention.value_length"))
+        for length in (header.value("attention.key_length"), header.value("attention.value_length"))
     )
-    rotated = _value(header, "rope.dimension_count")
+    rotated = header.value("rope.dimension_count")
     is_whole = header.architecture in WHOLE_HEADS
-    is_latent = _value(header, "attention.kv_lora_rank") is not None  # such models may rotate nothing
+    is_latent = header.value("attention.kv_lora_rank") is not None  # such models may rotate nothing
     least = key_length if is_whole else 0 if is_latent else 2
     if isinstance(rotated, int) and (rotated % 2 or not least <= rotated <= key_length):
-        yield f"says that {rotated} of the {key_length} numbers of a head are rotated (rope.dimension_count)"
-    sections = _each(header, "rope.dimension_sections", 4)
+        yield f"declares that {rotated} of the {key_length} numbers of a head are rotated (rope.dimension_count)"
+    sections = header.each("rope.dimension_sections", 4)
     if sum(sections) > key_length or min(sections, default=0) < 0:
-        yield f"says that {sections} of the {key_length} numbers of a head are rotated (rope.dimension_sections)"
+        yield f"declares that {sections} of the {key_length} numbers of a head are rotated (rope.dimension_sections)"
     if is_whole and key_length != value_length:
-        yield f"says that a key has {key_length} numbers, a value {value_length}, which {header.architecture} never has"
+        yield f"declares keys of {key_length} numbers and values of {value_length}, unlike any {header.architecture}"
     for layer, n_heads in enumerate(heads):
         query = header.tensors.get(f"blk.{layer}.attn_q.weight")
         if query is None or len(query.dims) < 2 or not n_heads:
             continue
         rows = query.dims[1]
         if rows % n_heads or (is_whole and rows != n_heads * key_length):
-            yield f"says that layer {layer} has {n_heads} heads (attention.head_count), but its tensor has {rows} rows"
+            yield f"declares {n_heads} heads in layer {layer} (attention.head_count), but its tensor has {rows} rows"
 
 
 def _types(header: Header) -> Iterator[str]:
@@ -98,29 +96,29 @@ def _experts(header: Header) -> Iterator[str]:
     n_experts, n_groups, n_chosen = (
         _count(header, key) for key in ("expert_count", "expert_group_count", "expert_group_used_count")
     )
-    used = _value(header, "expert_used_count")
+    used = header.value("expert_used_count")
     n_used = max(used.first(MAX_LAYERS), default=0) if isinstance(used, Array) else _count(header, "expert_used_count")
     if n_experts > MAX_EXPERTS:
-        yield f"says that it has {n_experts} experts (expert_count), where at most {MAX_EXPERTS} are possible"
+        yield f"declares {n_experts} experts (expert_count), but at most {MAX_EXPERTS} are possible"
     if not (0 < n_used <= n_experts if n_experts else n_used == 0):
-        yield f"says that {n_used} of its {n_experts} experts are used (expert_used_count)"
+        yield f"declares that {n_used} of its {n_experts} experts are used (expert_used_count)"
     if n_groups and not n_groups < n_experts:
-        yield f"says that its {n_experts} experts are in {n_groups} groups (expert_group_count)"
+        yield f"declares that its {n_experts} experts are in {n_groups} groups (expert_group_count)"
     if n_groups > 1 and (n_experts % n_groups or not 0 < n_chosen < n_groups):
-        yield f"says that {n_chosen} of {n_groups} groups of its {n_experts} experts are used (expert_group_used_count)"
+        yield f"declares {n_chosen} of {n_groups} groups of its {n_experts} experts as used (expert_group_used_count)"
 
 
 def _numbers(header: Header) -> Iterator[str]:
-    scaling = _value(header, "rope.scaling.type")
+    scaling = header.value("rope.scaling.type")
     if isinstance(scaling, str) and scaling not in SCALINGS:
         yield f"has the unknown rope.scaling.type {scaling[:80]!r}"
     for name in _EPSILONS:
-        epsilon = _value(header, f"attention.{name}")
+        epsilon = header.value(f"attention.{name}")
         if isinstance(epsilon, float) and not epsilon >= 0:  # as the library asks, so that NaN is caught
             yield f"has the number {epsilon} for attention.{name}, which must not be negative"
     window = _count(header, "attention.sliding_window")
     if window >= 1 << 31:
-        yield f"says that a layer sees {window} tokens (attention.sliding_window)"
+        yield f"declares that a layer sees {window} tokens (attention.sliding_window)"
 
 
 def _vocabulary(header: Header) -> Iterator[str]:
@@ -128,7 +126,7 @@ def _vocabulary(header: Header) -> Iterator[str]:
     if kind in ("no_vocab", "none"):
         tensor = header.tensors.get("token_embd.weight")
         if tensor and len(tensor.dims) > 1 and header.n_vocab > tensor.dims[1]:
-            yield f"says that it has {header.n_vocab} tokens (vocab_size), but there are tensors for {tensor.dims[1]}"
+            yield f"declares {header.n_vocab} tokens (vocab_size), but there are tensors for {tensor.dims[1]}"
         return
     if tokens is None:
         return
@@ -141,7 +139,11 @@ def _vocabulary(header: Header) -> Iterator[str]:
     texts = [text or b"[EMPTY_%d]" % index for index, text in enumerate(texts)]
     known = set(texts)
     if len(known) < len(texts):
-        yield _twice(texts)
+        places: dict[bytes, int] = {}
+        second = next(index for index, text in enumerate(texts) if places.setdefault(text, index) != index)
+        text = texts[second]
+        twice = f"{text[:80].decode('utf-8', 'replace')!r} twice, as number {places[text]} and {second}"
+        yield f"has the token {twice}"
     if kind == "llama":
         missing = [byte for byte in _UTF8_BYTES if b"<0x%02X>" % byte not in known and bytes([byte]) not in known]
         if missing:
@@ -151,32 +153,11 @@ def _vocabulary(header: Header) -> Iterator[str]:
         yield "has tokens for single bytes, which no vocabulary of its kind (bert) has"
 
 
-def _twice(texts: list[bytes]) -> str:
-    places: dict[bytes, int] = {}
-    for index, text in enumerate(texts):
-        first = places.setdefault(text, index)
-        if first != index:
-            return f"has the token {text[:80].decode('utf-8', 'replace')!r} twice, as number {first} and {index}"
-    raise AssertionError("all are different")
-
-
 RULES: tuple[Callable[[Header], Iterator[str]], ...] = (_layers, _heads, _types, _experts, _numbers, _vocabulary)
 
 
-def _value(header: Header, key: str) -> Any:
-    return header.metadata.get(f"{header.architecture}.{key}")
-
-
-def _each(header: Header, key: str, n: int) -> tuple[int, ...]:
-    """`n` numbers: the value repeated, or the beginning of an array."""
-    value = _value(header, key)
-    if isinstance(value, Array):
-        return tuple(item if isinstance(item, int) else 0 for item in value.first(n))
-    return (value if isinstance(value, int) else 0,) * n
-
-
 def _count(header: Header, key: str) -> int:
-    value = _value(header, key)
+    value = header.value(key)
     return value if isinstance(value, int) else 0
 
 

@@ -1,4 +1,4 @@
-"""What a model can call: tools that Shepherd carries out itself, ours and anybody's.
+"""The tools that a model can call and Shepherd carries out.
 
     @tool(effect="read")
     def roll(sides: int = 6) -> str:

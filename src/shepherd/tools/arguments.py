@@ -1,9 +1,9 @@
-"""The arguments of a call, as its tool wants them: read, named, gently brought to their types, then checked.
+"""The arguments of a call: read, renamed, converted to their types, then checked.
 
     text ─▶ JSON object ─▶ names (aliases, cases) ─▶ types ("5" ─▶ 5) ─▶ JSON Schema ─▶ dict
 
-What is wrong becomes one sentence that names the argument, what it must be and what it was: it is all that a model has
-to do better next time. Patterns are not checked: one of a stranger's may take for ever, and its server checks it, too.
+A mistake becomes one sentence that names the argument, its type and its value, so that the model can correct it.
+Patterns are not checked: a foreign one may never end, and its server checks it, too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SHOWN_PROBLEMS = 3
 MOST_REFERENCES = 32
 """`$ref`s that are followed from one to the next."""
 MOST_STEPS = 2_000
-"""References that are followed to check one value; then its server has to."""
+"""References that are followed to check one value; beyond, only its server checks it."""
 MOST_DEPTH = 64
-"""To which values are changed; what is deeper is only checked."""
+"""To which values are converted; deeper ones are only checked."""
 NOTHING: tuple[Any, ...] = (None, "", [], {})
-"""Values by which a model says nothing: under a name that the tool has not, they are no mistake."""
+"""Values without content: under an unknown name, they are no mistake."""
 
 
 def read_arguments(text: str, tool: Tool) -> dict[str, Any]:
@@ -58,10 +58,7 @@ def read_arguments(text: str, tool: Tool) -> dict[str, Any]:
 
 
 def coerce_arguments(given: Json, tool: Tool) -> dict[str, Any]:
-    """The arguments as the tool takes them; what may be left out and was said to be null is left out.
-
-    Raises: `ToolError`.
-    """
+    """The arguments as the tool takes them; optional ones that are null are left out. Raises: `ToolError`."""
     schema = tool.parameters
     try:
         arguments = SchemaCoercer(schema).coerce(rename(unwrap(given, _fields(schema)), tool), schema)
@@ -98,14 +95,12 @@ def unwrap(given: Json, fields: Json) -> Json:
 
 
 def rename(given: Json, tool: Tool) -> dict[str, Any]:
-    """The arguments under the names of the parameters: of aliases, and of names that are written in another way.
-
-    What is given under its own name wins. Raises: `ToolError` for a name that means nothing, unless nothing was said
-    or nothing is taken.
+    """The arguments under the names of the parameters, for aliases and other spellings; the parameter's own name wins.
+    Raises: `ToolError` for an unknown name, unless its value is in `NOTHING` or the tool takes no arguments.
     """
     fields = _fields(tool.parameters)
     meant = {**{_plain(name): name for name in fields}, **{_plain(n): p for n, p in tool.argument_aliases.items()}}
-    # A schema that lists its properties and leaves open whether there are more is meant to list all of them.
+    # A schema that lists properties lists all of them, unless it says otherwise.
     more = tool.parameters.get("additionalProperties", "properties" not in tool.parameters)
     is_open = more is not False or "patternProperties" in tool.parameters
     named: dict[str, Any] = {}
@@ -129,20 +124,16 @@ def _plain(name: str) -> str:
 
 
 class SchemaCoercer:
-    """A schema, and what is still to be spent on holding a value against it.
-
-    One of a stranger's may refer to itself in such a way that this would take for ever.
-    """
+    """A schema, and how many references may still be followed: a foreign one may refer to itself without end."""
 
     def __init__(self, schema: Json) -> None:
         self.root = schema
         self.n_left = MOST_STEPS
 
     def coerce(self, value: Any, schema: Any, depth: int = 0) -> Any:
-        """The value, and what is in it, of the types that the schema asks for, where that loses nothing.
+        """The value with its parts in the types of the schema, where that loses nothing.
 
-        What cannot be brought there stays as it is, for `check` to refuse; null that is not wanted is left out of
-        objects.
+        What cannot be converted stays, for `check` to refuse; unwanted null is left out of objects.
         """
         schema = self.resolved(schema)
         if depth > MOST_DEPTH:
@@ -163,15 +154,15 @@ class SchemaCoercer:
         return value
 
     def coerce_to_one(self, value: Any, branches: Sequence[Json], depth: int) -> Any:
-        """As the branch wants it that takes it as it is, else as one of its kind, else as the first it can be made for.
+        """Converted for the branch that takes it as it is, else for one of its kind, else for the first possible one.
 
-        Only one branch is ever gone into: to try all of them on all levels could take for ever, too.
+        Only one branch is entered: to try all on all levels takes exponential time.
         """
         for branch in branches:
             if not self.check(value, branch):
                 return _converted(value, branch)
         for branch in branches:
-            of_a_kind = any(IS_KIND[kind](value) for kind in _kinds(branch))
+            of_a_kind = any(_is_a(value, kind) for kind in _kinds(branch))
             if of_a_kind and not (isinstance(value, dict) and set(_names(branch.get("required"))) - set(value)):
                 return self.coerce(value, branch, depth + 1)
         for branch in branches:
@@ -196,7 +187,7 @@ class SchemaCoercer:
         return False
 
     def resolved(self, schema: Any) -> Json:
-        """The schema itself instead of a reference to another part of the whole."""
+        """The schema to which a reference leads."""
         for _ in range(MOST_REFERENCES):
             reference = schema.get("$ref") if isinstance(schema, Mapping) else None
             if not isinstance(reference, str) or not reference.startswith("#"):
@@ -215,14 +206,13 @@ class SchemaCoercer:
             return [sentence for wrong in errors for sentence in sentences_about(wrong)]
         except RecursionError:
             raise
-        except Exception as error:  # a stranger's schema may be anything; its server checks, too
+        except Exception as error:  # a foreign schema may be anything; its server checks, too
             logger.debug("a tool's schema cannot be used: %s: %s", type(error).__name__, error)
             return []
 
     def validator(self, schema: Json) -> Any:
-        """One that looks nothing up outside of the schema, runs no pattern of it, and does not run for ever."""
-        # Only a call needs the library, which takes 0.1 s to import.
-        from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
+        """One that reads nothing outside the schema, runs no pattern, and ends."""
+        from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - takes 0.1 s, only for a call
         from referencing import Registry  # noqa: PLC0415
 
         draft: Any = validators.validator_for(self.root, default=Draft202012Validator)
@@ -234,7 +224,7 @@ class SchemaCoercer:
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 FOLLOWING: ContextVar[SchemaCoercer] = ContextVar("FOLLOWING")
-"""Whose schema is being checked: it may follow so many references and no more."""
+"""The schema that is being checked, which counts its references."""
 
 
 @cache
@@ -242,29 +232,23 @@ def careful(draft: Any) -> Any:
     """The draft's validator without its patterns, which might not end. Made once: making one takes a millisecond."""
     from jsonschema import validators  # noqa: PLC0415
 
+    def counted(follow: Callable[..., Any]) -> Callable[..., Any]:
+        def rule(*about: Any) -> Any:
+            coercer = FOLLOWING.get()
+            coercer.n_left -= 1
+            if coercer.n_left < 0:
+                raise OverflowError("it refers to itself too often")
+            return follow(*about)
+
+        return rule
+
     extend: Any = validators.extend  # it has no types
-    rules = dict.fromkeys(("pattern", "patternProperties", "format"), _pass)
-    rules |= {key: _counted(draft.VALIDATORS[key]) for key in REFERENCES if key in draft.VALIDATORS}
-    return extend(draft, rules)
-
-
-def _counted(follow: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(*about: Any) -> Any:
-        shape = FOLLOWING.get()
-        shape.n_left -= 1
-        if shape.n_left < 0:
-            raise OverflowError("it refers to itself too often")
-        return follow(*about)
-
-    return rule
-
-
-def _pass(*_about: Any) -> None:
-    return None
+    rules: dict[str, Any] = dict.fromkeys(("pattern", "patternProperties", "format"), lambda *_about: None)
+    return extend(draft, rules | {key: counted(draft.VALIDATORS[key]) for key in REFERENCES if key in draft.VALIDATORS})
 
 
 def sentences_about(wrong: ValidationError) -> Iterator[str]:
-    """What is wrong, in words that tell what to do."""
+    """What is wrong, and what to do."""
     where, rule = _whole(_where(wrong)), wrong.validator
     limit: Any = wrong.validator_value  # whose type follows from the rule
     value: Any = wrong.instance
@@ -272,55 +256,45 @@ def sentences_about(wrong: ValidationError) -> Iterator[str]:
     match rule:
         case "required":
             prefix = f"{where}." if where else ""
-            for name in limit:  # there is one error for each of them, and all look the same
+            for name in limit:  # each of them has an error of its own, and all look the same
                 if name not in value:
                     about = _fields(wrong.schema).get(name)
                     text = about.get("description") if isinstance(about, Mapping) else None
                     yield f"the argument {prefix + name!r} is missing" + (f": {text}" if text else "")
+            return
         case "type":
             kinds = [limit] if isinstance(limit, str) else limit
-            yield f"{the} must be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}, not {_shown(value)}"
+            wanted = f"be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}"
         case "enum" | "const":
             choices = limit if rule == "enum" else [limit]
-            shown = ", ".join(_shown(each) for each in choices[:20])
-            yield f"{the} must be one of {shown}, not {_shown(value)}"
+            wanted = f"be one of {', '.join(_shown(each) for each in choices[:20])}"
         case "anyOf" | "oneOf":
-            kinds = dict.fromkeys(kind for branch in limit if isinstance(branch, Mapping) for kind in _kinds(branch))
-            wanted = " or ".join(KINDS[kind] for kind in kinds) or "one of the forms that its description names"
-            yield f"{the} must be {wanted}, not {_shown(value)}"
+            found = dict.fromkeys(kind for branch in limit if isinstance(branch, Mapping) for kind in _kinds(branch))
+            wanted = f"be {' or '.join(KINDS[kind] for kind in found) or 'one of the forms that its description names'}"
         case str() if rule in LIMITS:
-            yield f"{the} must {LIMITS[rule].format(limit)}, not {_shown(value)}"
+            wanted = LIMITS[rule].format(limit)
         case _:
             yield f"{the} does not fit: {_whole(wrong.message[:200])}"
+            return
+    yield f"{the} must {wanted}, not {_shown(value)}"
 
 
 KINDS: Mapping[str, str] = {
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
+    "string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+    "array": "a list", "object": "an object", "null": "null",
+}  # fmt: skip
 LIMITS: Mapping[str, str] = {
-    "minimum": "be at least {}",
-    "maximum": "be at most {}",
-    "exclusiveMinimum": "be more than {}",
-    "exclusiveMaximum": "be less than {}",
-    "minLength": "have at least {} characters",
-    "maxLength": "have at most {} characters",
-    "minItems": "have at least {} items",
-    "maxItems": "have at most {} items",
+    "minimum": "be at least {}", "maximum": "be at most {}",
+    "exclusiveMinimum": "be more than {}", "exclusiveMaximum": "be less than {}",
+    "minLength": "have at least {} characters", "maxLength": "have at most {} characters",
+    "minItems": "have at least {} items", "maxItems": "have at most {} items",
     "multipleOf": "be a multiple of {}",
-}
+}  # fmt: skip
 
 
 def lone_surrogates(arguments: Any) -> Iterator[str]:
-    """A sentence for each argument with half a character in it, which no file and no address can take."""
-    if not isinstance(arguments, dict):
-        return
-    for name, value in arguments.items():
+    """A sentence for each argument with half a character in it, which no file and no address can contain."""
+    for name, value in arguments.items() if isinstance(arguments, dict) else ():
         try:
             json.dumps([name, value], ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -349,33 +323,25 @@ def _whole(text: str) -> str:
 def _converted(value: Any, schema: Json) -> Any:
     """The value as one of the types that the schema names, and as one of its choices."""
     kinds = _kinds(schema)
-    if kinds and not any(IS_KIND[kind](value) for kind in kinds):
-        for kind in kinds:
-            turned = CONVERT[kind](value)
-            if turned is not None:
-                value = turned
-                break
+    if kinds and not any(_is_a(value, kind) for kind in kinds):
+        value = next((turned for kind in kinds if (turned := CONVERT[kind](value)) is not None), value)
     choices = schema.get("enum")
     if isinstance(choices, list) and isinstance(value, str) and value not in choices:
-        same = [each for each in choices if isinstance(each, str) and each.casefold() == value.strip().casefold()]
-        return same[0] if same else value
+        word = value.strip().casefold()
+        return next((each for each in choices if isinstance(each, str) and each.casefold() == word), value)
     return value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+TYPES: Mapping[str, Any] = {
+    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict,
+    "null": type(None),
+}  # fmt: skip
 
 
-IS_KIND: Mapping[str, Callable[[Any], bool]] = {
-    "string": lambda value: isinstance(value, str),
-    # 5.0 is a whole number for JSON Schema and not for Python: it is made one.
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": _is_number,
-    "boolean": lambda value: isinstance(value, bool),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-    "null": lambda value: value is None,
-}
+def _is_a(value: Any, kind: str) -> bool:
+    """As JSON Schema has it, but for 5.0, which is to become a whole number of Python."""
+    return isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
 
 BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False, "on": True, "off": False}
 
@@ -397,21 +363,6 @@ def _to_number(value: Any) -> float | int | None:
     return whole if whole is not None else number if math.isfinite(number) else None
 
 
-def _to_boolean(value: Any) -> bool | None:
-    return BOOLEANS.get(str(value).strip().casefold()) if isinstance(value, str | int) else None
-
-
-def _to_string(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False)  # a number or a list as a fact's value
-
-
-def _to_array(value: Any) -> list[Any] | None:
-    inside = _parsed(value)
-    if isinstance(inside, list):
-        return inside
-    return None if value is None else [value]
-
-
 def _to_object(value: Any) -> dict[str, Any] | None:
     inside = value if isinstance(value, dict) else _parsed(value)
     return inside if isinstance(inside, dict) else None
@@ -430,16 +381,16 @@ def _parsed(value: Any) -> Any:
 CONVERT: Mapping[str, Callable[[Any], Any]] = {
     "integer": _to_integer,
     "number": _to_number,
-    "boolean": _to_boolean,
-    "array": _to_array,
+    "boolean": lambda value: BOOLEANS.get(str(value).strip().casefold()) if isinstance(value, str | int) else None,
+    "array": lambda value: inside if isinstance(inside := _parsed(value), list) else None if value is None else [value],
     "object": _to_object,
-    "string": _to_string,
+    "string": lambda value: None if value is None else json.dumps(value, ensure_ascii=False),
     "null": lambda value: None,
 }
-"""What a value is as another type; None = it is nothing of the kind."""
+"""A value as another type; None = it cannot be converted."""
 
 
-# A stranger's schema may have anything anywhere: what is not of its form counts as not being there.
+# A foreign schema may contain anything anywhere: what does not have its form is ignored.
 
 
 def _fields(schema: Any) -> Json:
@@ -453,10 +404,10 @@ def _names(value: Any) -> Sequence[Any]:
 
 def _branches(schema: Json) -> list[Any]:
     """Alternatives."""
-    return next((said for key in ("anyOf", "oneOf") if isinstance(said := schema.get(key), list) and said), [])
+    return next((found for key in ("anyOf", "oneOf") if isinstance(found := schema.get(key), list) and found), [])
 
 
 def _kinds(schema: Json) -> list[str]:
-    said = schema.get("type")
-    kinds = said if isinstance(said, list) else [said]
-    return [kind for kind in kinds if isinstance(kind, str) and kind in IS_KIND]
+    found = schema.get("type")
+    kinds = found if isinstance(found, list) else [found]
+    return [kind for kind in kinds if isinstance(kind, str) and kind in TYPES]

@@ -1,4 +1,4 @@
-"""The vocabulary of tools: what a call does and returns, how it fails, and how a person is asked.
+"""The vocabulary of tools: the effect, the result and the error of a call, and the questions to a person.
 
     Question ─▶ Person.allow ─▶ Verdict          a permission
     Form ─▶ Person.fill ─▶ values                a request of an MCP server
@@ -16,19 +16,19 @@ from shepherd.core import Image, ShepherdError
 from shepherd.core import ToolResult as CallResult
 
 Effect = Literal["read", "write", "run", "net"]
-"""The worst that a call may do: look at things here, change them, run programs, talk to other machines."""
+"""The worst that a call may do: read things on this machine, change them, run programs, call other machines."""
 
 CATEGORIES = ("filesystem", "command_execution", "http", "json", "memory", "mcp", "models")
-"""Of our own tools; a package's may have others."""
+"""Of our own tools; packages may have others."""
 
 
 class ToolError(ShepherdError):
-    """A call that cannot be carried out, in one sentence that tells the model what to do instead."""
+    """A call that cannot be carried out, in one sentence that says what the model should do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool has to say to the model, and to the person who watches."""
+    """What a tool returns, for the model and for a person."""
 
     content: str = ""
     """For the model."""
@@ -39,24 +39,21 @@ class Result:
     """Where there is no success: one sentence that says what to do."""
     images: tuple[Image, ...] = ()
     diff: str = ""
-    """What has changed in a file, as a unified diff for a person."""
+    """The change of a file, as a unified diff for a person."""
     more: str = ""
-    """How to get at what does not fit: such as `read_file(path="a.txt", offset=201) reads on`."""
+    """How to read what does not fit, such as `read_file(path="a.txt", offset=201) reads on`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """A call that has been carried out, or not."""
+    """The end of a call: its result for the transcript; `summary` and `diff` as in `Result`."""
 
     result: CallResult
-    """For the transcript."""
     summary: str = ""
-    """One line for a person."""
     diff: str = ""
-    """What it has changed in a file."""
 
 
-# -- who may be asked -------------------------------------------------------------------------------------------------
+# -- questions to a person --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class Question:
     arguments: Mapping[str, Any]
     effect: Effect
     subject: str = ""
-    """What it is about: a path, a command, an address."""
+    """The path, the command, the address."""
     diff: str = ""
     """What it would change, if that is known."""
     why: str = ""
@@ -88,14 +85,13 @@ class Form:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of an object with flat properties; empty = only yes or no."""
     url: str = ""
-    """A page that the server wants to be opened."""
+    """A page that the server asks the user to open."""
 
 
 class Person(Protocol):
-    """Somebody who can be asked; the terminal, or nobody. Questions that come at the same time wait for each other."""
+    """Answers questions; the terminal is one. Questions that come at the same time wait for each other."""
 
     async def allow(self, question: Question) -> Verdict: ...
 
     async def fill(self, form: Form) -> Mapping[str, Any] | None:
         """The values; None = refused."""
-        ...

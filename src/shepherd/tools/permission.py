@@ -1,13 +1,13 @@
-"""May a call be carried out? Rules, what a person has answered before, and the question.
+"""Whether a call may be carried out: the rules, earlier answers of the person, and the question.
 
     read_only ─▶ deny ─▶ "never" ─▶ ask ─▶ allow ─▶ answered before ─▶ read, or the memory ─▶ free
         │         │         │        │                                        └─ anything else ─┐
         └──── refused ──────┘        └──────────────────── asked ◀────────────────────────────┘
-                                          nobody there: what the operator has enabled by name goes through
+                                          no person: only the tools that the operator has enabled by name
 
-A rule is `name`, `category` or a glob over them, and may end with a glob over what the call is about, in brackets:
-`execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. What a call is about is the command line,
-the host, or the file that the path leads to with its links followed; so that `notes/../secret` is not in `notes`.
+A rule is `name`, `category` or a glob over them, and may end with a glob over the call's subject, in brackets:
+`execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. The subject is the command line, the host,
+or the file to which the path leads with its links followed, so that `notes/../secret` is not in `notes`.
 
 Not here: which folders and addresses can be touched at all (`tools/sandbox/roots.py`, `tools/sandbox/network.py`). No
 rule opens those.
@@ -32,18 +32,18 @@ from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
-from shepherd.tools.selection import names_of
+from shepherd.tools.selection import matches
 from shepherd.tools.tool import Tool
 
 logger = logging.getLogger(__name__)
 
 FREE_CATEGORIES = ("memory",)
-"""Their writes are not asked for: the memory is the model's own notebook."""
+"""Their writes need no consent: the memory is the model's own notebook."""
 SHELL_SIGNS = ";&|<>`$(){}\\\n\r"
-"""What lets one command line run another program; a `*` of an allowing rule does not stand for it."""
+"""Signs by which one command line runs another program; a `*` of an allowing rule does not match them."""
 LONGEST_PATH = 4_096
 MOST_REMEMBERED = 1_000
-"""Answers that a file keeps; the oldest go first."""
+"""Answers that a file keeps; the oldest are dropped first."""
 
 EFFECTS: Mapping[Effect, str] = {
     "read": "only reads what is on this machine",
@@ -54,17 +54,15 @@ EFFECTS: Mapping[Effect, str] = {
 
 
 class NotPermitted(ToolError):
-    """A call that the rules or a person refuse. The sentence has nothing of the call but the name of its tool."""
+    """A call that the rules or a person refuse. The sentence contains only the name of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern."""
-
     name: str
     """A glob over names and categories."""
     subject: str | None = None
-    """A glob over what a call is about; None = about anything."""
+    """A glob over the subject of a call; None = any."""
 
     @classmethod
     def read(cls, text: str) -> Rule:
@@ -81,44 +79,39 @@ class Rule:
         return self.name if self.subject is None else f"{self.name}({self.subject})"
 
     def is_about(self, tool: Tool) -> bool:
-        return any(fnmatchcase(word.casefold(), self.name) for word in names_of(tool))
+        return matches(tool, [self.name])
 
     def forbids(self, call: Call) -> bool:
-        """Whether it meets a call by any of the ways to say what that is about, or might."""
+        """Whether it matches a call in any spelling of its subject, or may match it."""
         if not self.is_about(call.tool):
             return False
         if self.subject is None or call.is_doubtful:
             return True
-        glob = plain(self.subject).casefold()  # of names that differ in case, some systems make one
-        return any(fnmatchcase(it.casefold(), glob) for it in call.said)
+        glob = plain(self.subject).casefold()  # some systems ignore the case of names
+        return any(fnmatchcase(it.casefold(), glob) for it in call.spellings)
 
     def permits(self, call: Call) -> bool:
-        """Whether it meets what a call is about, beyond doubt."""
+        """Whether it matches a call beyond doubt."""
         if not self.is_about(call.tool):
             return False
         if self.subject is None or self.subject == "*":
             return True
-        if call.kind == "command":
-            return _allows_command(self.subject, call.subject)
-        # A glob of hosts must not be met by the rest of an address.
+        if call.kind == "command":  # the line may contain no sign of the shell that the rule does not contain
+            anything = f"[^{re.escape(SHELL_SIGNS)}]"
+            parts = ({"*": f"{anything}*", "?": anything}.get(char, re.escape(char)) for char in self.subject)
+            return re.fullmatch("".join(parts), call.subject) is not None
+        # A glob of hosts must not match the rest of an address.
         means_url = "://" in self.subject
-        ways = [it for it in call.really if call.kind != "address" or ("://" in it) == means_url]
+        ways = [it for it in call.certain if call.kind != "address" or ("://" in it) == means_url]
         return any(fnmatchcase(it, plain(self.subject)) for it in ways)
 
 
-def _allows_command(glob: str, command: str) -> bool:
-    """Whether a command line is meant, with no more signs of the shell in it than the rule itself has."""
-    anything = f"[^{re.escape(SHELL_SIGNS)}]"
-    parts = ({"*": f"{anything}*", "?": anything}.get(char, re.escape(char)) for char in glob)
-    return re.fullmatch("".join(parts), command) is not None
-
-
 def plain(text: str) -> str:
-    """One spelling of what can be spelt in several ways (macOS takes them for the same name)."""
+    """The normal form of a name: macOS takes several spellings for the same name."""
     return unicodedata.normalize("NFC", os.path.normcase(text))
 
 
-# -- what a call is about ---------------------------------------------------------------------------------------------
+# -- the subject of a call --------------------------------------------------------------------------------------------
 
 Kind = Literal["command", "address", "path", "text"]
 
@@ -131,17 +124,17 @@ class Call:
     effect: Effect
     kind: Kind = "text"
     subject: str = ""
-    """For a person, and for what is remembered; empty = the tool has none."""
-    really: tuple[str, ...] = ()
-    """Ways to say what it is about that cannot be mistaken; none where there is doubt."""
-    said: tuple[str, ...] = ()
+    """For a person, and for remembered answers; empty = the tool has none."""
+    certain: tuple[str, ...] = ()
+    """The spellings of the subject that leave no doubt."""
+    spellings: tuple[str, ...] = ()
     """Those, and all others."""
     is_doubtful: bool = False
-    """What it is about cannot be told: whatever forbids anything meets it, and nothing that allows something does."""
+    """The subject is not known: every forbidding rule with a subject matches, and no allowing one does."""
 
 
 def about(tool: Tool, arguments: Mapping[str, Any], folder: Path) -> Call:
-    """What a call is about; relative paths are in `folder`. Looks at the disk to follow links."""
+    """A call with its subject; relative paths begin in `folder`. Reads the disk to follow links."""
     effect = tool.effect_of(arguments)
     given = arguments.get(tool.subject) if tool.subject else None
     if given is None and tool.subject:
@@ -167,12 +160,12 @@ def _about_path(call: Call, folder: Path) -> Call:
             raise ValueError(text)
         real = os.path.realpath(folder / home(text))
     except (OSError, ValueError):  # a NUL in it
-        return replace(call, said=loosely, is_doubtful=True)
+        return replace(call, spellings=loosely, is_doubtful=True)
     base = str(folder)
     within = base if base.endswith(os.sep) else base + os.sep
     ways = (".", real) if real == base else (real[len(within) :], real) if real.startswith(within) else (real,)
-    plainly = tuple(map(plain, ways))
-    return replace(call, subject=ways[0], really=plainly, said=(*plainly, *loosely))
+    certain = tuple(map(plain, ways))
+    return replace(call, subject=ways[0], certain=certain, spellings=(*certain, *loosely))
 
 
 def _about_address(call: Call) -> Call:
@@ -180,22 +173,22 @@ def _about_address(call: Call) -> Call:
     try:
         target = Target.of(call.subject)
     except ToolError:
-        return replace(call, said=(call.subject,), is_doubtful=True)
+        return replace(call, spellings=(call.subject,), is_doubtful=True)
     ways = (target.host, f"{target.host}:{target.port}", target.url)
-    return replace(call, subject=target.host, really=ways, said=(*ways, call.subject))
+    return replace(call, subject=target.host, certain=ways, spellings=(*ways, call.subject))
 
 
-# -- what has been answered -------------------------------------------------------------------------------------------
+# -- remembered answers -----------------------------------------------------------------------------------------------
 
 
 class ConsentStore:
-    """The file of what was answered with "always", by folder. Several processes may use it."""
+    """The file of the calls that were answered with "always", by folder. Several processes may use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def of(self, folder: Path) -> list[tuple[str, str]]:
-        """Tool and subject of what is allowed in a folder; nothing when the file cannot be read."""
+        """Tool and subject of each call that is allowed in a folder; none if the file cannot be read."""
         found = self._read().get(str(folder), [])
         pairs = (entry for entry in found if isinstance(entry, list) and len(entry) == 2)
         return [(name, subject) for name, subject in pairs if isinstance(name, str) and isinstance(subject, str)]
@@ -242,16 +235,15 @@ class ConsentStore:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a call of a tool, whatever it is about."""
+    """The outcome of any call of a tool."""
 
-    tool: str
     verdict: Literal["free", "asked", "refused", "shown"]
-    """`shown`: what it would change is shown in place of doing it."""
+    """`shown`: its change is shown and not made."""
     why: str
 
 
 class Permission:
-    """What one conversation may do. On one event loop; questions wait for each other."""
+    """The calls that one conversation may make. On one event loop; questions wait for each other."""
 
     def __init__(
         self,
@@ -266,14 +258,12 @@ class Permission:
         answers: ConsentStore | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`enabled`: names that the operator has chosen himself; where nobody can be asked, they are allowed.
-        `answers`: where "always" is kept; None = for the conversation only. `folder`: where relative paths begin, and
-        what "always" is kept for; None = the working folder.
-
-        Raises: `InvalidRequest` for a rule that cannot be read.
+        """`enabled`: the names that the operator has chosen; without a person, they are allowed. `answers`: keeps
+        "always"; None = for the conversation only. `folder`: the folder where relative paths begin and for which
+        "always" is kept; None = the working folder. Raises: `InvalidRequest` for a rule that cannot be read.
         """
         self.read_only, self.dry_run = read_only, dry_run
-        """May be changed at any time, as the rules may."""
+        """May change at any time, as the rules may."""
         self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
         self.person = person
         self._enabled = tuple(map(Rule.read, enabled))
@@ -283,26 +273,30 @@ class Permission:
         self._session: dict[tuple[str, str], Literal["session", "never"]] = {}
         self._asking = asyncio.Lock()
 
-    @property
-    def can_ask(self) -> bool:
-        return self.person is not None
-
     async def check(
         self, tool: Tool, arguments: Mapping[str, Any], preview: Callable[[], Awaitable[str]] | None = None
     ) -> None:
-        """Let a call through, now or once a person has said yes. `preview` makes the diff that is shown with the
-        question; what it raises, this raises. In a dry run nobody is asked: nothing is done.
-
-        Raises: `NotPermitted` that says why not, and what the model should do.
+        """Return if a call is free, or when a person allows it. `preview` makes the diff of the question; what it
+        raises, this raises. A dry run has no questions. Raises: `NotPermitted` with the reason, and what the model
+        should do.
         """
         call = about(tool, arguments, self.folder)
         if not self._is_asked(call) or self.dry_run:
             return
+        rule = next((rule for rule in self.ask if rule.forbids(call)), None)
+        if self.person is None and rule:
+            raise NotPermitted(
+                f"the user must be asked about this call (ask: {rule}), and no user is present; continue without it"
+            )
         if self.person is None:
-            self._go_without_asking(call)
-            return
+            if any(rule.is_about(tool) for rule in self._enabled):
+                return
+            raise NotPermitted(
+                f"{tool.name} {EFFECTS[call.effect]}, and no user is present to allow it; it needs --allow-tools "
+                f"{tool.name} (tools.allow). Continue without it, or tell the user"
+            )
         async with self._asking:
-            # The answer to the question before may have been about this call, too.
+            # The answer to the question before may also apply to this call.
             if not self._is_asked(call):
                 return
             diff = await preview() if preview is not None else ""
@@ -314,29 +308,26 @@ class Permission:
                 f"the user refused this call of {tool.name}; do not repeat it, ask the user what to do instead"
             )
 
-    def explain(self, tools: Sequence[Tool]) -> list[Decision]:
-        """What becomes of calls of these tools, as far as that can be said without arguments."""
-        return [self._explain(tool) for tool in tools]
-
     def remembered(self) -> list[str]:
-        """What was answered before, a line each: a rule, and for how long."""
+        """The answers so far, a line each: a rule, and for how long."""
+
+        def shown(tool: str, subject: str) -> str:
+            return f"{tool}({subject})" if subject else tool
+
         kept = self._answers.of(self.folder) if self._answers else []
         return [
-            *(f"{_shown(*pair)}: {'no' if how == 'never' else 'yes'}, in this conversation"
+            *(f"{shown(*pair)}: {'no' if how == 'never' else 'yes'}, in this conversation"
               for pair, how in self._session.items()),
-            *(f"{_shown(*pair)}: yes, always in {self.folder}" for pair in kept),
+            *(f"{shown(*pair)}: yes, always in {self.folder}" for pair in kept),
         ]  # fmt: skip
 
     def forget(self, pattern: str | None = None) -> int:
-        """Forget what was answered about the calls that a rule means, or everything; how many answers.
-
-        Raises: `InvalidRequest`, `OSError`.
+        """Forget the answers about the calls that a rule matches, or all; their number. Raises: `InvalidRequest`,
+        `OSError`.
         """
-        rule = Rule.read(pattern) if pattern else None
+        rule = Rule.read(pattern or "*")
 
         def is_meant(pair: tuple[str, str]) -> bool:
-            if rule is None:
-                return True
             return fnmatchcase(pair[0].casefold(), rule.name) and (
                 rule.subject is None or rule.subject == pair[1] or fnmatchcase(pair[1], rule.subject)
             )
@@ -350,7 +341,7 @@ class Permission:
         return len(kept) + len(ours)
 
     def _is_asked(self, call: Call) -> bool:
-        """Whether a call must be asked for; False = it is free. Raises: `NotPermitted` when it is refused."""
+        """Whether a person must be asked about a call; False = it is free. Raises: `NotPermitted` if it is refused."""
         tool, key = call.tool, (call.tool.name, call.subject)
         if self.read_only and call.effect != "read" and tool.name != "http_get":
             raise NotPermitted(
@@ -368,19 +359,6 @@ class Permission:
             return False
         return not (self._answers and key in self._answers.of(self.folder))
 
-    def _go_without_asking(self, call: Call) -> None:
-        """Raises: `NotPermitted` where only a person could say yes."""
-        name = call.tool.name
-        if rule := next((rule for rule in self.ask if rule.forbids(call)), None):
-            raise NotPermitted(
-                f"the user must be asked about this call (ask: {rule}), and no user is present; continue without it"
-            )
-        if not any(rule.is_about(call.tool) for rule in self._enabled):
-            raise NotPermitted(
-                f"{name} {EFFECTS[call.effect]}, and no user is present to allow it; it needs --allow-tools {name} "
-                "(tools.allow). Continue without it, or tell the user"
-            )
-
     def _remember(self, call: Call, verdict: Verdict) -> None:
         key = (call.tool.name, call.subject)
         if verdict in {"session", "never"}:
@@ -395,7 +373,8 @@ class Permission:
             logger.warning('the answer "always" cannot be saved, and counts for this conversation only: %s', error)
         self._session[key] = "session"
 
-    def _explain(self, tool: Tool) -> Decision:
+    def explain(self, tool: Tool) -> Decision:
+        """The outcome of calls of a tool, as far as it is known without arguments."""
         try:
             effect = tool.effect_of({})
         except Exception:  # a function of arguments that are not there
@@ -407,23 +386,19 @@ class Permission:
             return next((str(rule) for rule in rules if rule.subject in {None, "*"} and rule.is_about(tool)), "")
 
         if self.read_only and effect != "read" and tool.name != "http_get":
-            return Decision(tool.name, "refused", f"read-only, and it {what}")
+            return Decision("refused", f"read-only, and it {what}")
         if rule := met(self.deny):
-            return Decision(tool.name, "refused", f"deny: {rule}")
+            return Decision("refused", f"deny: {rule}")
         if self.dry_run and effect != "read":
-            return Decision(tool.name, "shown" if tool.preview else "refused", f"dry run, and it {what}")
+            return Decision("shown" if tool.preview else "refused", f"dry run, and it {what}")
         if rule := met(self.ask):
-            return Decision(tool.name, "asked" if self.can_ask else "refused", f"ask: {rule}")
+            return Decision("asked" if self.person is not None else "refused", f"ask: {rule}")
         if rule := met(self.allow):
-            return Decision(tool.name, "free", f"allow: {rule}")
+            return Decision("free", f"allow: {rule}")
         if effect == "read" or (effect == "write" and tool.category in FREE_CATEGORIES):
-            return Decision(tool.name, "free", what if effect == "read" else "the memory is the model's own")
-        if self.can_ask:
-            return Decision(tool.name, "asked", what)
+            return Decision("free", what if effect == "read" else "the memory is the model's own")
+        if self.person is not None:
+            return Decision("asked", what)
         if rule := met(self._enabled):
-            return Decision(tool.name, "free", f"enabled: {rule}")
-        return Decision(tool.name, "refused", f"it {what}, and no user is present to allow it")
-
-
-def _shown(tool: str, subject: str) -> str:
-    return f"{tool}({subject})" if subject else tool
+            return Decision("free", f"enabled: {rule}")
+        return Decision("refused", f"it {what}, and no user is present to allow it")

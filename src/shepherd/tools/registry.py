@@ -1,23 +1,23 @@
-"""All the tools there are, under names that every provider takes and nothing else has.
+"""All tools, under unique names that every provider takes.
 
     registry = Registry.found(files)       ours, those of packages (entry points `shepherd.tools`), of files, by hand
     registry.tools()                       all, the most useful first
-    registry.find("Read"), .get("Read")    by name or alias, whatever case; None, or a `ToolError` that lists the names
-    registry.add(tool, ..., group="x")     the names they got; a name that is taken gets a number
-    registry.replace("x", tools)           the tools of an MCP server, which come, change and go (`remove("x")`)
-    registry.group_of(name), .given()      where a tool is from; those that the operator has given himself
+    registry.find("Read"), .get("Read")    by name or alias, in any case; None, or a `ToolError` that lists the names
+    registry.add(tool, ..., group="x")     returns their names; a name that is taken gets a number
+    registry.replace("x", tools)           the tools of an MCP server, which change (`remove("x")`)
+    registry.group_of(name), .given()      the origin of a tool; those of files and of `register_tool`
     registry.failures                      what could not be loaded, one sentence each
 
-The program has one `Registry.instance()`, to which `register_tool` adds; what is added there, all registries that were
-found have, too. No threads: one event loop, or one thread.
+The program has one `Registry.instance()`, to which `register_tool` adds; all registries that were found get what is
+added there. No threads: one event loop, or one thread.
 
-Not here: what can be a tool (`user_tools.py`), which of the tools a model is offered (`selection.py`), and what stands
-before a call (`toolbox.py`).
+Not here: what can be a tool (`user_tools.py`), which tools are offered (`selection.py`), and calls (`toolbox.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import re
 import sys
@@ -25,6 +25,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
@@ -57,7 +58,7 @@ class Entry:
     tool: Tool
     group: str
     origin: object
-    """What it was made of: the same thing, found twice, is one tool."""
+    """Its class or function: the same one, found twice, is one tool."""
 
 
 class Registry:
@@ -69,37 +70,42 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         """By name."""
         self._followers: weakref.WeakSet[Registry] = weakref.WeakSet()
-        self._failures: list[str] = []
+        self.failures: list[str] = []
+        """One sentence for each package and file whose tools cannot be used."""
         self._files: set[str] = set()
-        self.version = 0
-        """Another one after every change."""
 
     @classmethod
     def instance(cls) -> Registry:
-        """The one of the program: our tools, those of packages, and what was registered by hand."""
+        """The one of the program: our tools, those of packages, and those of `register_tool`."""
         if Registry._instance is None:
+            from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms to import
+
             registry = Registry._instance = Registry()
-            registry._find_packages()
+            found = ((package_of(point), point) for point in entry_points(group=ENTRY_POINTS))
+            # Ours come first: they keep their names.
+            for package, point in sorted(found, key=lambda each: (each[0] != OURS, each[0])):
+                registry._take(package, f"the package {package} ({point.value})", point.load)
         return Registry._instance
 
     @classmethod
     def found(cls, files: Iterable[str | Path] = ()) -> Registry:
         """A new one with all that `instance()` has and gets, and the tools of these Python files.
 
-        A file or package that cannot be used is told to the log, and listed in `failures`.
+        A file or package that cannot be used is logged, and listed in `failures`.
         """
         first = cls.instance()
         registry = cls()
-        registry._entries, registry._failures = dict(first._entries), list(first._failures)
+        registry._entries, registry.failures = dict(first._entries), list(first.failures)
         first._followers.add(registry)
-        for file in files:
-            registry._load(Path(file).expanduser().resolve())
+        for path in (Path(file).expanduser().resolve() for file in files):
+            registry._files.add(str(path))
+            registry._take(str(path), f"the file {path}", partial(module_of, path))
         return registry
 
-    # what there is
+    # reading
 
     def tools(self) -> Sequence[Tool]:
-        """The most useful first; of equal ones those that were there first."""
+        """The most useful first; of equal ones the oldest."""
         return sorted((entry.tool for entry in self._entries.values()), key=selection.rank)
 
     def find(self, name: str) -> Tool | None:
@@ -113,26 +119,20 @@ class Registry:
         return found
 
     def group_of(self, name: str) -> str:
-        """`shepherd`, a package, a file, `registered`, or what `add` was told; empty for an unknown name."""
+        """`shepherd`, a package, a file, `registered`, or the `group` of `add`; empty for an unknown name."""
         entry = self._entries.get(name)
         return entry.group if entry else ""
 
     def given(self) -> list[str]:
-        """Names of the tools that the operator has given himself, by hand or in a file: he wants them to be used."""
+        """Names of the tools of the operator's files and of `register_tool`."""
         return [name for name, entry in self._entries.items() if entry.group == BY_HAND or entry.group in self._files]
 
-    @property
-    def failures(self) -> Sequence[str]:
-        """One sentence for each package and file whose tools cannot be used."""
-        return tuple(self._failures)
-
-    # what comes and goes
+    # changing
 
     def add(self, *things: object, group: str = BY_HAND) -> list[str]:
-        """Their names in this registry, which may have had to be changed.
+        """Add tools; their names in this registry, which may differ from their own.
 
-        What was made of the same function or class as one of that name takes its place: a file may both register what
-        it has and be looked through.
+        A tool of the same function or class as the one of that name replaces it: a file may register its tools, too.
 
         Raises: `TypeError` for something that is no tool; then none is added.
         """
@@ -149,7 +149,6 @@ class Registry:
     def remove(self, group: str) -> None:
         """Take out all tools of a group."""
         self._entries = {name: entry for name, entry in self._entries.items() if entry.group != group}
-        self.version += 1
         for registry in self._followers:
             registry.remove(group)
 
@@ -172,43 +171,28 @@ class Registry:
                     "the tool %r of %s gets the name %r: %s has a tool of that name", made.name, group, name, held.group
                 )
         self._entries[name] = Entry(replace(made, name=name), group, origin)
-        self.version += 1
         return name
 
-    # where they come from
-
-    def _find_packages(self) -> None:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms to import
-
-        # Ours come first: they keep their names.
-        found = sorted(entry_points(group=ENTRY_POINTS), key=lambda each: (package_of(each) != OURS, package_of(each)))
-        for point in found:
-            self._take(package_of(point), f"the package {package_of(point)} ({point.value})", point.load)
-
-    def _load(self, path: Path) -> None:
-        self._files.add(str(path))
-        self._take(str(path), f"the file {path}", lambda: module_of(path))
-
     def _take(self, group: str, what: str, load: Callable[[], object]) -> None:
-        """Add what a package or file has; if that fails, say so and go on without it."""
+        """Add the tools of a package or file; a failure is reported."""
         things: list[object] = []
-        with self._told(f"the tools of {what}", group):
+        with self._reported(f"the tools of {what}", group):
             things = find_tools(load())
             if not things:
                 raise TypeError("it contains none")
         for thing in things:
-            with self._told(f"a tool of {what}", group):
+            with self._reported(f"a tool of {what}", group):
                 self.add(thing, group=group)
 
     @contextmanager
-    def _told(self, what: str, file: str) -> Iterator[None]:
+    def _reported(self, what: str, file: str) -> Iterator[None]:
         try:
             yield
-        except (Exception, SystemExit) as error:  # a stranger's code may do anything as it is imported
+        except (Exception, SystemExit) as error:  # foreign code may do anything as it is imported
             logger.debug("%s", what, exc_info=error)
             sentence = f"{what} cannot be used: {type(error).__name__}: {error}{line_of(error, file)}"
             logger.warning("%s", sentence)
-            self._failures.append(sentence)
+            self.failures.append(sentence)
 
 
 ToolRegistry = Registry
@@ -234,20 +218,15 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def find(name: str, tools: Sequence[Tool]) -> Tool | None:
-    """The tool that a model means: by name, else by alias, else by what the name would be if it were a tool's."""
-    word = name.strip().casefold()
-    for each in tools:
-        if each.name.casefold() == word:
-            return each
-    for each in tools:
-        if any(alias.casefold() == word for alias in each.aliases):
-            return each
-    plain = sanitised(name)
-    return next((each for each in tools if each.name == plain), None)
+    """The tool of a name in a call: by its name, else by an alias, else by the name as every provider takes it."""
+    word, plain = name.strip().casefold(), sanitised(name)
+    by_name = (each for each in tools if each.name.casefold() == word)
+    by_alias = (each for each in tools if any(alias.casefold() == word for alias in each.aliases))
+    return next(itertools.chain(by_name, by_alias, (each for each in tools if each.name == plain)), None)
 
 
 def no_such_tool(name: str, names: Sequence[str]) -> str:
-    """The sentence for a tool that a model has made up (X8)."""
+    """The sentence for a tool that does not exist (X8)."""
     left = len(names) - SHOWN_NAMES
     known = ", ".join(names[:SHOWN_NAMES]) + (f" and {left} more" if left > 0 else "")
     return f"there is no tool {name[:80]!r}; " + (f"there are: {known}" if names else "there are none at all")
@@ -261,10 +240,7 @@ def package_of(point: EntryPoint) -> str:
 
 
 def module_of(path: Path) -> ModuleType:
-    """The module that a file is; run once in the life of a program, whoever asks.
-
-    Raises: whatever the file does.
-    """
+    """The module of a file, which runs once in the life of a program. Raises: any error of the file."""
     from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415 - for few
 
     path = path.resolve()
@@ -286,7 +262,7 @@ def module_of(path: Path) -> ModuleType:
 
 
 def line_of(error: BaseException, file: str) -> str:
-    """Where in the file an error is from, if it is from there."""
+    """The line of the file that has raised an error, if one has."""
     trace, line = error.__traceback__, error.lineno if isinstance(error, SyntaxError) else None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

@@ -29,9 +29,9 @@ class ResultStore:
         self._last = 0
 
     def keep(self, text: str) -> tuple[str, bool]:
-        """The name by which the text can be read from now on, such as `result:3`, and whether it is all there.
+        """The name of the stored text, such as `result:3`, and whether it is complete.
 
-        Of one that is larger than a quarter of what may be kept, the beginning is.
+        Of a text larger than a quarter of the limit, the beginning is stored.
         """
         most_chars = self._most_chars // 4
         kept = replace_unencodable(text[:most_chars])
@@ -53,8 +53,3 @@ class ResultStore:
             there = f"the names are: {names}" if names else "call the tool again that gave it"
             raise ToolError(f"no result is stored under the name {name[:40]!r}; {there}")
         return text
-
-    def clear(self) -> None:
-        """Forget all of them; no name is used again."""
-        with self._lock:
-            self._texts.clear()

@@ -1,8 +1,8 @@
-"""A text brought to a number of tokens: its beginning, one sentence of what is missing, its end.
+"""A text brought to a number of tokens: its beginning, a notice of what is left out, its end.
 
     whole ─ surely short? surely long? count ─▶ whole | head [Cut here: 12,345 of 20,000 characters ...] tail
 
-However long the text is, only about as much of it as is kept is ever copied or counted: a tool may return a gigabyte.
+Only about as much of the text as is kept is ever copied or counted: a tool may return a gigabyte.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 Count = Callable[[str], int]
 
 MOST_TOKENS_PER_CHAR = 4
-"""One for each byte, where a vocabulary has no better."""
+"""One for each byte, at worst."""
 MOST_CHARS_PER_TOKEN = 16
-"""A text with more on average is blanks or one sign repeated; it is taken for too long without being counted."""
+"""A text with more on average is blanks or one sign repeated; it counts as too long without being counted."""
 SLACK = 8
 """Tokens that a vocabulary may add at the seams."""
 HEAD_SHARE = 2 / 3
@@ -39,7 +39,7 @@ def fits(text: str, budget: int, count: Count) -> bool:
 def shorten(text: str, budget: int, count: Count, rest: Callable[[str], str] = lambda head: "") -> str:
     """The text if it has at most `budget` tokens; else a head, a notice and a tail that have, together.
 
-    `rest` says how to read what is left out, given the head: a sentence, or nothing. Cuts are made between characters
+    `rest`: from the head, a sentence that says how to read what is left out, or nothing. Cuts lie between characters
     as people see them, at the end of a line where one is near. A budget too small for the notice is exceeded by it.
     """
     if fits(text, budget, count):
@@ -55,19 +55,24 @@ def shorten(text: str, budget: int, count: Count, rest: Callable[[str], str] = l
             return notice
         return "".join((head, "" if head.endswith("\n") else "\n", notice, "\n", text[start:]))
 
-    fitting = kept(0)
-    least, most = (
-        0,
-        min(len(text) - 1, budget * MOST_CHARS_PER_TOKEN),
-    )  # characters: fit, and do not fit or were not tried
+    return kept(most_that_fits(kept, len(text) - 1, budget, count))
+
+
+def room_for(text: str, budget: int, count: Count) -> int:
+    """How many of the first characters of a text have at most `budget` tokens, or a little less."""
+    return len(text) if fits(text, budget, count) else most_that_fits(lambda n: text[:n], len(text) - 1, budget, count)
+
+
+def most_that_fits(kept: Callable[[int], str], most: int, budget: int, count: Count) -> int:
+    """About the largest number of characters up to `most` for which `kept` has at most `budget` tokens; 0 if none."""
+    least, most = 0, min(most, budget * MOST_CHARS_PER_TOKEN)  # the first fits; above the second, nothing does
     n_chars = min(most, budget * 3)
     for _ in range(ROUNDS):
         if not least < n_chars <= most:
             break
-        tried = kept(n_chars)
-        n_tokens = max(1, count(tried))
+        n_tokens = max(1, count(kept(n_chars)))
         if n_tokens <= budget:
-            least, fitting = n_chars, tried
+            least = n_chars
             if n_tokens >= budget * NEAR:
                 break
         else:
@@ -75,7 +80,7 @@ def shorten(text: str, budget: int, count: Count, rest: Callable[[str], str] = l
         # Aimed a little low: a hit from below ends the search.
         guess = int(n_chars * budget * (1 + NEAR) / 2 / n_tokens)
         n_chars = min(max(guess, least + 1), most)
-    return fitting
+    return least
 
 
 def head_end(text: str, at: int) -> int:
@@ -96,8 +101,8 @@ def tail_start(text: str, at: int) -> int:
 
 
 def char_boundary(text: str, at: int) -> int:
-    """The last place up to `at` that does not lie within a character as people see it: one with its marks, an emoji
-    sequence, a flag, a line end. Marks without end are cut after a while."""
+    """The last place up to `at` that is not within a character as people see it: one with its marks, an emoji
+    sequence, a flag, a line end. After 64 marks, any place counts."""
     for place in range(at, max(0, at - 64), -1):
         if place >= len(text) or not _joined(text, place):
             return place

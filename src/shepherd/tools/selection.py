@@ -1,4 +1,4 @@
-"""Which tools are offered: those that were asked for, or as many as a small part of the context can describe."""
+"""The tools that are offered: the configured ones, or as many as a small part of the context can hold."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from shepherd.tools.base import CATEGORIES
 from shepherd.tools.tool import Tool
 
 ROOM_SHARE = 8
-"""Tools that nobody asked for by name may take one part in so many of the context."""
+"""The descriptions of tools that the configuration does not name may take this part of the context."""
 
 DISABLED = "disabled"
 NOT_ENABLED = "not enabled"
 NO_ROOM = "no room"
-"""Why a tool is not offered. One for which there is no room can be called nevertheless."""
+"""Why a tool is not offered. A tool without room can be called."""
 
 CATEGORY_ALIASES: Mapping[str, str] = {"command": "command_execution"}
-"""The seeds call it both (C21)."""
+"""The seeds use both names (C21)."""
 
 FIRST = (
     "list_directory", "read_file", "search_memory", "get_fact", "set_fact", "search_files", "write_file", "edit_file",
     "file_exists", "http_get", "json_path",
 )  # fmt: skip
-"""What helps most in a small context; then come the tools that somebody has added, since he means them to be used."""
+"""The most useful ones in a small context; then come the tools that the user has added."""
 LAST = ("list_resources", "read_resource", "call_mcp_tool")
-"""What the tools of MCP servers do already."""
+"""The tools of MCP servers do the same."""
 
 
 def rank(tool: Tool) -> int:
@@ -52,10 +52,9 @@ def reasons_off(
 ) -> dict[str, str]:
     """By name, the tools that are not offered, and why.
 
-    `tools` come in the order of their use. `enabled` and `disabled` are patterns as in `matches`; `disabled` wins.
-    `lacking`: by pattern, what has nothing to work on, and what that is: `{"memory": "there is no memory"}`.
-    `enabled` None: those that are offered unasked and whose descriptions, `cost` tokens each, fit together into their
-    part of the context.
+    `tools`: the most useful first. `enabled` and `disabled`: patterns as in `matches`; `disabled` wins. `enabled` None:
+    those with `offered` whose descriptions, `cost` tokens each, fit into their part of the context. `lacking`: by
+    pattern, why tools cannot work: `{"memory": "there is no memory"}`.
     """
     room = None if n_ctx is None else n_ctx // ROOM_SHARE
     off: dict[str, str] = {}
@@ -76,8 +75,9 @@ def reasons_off(
 
 
 def matches(tool: Tool, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns means the tool: its name, another name of it, its category, or a glob over those."""
-    words = [word.casefold() for word in names_of(tool)]
+    """Whether one of the patterns matches the tool: its name, an alias, its category, or a glob over those."""
+    also = [other for other, category in CATEGORY_ALIASES.items() if category == tool.category]
+    words = [word.casefold() for word in (tool.name, tool.category, *also, *tool.aliases)]
     return any(fnmatchcase(word, pattern.strip().casefold()) for pattern in patterns for word in words)
 
 
@@ -86,15 +86,8 @@ def normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "_", name.strip().lower())
 
 
-def names_of(tool: Tool) -> list[str]:
-    """All that a tool can be called in a configuration."""
-    also = [other for other, category in CATEGORY_ALIASES.items() if category == tool.category]
-    return [tool.name, tool.category, *also, *tool.aliases]
-
-
 def unknown(patterns: Iterable[str], tools: Sequence[Tool], *, servers: Iterable[str] = ()) -> list[str]:
-    """The patterns that mean no tool. Those that begin with the name of an MCP server in `servers` may mean one of its
-    tools, whether that server runs or not."""
+    """The patterns that match no tool. One that begins with the name of an MCP server in `servers` is known."""
     always = {*CATEGORIES, *CATEGORY_ALIASES}
     starts = tuple(
         f"{word}{mark}" for name in servers for word in (name.casefold(), normalized(name)) for mark in (":", "_", "*")

@@ -4,10 +4,10 @@
     async def count_lines(context: ToolContext, path: Annotated[str, "a text file"], skip_empty: bool = False) -> str:
         \"\"\"Count the lines of a file.\"\"\"
 
-A plain function runs in a thread of its own. The first parameter may be a `ToolContext`; it is not in the schema, since
-the model has no say in it. Types that JSON can express are taken: str, int, float, bool, None, Any, Literal, list,
-tuple[T, ...], dict, TypedDict, unions of those, and `Annotated[T, "description", {"minimum": 1}]`. `T | None = None` is
-a T that may be left out.
+A plain function runs in a thread of its own. The first parameter may be a `ToolContext`; it is not in the schema. The
+types that JSON can express are accepted: str, int, float, bool, None, Any, Literal, list, tuple[T, ...], dict,
+TypedDict, unions of those, and `Annotated[T, "description", {"minimum": 1}]`. `T | None = None` is a T that may be left
+out.
 
 Not here: whether a call's arguments fit (`arguments.py`).
 """
@@ -20,52 +20,40 @@ import inspect
 import json
 import threading
 import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, overload
-from typing import is_typeddict as is_typed_dict
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
 from shepherd.core import Image, Text
 from shepherd.tools.base import Effect, Result, ToolError
-from shepherd.tools.tool import Tool, ToolContext
-
-Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
-EffectOf = Callable[[Mapping[str, Any]], Effect]
+from shepherd.tools.tool import Preview, Tool, ToolContext
 
 
-@overload
+class ToolOptions(typing.TypedDict, total=False):
+    """The fields of a `Tool` that cannot be read off its function."""
+
+    category: str
+    effect: Effect | Callable[[Mapping[str, Any]], Effect]
+    aliases: Sequence[str]
+    argument_aliases: Mapping[str, str]
+    preview: Preview | None
+    subject: str
+    offered: bool
+    timeout_s: float | None
+
+
+@typing.overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 
 
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    category: str = "other",
-    effect: Effect | EffectOf = "write",
-    aliases: Sequence[str] = (),
-    argument_aliases: Mapping[str, str] | None = None,
-    preview: Preview | None = None,
-    subject: str = "",
-    offered: bool = True,
-    timeout_s: float | None = None,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+@typing.overload
+def tool(*, name: str | None = None, **options: typing.Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
 def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    category: str = "other",
-    effect: Effect | EffectOf = "write",
-    aliases: Sequence[str] = (),
-    argument_aliases: Mapping[str, str] | None = None,
-    preview: Preview | None = None,
-    subject: str = "",
-    offered: bool = True,
-    timeout_s: float | None = None,
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: typing.Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """The function as a `Tool`, whose fields say what the arguments mean.
+    """The function as a `Tool`.
 
     `preview` and an `effect` that is a function get the arguments as the model gave them: without those left out.
 
@@ -77,29 +65,18 @@ def tool(
         if not own_name:
             raise TypeError(f"the tool has no name: write @tool(name=...) for {function!r}")
         parameters, wants_context = schema_of(function, own_name)
-        for other, parameter in (argument_aliases or {}).items():
+        options["argument_aliases"] = argument_aliases = options.get("argument_aliases") or {}
+        for other, parameter in argument_aliases.items():
             if parameter and parameter not in parameters["properties"]:
                 raise TypeError(f"the tool {own_name}: {other!r} cannot stand for {parameter!r}, which it has not")
-        if subject and subject not in parameters["properties"]:
+        if (subject := options.get("subject")) and subject not in parameters["properties"]:
             raise TypeError(f"the tool {own_name}: the subject {subject!r} is not one of its parameters")
 
         async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
             return as_result(await carry_out(function, *([context] if wants_context else []), **arguments))
 
-        return Tool(
-            name=own_name,
-            description=(inspect.getdoc(function) or "").strip().partition("\n")[0],
-            parameters=parameters,
-            run=run,
-            category=category,
-            effect=effect,
-            aliases=tuple(aliases),
-            argument_aliases=dict(argument_aliases or {}),
-            preview=preview,
-            subject=subject,
-            offered=offered,
-            timeout_s=timeout_s,
-        )
+        description = (inspect.getdoc(function) or "").strip().partition("\n")[0]
+        return Tool(own_name, description, parameters, run, **options)
 
     return make if function is None else make(function)
 
@@ -107,8 +84,8 @@ def tool(
 async def carry_out(function: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
     """What the function returns, awaited if need be.
 
-    One that blocks runs in a daemon thread of its own and not in the loop's pool: if it never comes back, it holds up
-    neither other work nor the end of the program. Cancelling leaves it running and drops what it returns.
+    A plain function runs in a daemon thread of its own and not in the loop's pool: if it never returns, it delays
+    neither other work nor the end of the program. Cancelling leaves it running and drops its result.
     """
     try:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
@@ -137,7 +114,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
         try:
             loop.call_soon_threadsafe(settle, value, failure)
         except RuntimeError:
-            return  # the loop has been closed: nobody waits any more
+            return  # the loop has been closed
 
     context = contextvars.copy_context()
     threading.Thread(target=body, name="tool", daemon=True).start()
@@ -166,8 +143,8 @@ def as_result(value: Any) -> Result:
             text = as_json(value)
             if value.get("success") is not False and not value.get("error"):
                 return Result(text)
-            said = value.get("error") or value.get("message") or text
-            return Result(text, success=False, error=said if isinstance(said, str) else as_json(said))
+            error = value.get("error") or value.get("message") or text
+            return Result(text, success=False, error=error if isinstance(error, str) else as_json(error))
         case Text() | Image():
             return as_result((value,))
         case list() | tuple() if value and all(isinstance(part, str | Text | Image) for part in value):
@@ -188,16 +165,13 @@ def as_json(value: Any) -> str:
 
 
 def schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], bool]:
-    """The JSON Schema of a function's arguments, and whether its first parameter is the context.
-
-    Raises: `TypeError` that names the tool and the parameter.
+    """The JSON Schema of a function's arguments, and whether its first parameter is the context. Raises: `TypeError`
+    that names the tool and the parameter.
     """
-    signature = inspect.signature(function)
-    written = {
-        each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty
-    }
+    parameters = list(inspect.signature(function).parameters.values())
+    written = {each.name: each.annotation for each in parameters if each.annotation is not each.empty}
     try:
-        # What the function returns is not looked at: its names may be there for type checkers only.
+        # The return type is left out: its names may exist for type checkers only.
         hints = get_type_hints(
             types.SimpleNamespace(__annotations__=written),
             globalns=getattr(inspect.unwrap(function), "__globals__", {}),
@@ -206,7 +180,6 @@ def schema_of(function: Callable[..., Any], name: str) -> tuple[dict[str, Any], 
         )
     except (NameError, TypeError, SyntaxError) as error:
         raise TypeError(f"the tool {name}: an annotation cannot be understood: {error}") from error
-    parameters = list(signature.parameters.values())
     wants_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
     properties: dict[str, Any] = {}
     required = []
@@ -259,13 +232,13 @@ def describe(hint: Any, where: str) -> dict[str, Any]:
     if origin in {dict, Mapping} and inner[0] is str:
         values = describe(inner[1], where)
         return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if is_typed_dict(hint):
+    if typing.is_typeddict(hint):
         fields = get_type_hints(hint, include_extras=True)
         properties = {key: describe(each, where) for key, each in fields.items()}
         # Of annotations that are text (`from __future__ import annotations`) the class has not read the inside.
-        said = {key: get_origin(each) for key, each in fields.items()}
+        marks = {key: get_origin(each) for key, each in fields.items()}
         own = hint.__required_keys__
-        required = [key for key in fields if said[key] is Required or (key in own and said[key] is not NotRequired)]
+        required = [key for key in fields if marks[key] is Required or (key in own and marks[key] is not NotRequired)]
         return {"type": "object", "properties": properties, **({"required": required} if required else {})}
     raise TypeError(f"{where} is of the type {hint!r}, which JSON has no word for; use str, int, list, dict ...")
 

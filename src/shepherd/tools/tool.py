@@ -4,8 +4,7 @@
     ToolContext ─▶ run(context, arguments) ─▶ Result
     Toolbox: the tools of one conversation; everything between a model's call and `run` (toolbox.py)
 
-`ToolContext` names what tools work with. What lies above this file is named by a small protocol (`Models`,
-`McpServers`), so that nothing imports in a circle.
+`Models` and `McpServers` are protocols: their implementations import this file.
 
 Not here: how a function becomes a tool (`signature.py`), and which tools there are (`registry.py`).
 """
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """What `execute_command` may do."""
+    """How `execute_command` runs programs."""
 
     max_bytes: int = 2**20
     """Bytes of output that are kept of each stream: its beginning and its end."""
@@ -40,8 +39,6 @@ class CommandOptions:
 
 @dataclass(frozen=True, slots=True)
 class AskableModel:
-    """A model that can be asked."""
-
     name: str
     is_local: bool
     """Whether the question stays on this machine."""
@@ -52,19 +49,14 @@ class Models(Protocol):
 
     def advisors(self) -> Sequence[AskableModel]:
         """The default model comes first."""
-        ...
 
     async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
         """The visible text of the answer. Raises: as `Backend.stream`."""
-        ...
 
 
 class McpResource(Protocol):
-    """Something that an MCP server has to read."""
-
     def described(self) -> Mapping[str, Any]:
-        """For the model: without what is empty."""
-        ...
+        """For the model, without empty fields."""
 
 
 class McpServers(Protocol):
@@ -75,53 +67,46 @@ class McpServers(Protocol):
 
     async def resources(self, server: str | None = None) -> Sequence[McpResource]:
         """Of one server or of all, templates included. Raises: `ToolError` if none of them answers."""
-        ...
 
     async def read(self, server: str | None, uri: str) -> Result:
         """The content of a resource. Raises: `ToolError`."""
-        ...
 
     def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """The tool and the arguments that a call of `call_mcp_tool` names. Raises: `ToolError`."""
-        ...
-
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
-        """Call a tool by its name on the server. Raises: `ToolError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Who calls, and what a call may reach. A tool whose means are missing says so in a sentence."""
+    """The user, the conversation, and what a call may use. A tool that lacks one of these says so in a sentence."""
 
     user: str | None = None
-    """Whose memory it is; never something that the model can say."""
+    """The owner of the memory; the model cannot choose it."""
     session: str | None = None
     """The name of the conversation."""
     budget: int = 8_000
-    """Tokens that the content should keep to; what is longer is cut (toolbox.py)."""
+    """Tokens of a result; longer ones are cut (toolbox.py)."""
     count: Callable[[str], int] = len
     """Tokens of a text."""
     tell: Callable[[str], None] = field(default=lambda line: None)
-    """Show a person how far the call is: one line, replaced by the next. From the event loop only."""
+    """Shows progress to a person: one line, replaced by the next. From the event loop only."""
     roots: Roots | None = None
     """The folders that file tools may touch."""
     reach: NetworkPolicy | None = None
     """The addresses that HTTP tools may call."""
-    commands: CommandOptions | None = None
-    """What programs may be given, and how much of what they print is kept."""
+    commands: CommandOptions = CommandOptions()
     memory: MemoryStore | None = None
     servers: McpServers | None = None
     models: Models | None = None
-    """Other models that can be asked."""
     kept: ResultStore | None = None
-    """Results of this conversation that were too long to be shown whole."""
+    """The whole of those results that were too long to be shown."""
     secrets: tuple[str, ...] = ()
-    """Names of environment variables that no program a tool starts may see, besides the usual suspects."""
+    """Names of environment variables that are hidden from programs, besides those that look like secrets."""
 
 
 Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Result]]
-"""Takes arguments that fit the schema. Whatever it raises becomes an error result; it is cancelled as any task is."""
+"""Takes arguments that fit the schema. What it raises becomes an error result; it is cancelled as any task is."""
+Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
+"""A unified diff of what a call would change, or an awaitable of it; changes nothing. Raises: `ToolError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,23 +116,22 @@ class Tool:
     name: str
     """Of `[A-Za-z0-9_-]`, at most 64 characters: every provider takes it."""
     description: str
-    """Paid for in every prompt: a few words."""
+    """A few words, since every prompt contains them."""
     parameters: Mapping[str, Any]
     """JSON Schema of the arguments object."""
     run: Run
     category: str = "other"
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "write"
     """Of any call, or of a call with these arguments."""
-    aliases: tuple[str, ...] = ()
+    aliases: Sequence[str] = ()
     """Other names by which models call it; they are not offered."""
     argument_aliases: Mapping[str, str] = field(default_factory=dict)
     """Other name -> the parameter that it means."""
-    preview: Callable[[ToolContext, Mapping[str, Any]], Awaitable[str]] | None = None
-    """What a call would change, as a unified diff, without changing it. Raises: `ToolError`."""
+    preview: Preview | None = None
     subject: str = ""
     """The argument that permissions are about: the path, the command, the address."""
     offered: bool = True
-    """False: only when somebody asks for it by name or category."""
+    """False = offered only if the configuration enables its name or category."""
     timeout_s: float | None = None
     """None = the conversation's."""
 
@@ -163,18 +147,16 @@ class Toolbox(Protocol):
     """Tools that can be called from one conversation. Safe for concurrent use from one event loop."""
 
     session: str | None
-    """The name of the conversation that calls; it says so itself."""
+    """The name of the conversation, which sets it."""
 
     @property
     def specs(self) -> Sequence[ToolSpec]:
-        """What is offered, in the order in which it is; may change between two turns."""
-        ...
+        """The tools that are offered, in order; may change between two turns."""
 
     async def run(
         self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
     ) -> CallOutcome:
-        """Carry out one call. One that fails has a result, too, with `is_error`: the model is to read why.
+        """The outcome of one call. A call that fails has a result with `is_error`, so that the model reads the reason.
 
         `share`: so many results share the room that results have. `tell`: see `ToolContext`.
         """
-        ...

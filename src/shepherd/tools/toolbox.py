@@ -1,16 +1,16 @@
-"""The tools of one conversation: all that stands between a model's call and the function that carries it out.
+"""The tools of one conversation: everything between a model's call and the function that carries it out.
 
-    ToolCall ─▶ find the tool ─▶ read the arguments ─▶ permission ─▶ run, within its time ─▶ bring to size ─▶ Ran
+    ToolCall ─▶ find the tool ─▶ read the arguments ─▶ permission ─▶ run, within its time ─▶ bring to size ─▶ outcome
                     │                  │                  │              │                        │
                  no such tool       `arguments`      `permission`    time is up, it fails     `shorten`, `kept`
                     └──────────────────┴──────────────────┴──────────────┴─▶ a sentence for the model
 
-    box = ConversationToolbox(registry.tools, context=ToolContext(...), permission=Permission(...), n_ctx=8192)
-    ran = await box.run(call, share=len(calls), tell=show)         never raises, but for being cancelled
-    box.specs                                                      what the model is offered now
+    toolbox = ConversationToolbox(registry.tools, context=ToolContext(...), permission=Permission(...), n_ctx=8192)
+    outcome = await toolbox.run(call, share=len(calls), tell=show)     raises only `CancelledError`
+    toolbox.specs                                                      the tools that are offered now
 
-This is the wall behind which a tool may do anything: hang, raise, return a gigabyte or something that is no result.
-What comes out is one result of a size that the conversation has room for, or one sentence that says what to do.
+A tool may hang, raise, or return a gigabyte or no result at all. `run` returns one result of a size that the
+conversation has room for, or one sentence that says what to do.
 
 Not here: which tools there are (`registry.py`) and which of them are offered (`selection.py`).
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,16 @@ content_logger = logging.getLogger("shepherd.content")
 
 TIMEOUT_S = 120.0
 GRACE_S = 5.0
-"""What a call that is stopped has for tidying up; `execute_command` needs two seconds to end a process gently."""
+"""For a stopped call to end; `execute_command` needs two seconds to end a process gently."""
 LEAST_TOKENS = 64
 """Of a result, however many share the room: the sentence that says how to read on must fit."""
 LARGE_CHARS = 20_000
-"""Results above this are brought to size off the event loop."""
+"""Results above this are brought to size in a thread."""
 SUMMARY_CHARS = 200
 MOST_DIFF_CHARS = 200_000
 MOST_IMAGE_BYTES = 20 * 2**20
 """Of all images of a result."""
 TURNED_OFF = "turned off"
-
-
-def room_for_results(n_ctx: int) -> int:
-    """Tokens that the results of one round may take of a context: a third of it, of long ones more (H4)."""
-    return int(n_ctx * min(0.6, 0.33 + n_ctx / 80_000 * 0.27))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ class ToolStatus:
 
 @dataclass(frozen=True, slots=True)
 class ToolSnapshot:
-    """The tools that there are at one moment."""
+    """All tools at one moment."""
 
     tools: tuple[Tool, ...]
     off: Mapping[str, str]
@@ -84,7 +79,7 @@ class ToolSnapshot:
         return [tool for tool in self.tools if not self.off.get(tool.name)]
 
     def get(self, name: str) -> Tool:
-        """The tool that is meant by a name. Raises: `ToolError`."""
+        """The tool of a name. Raises: `ToolError`."""
         if (tool := find(name, self.tools)) is not None:
             self.check(tool)
             return tool
@@ -95,7 +90,7 @@ class ToolSnapshot:
     def check(self, tool: Tool) -> None:
         """Raises: `ToolError` for a tool that may not be called."""
         why = self.off.get(tool.name)
-        if not why or why == NO_ROOM:  # of one without room the model knows from elsewhere: nothing is closed
+        if not why or why == NO_ROOM:  # a tool without room is not offered, and can be called
             return
         if why in {DISABLED, NOT_ENABLED, TURNED_OFF}:
             raise ToolError(f"the tool {tool.name} is {why}; continue without it, or tell the user that you need it")
@@ -122,13 +117,13 @@ class ConversationToolbox:
         timeout_s: float = TIMEOUT_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`tools`: all there are, the most useful first; asked again each time, since MCP servers change theirs.
-        `choose`: by name, those that are not offered, and why; asked again when the tools have changed.
-        `result_tokens`: what the results of one round may take; None = by `room_for_results`.
+        """`tools`: all, the most useful first; called again each time, since MCP servers change theirs. `choose`: by
+        name, those that are not offered, and why; called again when the tools have changed. `result_tokens`: of the
+        results of one round; None = a third of the context, of a long one more (H4).
         """
         self.session = context.session
         self.permission = permission
-        if context.roots is not None:  # what a call is about is told by the path that it would touch
+        if context.roots is not None:
             permission.folder = Path(context.roots.base)
         self.n_ctx = n_ctx
         self.timeout_s = timeout_s
@@ -140,7 +135,7 @@ class ConversationToolbox:
         self._tools = tools
         self._choose = choose
         self._turned: dict[str, bool] = {}
-        """What a person has turned on or off, by name."""
+        """The tools that a person has turned on or off, by name."""
         self._known: ToolSnapshot | None = None
         self._left: set[asyncio.Task[Any]] = set()
         """Calls that did not end when they were stopped."""
@@ -156,7 +151,7 @@ class ConversationToolbox:
 
     def budget(self, share: int = 1) -> int:
         """Tokens of one result, where so many share the room."""
-        wanted = room_for_results(self.n_ctx)
+        wanted = int(self.n_ctx * min(0.6, 0.33 + self.n_ctx / 80_000 * 0.27))
         if self._result_tokens is not None:
             wanted = min(self._result_tokens, int(self.n_ctx * 0.6))
         return max(LEAST_TOKENS, wanted // max(1, share))
@@ -164,35 +159,33 @@ class ConversationToolbox:
     async def run(
         self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
     ) -> CallOutcome:
-        """The call, carried out or answered with why not; see `Toolbox`. Raises: nothing but `CancelledError`."""
+        """See `Toolbox`. Raises: only `CancelledError`."""
         line = ProgressReporter(tell)
-        context = replace(self._context, session=self.session, budget=self.budget(share), tell=line.say)
+        context = replace(self._context, session=self.session, budget=self.budget(share), tell=line.report)
         tool = None
         try:
             tool, arguments = self._resolve(call)
-            return await self._ran(call, tool, await self._carry_out(tool, arguments, context), context)
+            return await self._outcome(call, tool, await self._carry_out(tool, arguments, context), context)
         except Exception as error:  # the wall
             log(tool.name if tool else "(unknown)", error)
             failed = Result(success=False, error=error_sentence(error, call.name))
         finally:
             line.close()
-        return await self._ran(call, tool, failed, context)
+        return await self._outcome(call, tool, failed, context)
 
-    # what a person may do with it
+    # for a person
 
     def status(self) -> list[ToolStatus]:
         """All tools, offered or not."""
-        stock = self._stock()
+        stock, explain = self._stock(), self.permission.explain
         return [
-            ToolStatus(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), decision)
-            for tool, decision in zip(stock.tools, self.permission.explain(stock.tools), strict=True)
+            ToolStatus(tool.name, tool.category, tool.description, stock.off.get(tool.name, ""), explain(tool))
+            for tool in stock.tools
         ]
 
     def turn(self, name: str, on: bool) -> list[str]:
         """Offer the tools of a name, a category or a glob for the rest of the conversation, or do not; their names.
-
-        Raises: `ToolError` for a name that means nothing, and where all that is meant is disabled by the configuration,
-        or has nothing to work on.
+        Raises: `ToolError` for an unknown name, and if the configuration closes all these tools.
         """
         stock = self._stock()
         found = [tool for tool in stock.tools if matches(tool, [name])]
@@ -209,15 +202,15 @@ class ConversationToolbox:
         self._known = None
         return [tool.name for tool in found]
 
-    # the way of a call
+    # the steps of a call
 
     def _stock(self) -> ToolSnapshot:
         tools = tuple(self._tools())
         if self._known is None or self._known.tools != tools:
-            self._known = self._stocked(tools)
+            self._known = self._snapshot(tools)
         return self._known
 
-    def _stocked(self, tools: tuple[Tool, ...]) -> ToolSnapshot:
+    def _snapshot(self, tools: tuple[Tool, ...]) -> ToolSnapshot:
         off = dict(self._choose(tools))
         for name, on in self._turned.items():
             if may_be_opened(off.get(name, "")):
@@ -230,22 +223,19 @@ class ConversationToolbox:
         tool = stock.get(call.name)
         arguments = read_arguments(call.arguments, tool)
         if tool.name == "call_mcp_tool" and self._context.servers is not None:
-            # The tool behind it is the one that may be disabled, denied, asked for; and it knows its arguments.
+            # The rules and the schema of the named tool apply.
             tool, inner = self._context.servers.resolve_call(arguments)
             if tool.name not in {each.name for each in stock.tools}:  # of a server that is still starting
-                stock = self._stocked((*stock.tools, tool))
+                stock = self._snapshot((*stock.tools, tool))
             stock.check(tool)
             arguments = coerce_arguments(inner, tool)
         return tool, arguments
 
     async def _carry_out(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Result:
         """Raises: anything."""
-        limit_s = tool.timeout_s or self.timeout_s
 
         async def preview() -> str:
-            assert tool.preview is not None
-            made = tool.preview
-            return text_of(await self._within(limit_s, tool, lambda: carry_out(made, context, arguments)))
+            return text_of(await self._within_time(tool, tool.preview, context, arguments))
 
         await self.permission.check(tool, arguments, preview if tool.preview else None)
         if self.permission.dry_run and tool.effect_of(arguments) != "read":
@@ -254,15 +244,17 @@ class ConversationToolbox:
             diff = await preview()
             return Result(f"Dry run: nothing was changed. This would change:\n{diff or 'nothing'}", diff=diff,
                           summary="dry run: nothing was changed")  # fmt: skip
-        return as_result(await self._within(limit_s, tool, lambda: carry_out(tool.run, context, arguments)))
+        return as_result(await self._within_time(tool, tool.run, context, arguments))
 
-    async def _within(self, limit_s: float, tool: Tool, work: Callable[[], Awaitable[Any]]) -> Any:
-        """What the work comes to. When its time is up, or we are cancelled, it is cancelled and has a while to end.
+    async def _within_time(self, tool: Tool, work: Any, context: ToolContext, arguments: Mapping[str, Any]) -> Any:
+        """The value of the tool's `run` or `preview`. When the time is up, or we are cancelled, it is cancelled and
+        has a while to end.
 
-        In a task of its own: what it does to its task (a cancel scope that leaks) is not done to ours.
-        Raises: anything but `CancelledError` of its own.
+        In a task of its own: a cancel scope that leaks does not reach ours. Raises: anything but `CancelledError` of
+        its own.
         """
-        task = asyncio.ensure_future(_behind_wall(work))
+        limit_s = tool.timeout_s or self.timeout_s
+        task = asyncio.ensure_future(_behind_wall(work, context, arguments))
         try:
             await asyncio.wait({task}, timeout=limit_s)
         except asyncio.CancelledError:
@@ -286,8 +278,7 @@ class ConversationToolbox:
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
-    async def _ran(self, call: ToolCall, tool: Tool | None, result: Result, context: ToolContext) -> CallOutcome:
-        """The result as the transcript holds it."""
+    async def _outcome(self, call: ToolCall, tool: Tool | None, result: Result, context: ToolContext) -> CallOutcome:
         content, error = text_of(result.content), text_of(result.error)
         if not result.success:
             # The sentence comes first: it survives any cut.
@@ -300,15 +291,18 @@ class ConversationToolbox:
         job = (content, tool, text_of(result.more), can_read_on, context)
         text = await asyncio.to_thread(self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
         images, note = limit_images(result.images)
-        texts = [Text(said)] if (said := "\n".join(filter(None, (text, note)))) else []
+        whole = "\n".join(filter(None, (text, note)))
+        diff = text_of(result.diff)
+        if (n_left := len(diff) - MOST_DIFF_CHARS) > 0:
+            diff = f"{diff[:MOST_DIFF_CHARS]}\n… {n_left:,} more characters\n"
         return CallOutcome(
-            CallResult(call.id, (*texts, *images), call.name, is_error=not result.success),
+            CallResult(call.id, (*([Text(whole)] if whole else ()), *images), call.name, is_error=not result.success),
             summary=one_line(text_of(result.summary) or error or content),
-            diff=shorten_diff(text_of(result.diff)),
+            diff=replace_unencodable(diff),
         )
 
     def _sized(self, content: str, tool: Tool | None, more: str, can_read_on: bool, context: ToolContext) -> str:
-        """The content within the budget; what had to be cut is kept, if it can be read. Any thread."""
+        """The content within the budget; the whole of a cut one is stored if the model can read it. Any thread."""
         kept: tuple[str, bool] | None = None
 
         def rest(head: str) -> str:
@@ -329,10 +323,10 @@ class ConversationToolbox:
         )
 
 
-async def _behind_wall(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseException | None]:
+async def _behind_wall(work: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
     """What it returns or raises: the loop must not see what would end it (`SystemExit`, `KeyboardInterrupt`)."""
     try:
-        return await work(), None
+        return await carry_out(work, *arguments), None
     except asyncio.CancelledError:
         raise
     except Exception as error:
@@ -342,28 +336,28 @@ async def _behind_wall(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseExc
 
 
 class ProgressReporter:
-    """What a tool tells while it runs: from any thread, until its call is over."""
+    """Shows a tool's lines while it runs: from any thread, until its call is over."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell: Callable[[str], None] | None = tell
         self._loop = asyncio.get_running_loop()
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
             here = False
         if here:
-            self._say(line)
+            self._show(line)
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._say, line)
+            self._loop.call_soon_threadsafe(self._show, line)
 
-    def _say(self, line: str) -> None:
+    def _show(self, line: str) -> None:
         if self._tell is None:
             return
         try:
             self._tell(one_line(text_of(line)))
-        except Exception:  # who watches must not fail what is watched
+        except Exception:  # a listener's error does not end the call
             logger.debug("a line of a tool cannot be shown", exc_info=True)
 
     def close(self) -> None:
@@ -374,7 +368,7 @@ class ProgressReporter:
 
 
 def log(name: str, error: Exception) -> None:
-    """Why a call has failed, without what it was about; all of it, with `--debug`."""
+    """Log why a call has failed, without its content; with `--debug`, all of it."""
     if isinstance(error, NotPermitted):
         why = error.message
     elif isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
@@ -386,7 +380,7 @@ def log(name: str, error: Exception) -> None:
 
 
 def error_sentence(error: Exception, name: str) -> str:
-    """What the model is told of an error."""
+    """An error as one sentence for the model."""
     match error:
         case ShepherdError():
             return error.message
@@ -398,32 +392,26 @@ def error_sentence(error: Exception, name: str) -> str:
         case MemoryError():
             return f"{name[:80]} needs more memory than there is; ask for less at once"
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # its own text fails
-        said = ""
-    return f"the tool failed: {type(error).__name__}{': ' if said else ''}{said}"
+        text = ""
+    return f"the tool failed: {type(error).__name__}{': ' if text else ''}{text}"
 
 
 def text_of(value: Any) -> str:
-    """What a tool has put where a text belongs."""
+    """The text of a field that a tool should have filled with one."""
     return value if isinstance(value, str) else "" if value is None else as_json(value)
 
 
 def one_line(text: str) -> str:
-    """The first line that says something, without signs that steer a terminal."""
+    """The first line that is not blank, without control characters."""
     head = text[: 4 * SUMMARY_CHARS].strip().partition("\n")[0]
     line = "".join(char if char.isprintable() else " " for char in head).strip()
     return line if len(line) <= SUMMARY_CHARS else f"{line[: SUMMARY_CHARS - 1]}…"
 
 
-def shorten_diff(diff: str) -> str:
-    if len(diff) <= MOST_DIFF_CHARS:
-        return replace_unencodable(diff)
-    return replace_unencodable(f"{diff[:MOST_DIFF_CHARS]}\n… {len(diff) - MOST_DIFF_CHARS:,} more characters\n")
-
-
 def limit_images(images: Sequence[Image]) -> tuple[tuple[Image, ...], str]:
-    """The images that a prompt can hold, and what is said of the others."""
+    """The images that a prompt can hold, and a note about the others."""
     room = MOST_IMAGE_BYTES
     taken: list[Image] = []
     for image in images:

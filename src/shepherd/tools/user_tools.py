@@ -1,4 +1,4 @@
-"""What can be a tool: a function, or a class of the seeds' form; and what of that is in a module.
+"""The things that can be a tool: a function, or a class of the seeds' form; and those in a module.
 
     class Shout(Tool):                                     `shepherd.tools.Tool` is `CustomTool`
         name = "shout"                                     attributes or methods; `unsanitized_name` is the name, too
@@ -20,19 +20,15 @@ from types import ModuleType
 from typing import Any, get_args
 
 from shepherd.tools.base import Effect, Result
-from shepherd.tools.signature import as_result, carry_out, tool
+from shepherd.tools.signature import ToolOptions, as_result, carry_out, tool
 from shepherd.tools.tool import Tool, ToolContext
 
 EFFECTS = get_args(Effect)
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
-OPTIONAL = (
-    "category", "effect", "aliases", "argument_aliases", "preview", "subject", "offered", "timeout_s",
-)  # fmt: skip
-"""Fields of a `Tool` that a class may have as well."""
 
 
 class CustomTool:
-    """What a class of the seeds' form may inherit from, but need not: the registry looks at what it has."""
+    """A base for classes of the seeds' form, which need not inherit it: the registry looks at their attributes."""
 
     name: Any = ""
     description: Any = ""
@@ -40,16 +36,16 @@ class CustomTool:
     """JSON Schema of the arguments object, as a dict or as JSON text."""
 
     def execute(self, args: dict[str, Any]) -> Any:
-        """Carry out one call, whose arguments fit `parameters`. Whatever it raises is told to the model."""
+        """Carry out one call, whose arguments fit `parameters`. The model gets the error that it raises."""
         raise NotImplementedError(f"{type(self).__name__} has no method execute(args)")
 
 
 def as_tool(thing: object) -> Tool:
-    """The tool that a `Tool`, a function, an object of the seeds' form, or a class of such objects stands for.
+    """The tool of a `Tool`, a function, an object of the seeds' form, or a class of such objects.
 
     The seeds' form: `unsanitized_name` or `name`, `description`, `parameters` (a dict, or JSON text), each an attribute
-    or a method, and `execute(args)`, which may be a coroutine function, and returns a dict, text or a `Result`. Fields
-    of `Tool` that it has (`category`, `effect`, `aliases` ...) count as well.
+    or a method, and `execute(args)`, which may be a coroutine function, and returns a dict, text or a `Result`; and
+    fields of `Tool` (`category`, `effect`, `aliases` ...).
 
     Raises: `TypeError` that says what is missing.
     """
@@ -73,16 +69,15 @@ def as_tool(thing: object) -> Tool:
 
 
 def _of_object(thing: Any) -> Tool:
-    def said(key: str) -> Any:
+    def value_of(key: str) -> Any:
         value = getattr(thing, key, None)
         # The effect and the preview are functions in a `Tool`, too.
         return value() if callable(value) and key not in {"effect", "preview"} else value
 
-    kind = type(thing).__name__
-    name = said("unsanitized_name") or said("name")
+    name = value_of("unsanitized_name") or value_of("name")
     if not isinstance(name, str) or not name.strip():
-        raise TypeError(f"the tool {kind} has no name: give it the attribute `name`, a text")
-    parameters = said("parameters") or NO_ARGUMENTS
+        raise TypeError(f"the tool {type(thing).__name__} has no name: give it the attribute `name`, a text")
+    parameters = value_of("parameters") or NO_ARGUMENTS
     if isinstance(parameters, str):
         try:
             parameters = json.loads(parameters)
@@ -94,12 +89,12 @@ def _of_object(thing: Any) -> Tool:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         return as_result(await carry_out(thing.execute, dict(arguments)))
 
-    given = {key: value for key in OPTIONAL if (value := said(key)) is not None}
-    return Tool(name, str(said("description") or "").strip(), parameters, run, **given)
+    options = {key: value for key in ToolOptions.__annotations__ if (value := value_of(key)) is not None}
+    return Tool(name, str(value_of("description") or "").strip(), parameters, run, **options)
 
 
 def find_tools(found: object) -> list[object]:
-    """The tools of what an entry point names: a module, a tool, a function that gives some, or some."""
+    """The tools of an entry point: a module, a tool, several, or a function that returns them."""
     if isinstance(found, ModuleType):
         listed = getattr(found, "tools", None)
         return list(listed()) if inspect.isroutine(listed) else list(_attributes(found))
@@ -113,7 +108,7 @@ def find_tools(found: object) -> list[object]:
 
 
 def _attributes(module: ModuleType) -> Iterator[object]:
-    """The tools among a module's attributes, in order, each once; a class that it has imported is somebody else's."""
+    """The tools among a module's attributes, in order, each once; imported classes are left out."""
     seen: set[int] = set()
     for value in list(vars(module).values()):
         execute = getattr(value, "execute", None)
@@ -144,7 +139,5 @@ def needs_arguments(kind: type) -> bool:
 
 
 def origin_of(thing: object) -> object:
-    """What tells whether two things are the same tool: the class of one of the seeds' form, else the thing itself."""
-    if isinstance(thing, type) or not callable(getattr(thing, "execute", None)):
-        return thing
-    return type(thing)
+    """The identity of a tool: the class of an object of the seeds' form, else the thing itself."""
+    return thing if isinstance(thing, type) or not callable(getattr(thing, "execute", None)) else type(thing)

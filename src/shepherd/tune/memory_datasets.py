@@ -14,6 +14,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -73,23 +74,20 @@ def load(path: Path | str) -> Iterator[Case]:
 
 def moment(text: object) -> int | None:
     """A date of these files in Unix milliseconds, taken as UTC; None for an unknown form."""
-    said = str(text).strip() if text else ""
-    for form in _DATES:
-        try:
-            return _ms(datetime.strptime(said, form).replace(tzinfo=UTC))
-        except ValueError:
-            continue
-    try:
-        return _ms(datetime.fromisoformat(said))
-    except ValueError:
-        return None
+    date = str(text).strip() if text else ""
+    for read in (*_DATES, datetime.fromisoformat):
+        with suppress(ValueError):
+            time = datetime.strptime(date, read) if isinstance(read, str) else read(date)
+            return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return None
 
 
 _DATES = ("%I:%M %p on %d %B, %Y", "%B-%d-%Y", "%Y/%m/%d (%a) %H:%M", "%Y/%m/%d")
 
 
-def _ms(time: datetime) -> int:
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+def _message(id: object, role: Role, text: str, start: int | None, n: int) -> SourceMessage:
+    """Message number `n` of a session that began at `start`; each message is a second later than the one before."""
+    return SourceMessage(str(id), Entry(role, text, created_ms=None if start is None else start + n * 1000))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -120,8 +118,8 @@ def _folder(path: Path) -> Iterator[Case]:
     for chat in sorted(chats, key=_natural):
         asked = next((file for file in _ASKED_IN if (chat / file).exists()), None)
         if asked is not None:
-            said = next(chat / name for name in _CHATS if (chat / name).exists())
-            row = {"chat": _whole(said), "probing_questions": _whole(chat / asked)}
+            messages = next(chat / name for name in _CHATS if (chat / name).exists())
+            row = {"chat": _whole(messages), "probing_questions": _whole(chat / asked)}
             case = _case(row, str(chat.relative_to(path)) if chat != path else chat.name)
             assert case is not None
             yield case
@@ -197,7 +195,7 @@ def _locomo(row: Json, name: str) -> Case:
     talk = row["conversation"]
     numbers = sorted(int(key[8:]) for key in talk if re.fullmatch(r"session_\d+", key))
     sessions = tuple(_locomo_session(talk, number) for number in numbers)
-    known = {said.id for session in sessions for said in session}
+    known = {message.id for session in sessions for message in session}
     questions = []
     for asked in row["qa"]:
         # Copies differ: "D8:6; D9:17" in one string, "D:11:26", "D30:05".
@@ -216,9 +214,7 @@ def _locomo_session(talk: Json, number: int) -> tuple[SourceMessage, ...]:
         text = f"{turn.get('speaker', '')}: {turn.get('text', '')}"
         if caption := turn.get("blip_caption"):
             text += f" [shares {caption}]"
-        at = None if start is None else start + n * 1000
-        id = turn.get("dia_id") or f"D{number}:{n + 1}"
-        session.append(SourceMessage(str(id), Entry("user", text, created_ms=at)))
+        session.append(_message(turn.get("dia_id") or f"D{number}:{n + 1}", "user", text, start, n))
     return tuple(session)
 
 
@@ -241,11 +237,10 @@ def _beam(row: Json, name: str) -> Case:
             day = moment(turn.get("time_anchor")) or day
             # Some messages end with a number of the plan from which they were generated.
             text = re.sub(r"\s*->->[\s\d,]*$", "", str(turn["content"]))
-            at = None if day is None else day + n * 1000
-            session.append(SourceMessage(str(turn.get("id", number)), Entry(_role(turn), text, created_ms=at)))
+            session.append(_message(turn.get("id", number), _role(turn), text, day, n))
             number += 1
         sessions.append(tuple(session))
-    known = {said.id for session in sessions for said in session}
+    known = {message.id for session in sessions for message in session}
     asked = row["probing_questions"]
     asked = ast.literal_eval(asked) if isinstance(asked, str) else asked
     questions = [
@@ -280,13 +275,11 @@ def _longmemeval(row: Json, name: str) -> Case:
         start = moment(dates[n]) if n < len(dates) else None
         session = []
         for m, turn in enumerate(turns):
-            at = None if start is None else start + m * 1000
-            said = SourceMessage(f"{n}:{m}", Entry(_role(turn), str(turn["content"]), created_ms=at))
-            session.append(said)
+            session.append(_message(f"{n}:{m}", _role(turn), str(turn["content"]), start, m))
             if turn.get("has_answer"):
-                labelled.append(said.id)
+                labelled.append(f"{n}:{m}")
             if n < len(ids) and ids[n] in (row.get("answer_session_ids") or ()):
-                within.append(said.id)
+                within.append(f"{n}:{m}")
         sessions.append((start or 0, tuple(session)))
     sessions.sort(key=lambda each: each[0])  # the small file is not in order of time
     name = str(row.get("question_id", name))

@@ -97,23 +97,21 @@ def run(
     path: Path | str,
     *,
     embedder: Embedder | None = None,
-    limit: int = CUT,
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Ask all questions of a LoCoMo, BEAM or LongMemEval file or folder: `Report.as_json`.
 
-    With an `embedder` the search is hybrid. `on_progress` gets the numbers of cases and questions done after each case.
+    With an `embedder` the search is hybrid.
 
     Raises: `InvalidRequest` for a file that is none of these, or in which no question has evidence.
     """
-    report = score(memory_datasets.load(path), ranked(embedder), limit=limit, on_progress=on_progress)
+    report = score(memory_datasets.load(path), ranked(embedder))
     if not report.outcomes:
         raise InvalidRequest(f"no question of {path} names a message as its evidence", field="file")
     return report.as_json()
 
 
 def ranked(embedder: Embedder | None = None) -> Open:
-    """The search of the memory itself; with an embedder it is hybrid, over vectors of all that users said."""
+    """The search of the memory itself; with an embedder it is hybrid, over vectors of all user messages."""
 
     def opened(connection: apsw.Connection) -> Retrieve:
         nearest = None
@@ -141,13 +139,7 @@ def on(connection: apsw.Connection) -> vectors.Transaction:
     return run
 
 
-def score(
-    cases: Iterable[Case],
-    opened: Open,
-    *,
-    limit: int = CUT,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Report:
+def score(cases: Iterable[Case], opened: Open, *, limit: int = CUT) -> Report:
     """Archive each case into a file of its own and ask its questions."""
     report = Report()
     for case in cases:
@@ -161,8 +153,6 @@ def score(
                 ask(report, case, retrieve, limit)
             finally:
                 connection.close()
-        if on_progress is not None:
-            on_progress(report.n_cases, len(report.outcomes))
     return report
 
 
@@ -174,16 +164,16 @@ def store(connection: apsw.Connection, case: Case) -> dict[int, str]:
     """Archive a case, each session as a conversation; the names of its messages by their ids."""
     names: dict[int, str] = {}
     for n, session in enumerate(case.sessions):
-        ids = on(connection)(partial(archive, history=[said.entry for said in session], session=str(n)))
-        names.update(zip(ids, (said.id for said in session), strict=True))
+        ids = on(connection)(partial(archive, history=[message.entry for message in session], session=str(n)))
+        names.update(zip(ids, (message.id for message in session), strict=True))
     return names
 
 
 def ask(report: Report, case: Case, retrieve: Callable[[str, int], Sequence[str]], limit: int = CUT) -> None:
-    """Put the questions of a case to something that answers with the names of messages, best first."""
+    """Ask the questions of a case; `retrieve` returns the names of messages, best first."""
     report.n_cases += 1
     report.n_messages += sum(map(len, case.sessions))
-    session_of = {said.id: n for n, session in enumerate(case.sessions) for said in session}
+    session_of = {message.id: n for n, session in enumerate(case.sessions) for message in session}
     for question in case.questions:
         if not question.evidence:
             report.n_without += 1

@@ -7,7 +7,7 @@ import json
 import re
 from array import array
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,7 +16,7 @@ from tests.engine.masks import constrainer, reads
 from tests.sampling import examples
 
 from shepherd.core import InvalidRequest
-from shepherd.engine.grammar.gbnf import CharacterClass, Choice, Part, Repeat, Sequence, Text, gbnf_to_lark
+from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.engine.grammar.mask import Constrainer
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -107,7 +107,7 @@ def test_all_names_begin_with_that_of_the_root(text: str, names: set[str]) -> No
     assert reads(BYTES, 'start: "<" answer ">"\n' + lark, "<a>") == "whole"
 
 
-def test_what_would_go_on_for_ever_does_not_hang_the_library() -> None:
+def test_an_endless_grammar_does_not_hang_the_library() -> None:
     """With greedy terminals nothing was left for the second `p`, and more was waited for inside of llguidance."""
     lark = gbnf_to_lark("root ::= p p\np ::= [a]+ | [a]+ p\n")
     BYTES.check(lark)
@@ -154,10 +154,15 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("grammar", "message"), WRONG.items(), ids=[key[:16] for key in WRONG])
-def test_what_is_wrong_is_said_with_its_place(grammar: str, message: str) -> None:
+def test_a_fault_is_named_with_its_place(grammar: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         gbnf_to_lark(grammar, field="grammar")
     assert (raised.value.message, raised.value.field) == (f"grammar {message}", "grammar")
+
+
+def test_repetitions_of_repetitions_are_refused_however_many() -> None:
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        BYTES.check(gbnf_to_lark('root ::= "a"' + "+" * 5_000))
 
 
 @given(st.text(alphabet='root ::="ab[]()|*+?{}12,-^.\\#\n', max_size=40))
@@ -173,6 +178,32 @@ def test_any_text_is_a_grammar_or_refused(text: str) -> None:
 
 
 # -- against other readers
+
+
+class Text(NamedTuple):
+    text: str
+
+
+class CharacterClass(NamedTuple):
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool
+
+
+class Sequence(NamedTuple):
+    parts: tuple[Part, ...]
+
+
+class Choice(NamedTuple):
+    parts: tuple[Part, ...]
+
+
+class Repeat(NamedTuple):
+    part: Part
+    least: int
+    most: int | None
+
+
+Part = Text | CharacterClass | Sequence | Choice | Repeat
 
 WORDS = st.sampled_from(["a", "b", "ab", "é", ""]).map(Text)
 LETTERS = st.builds(CharacterClass, st.sampled_from([(("a", "b"),), (("b", "é"), ("x", "x"))]), st.booleans())

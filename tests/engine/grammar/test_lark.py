@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import lark
 from shepherd.engine.grammar.lark import UnsupportedGrammar
+from shepherd.engine.grammar.numbers import Path
 
 
 def of_schema(schema: object) -> str:
@@ -114,7 +115,7 @@ def test_a_grammar_that_is_too_much_is_named(grammar: str, message: str) -> None
 
 
 NESTED = "is nested too deeply, its references included; at most 600 levels"
-SCHEMAS: dict[str, tuple[object, str, lark.Path]] = {
+SCHEMAS: dict[str, tuple[object, str, Path]] = {
     "references": (chain(5000, lambda ref: {"$ref": ref}), NESTED, ()),
     "properties": (chain(1000, lambda ref: {"properties": {"x": {"$ref": ref}}}), NESTED, ()),
     "alternatives": (chain(1000, lambda ref: {"anyOf": [{"type": "null"}, {"$ref": ref}]}), NESTED, ()),
@@ -164,7 +165,7 @@ SCHEMAS: dict[str, tuple[object, str, lark.Path]] = {
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("schema", "message", "path"), SCHEMAS.values(), ids=SCHEMAS)
-def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: lark.Path) -> None:
+def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: Path) -> None:
     for run in (lambda: lark.check_document(schema), lambda: lark.check(of_schema(schema))):
         with pytest.raises(UnsupportedGrammar) as raised:
             run()

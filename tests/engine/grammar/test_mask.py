@@ -258,7 +258,7 @@ WRONG = {
 
 @pytest.mark.sampled(0.3)
 @pytest.mark.parametrize(("lark", "message"), WRONG.items(), ids=[key[:24] for key in WRONG])
-def test_what_is_wrong_with_a_grammar_is_said(lark: str, message: str) -> None:
+def test_a_fault_of_a_grammar_is_named(lark: str, message: str) -> None:
     made = constrainer()
     for field in (None, "grammar"):
         with pytest.raises(InvalidRequest) as raised:
@@ -681,7 +681,7 @@ async def test_jobs_with_and_without_grammars_share_a_batch(engine: Engine, weig
 
 
 @model
-async def test_an_answer_that_is_put_aside_goes_on_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
+async def test_a_preempted_answer_continues_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
     runtime = on(weights, n_ctx=256, n_seq=4)
     small = Engine(runtime, constrainer=masks)
     lark = "start: (A B)*\nA: /[a-m]/\nB: /[0-9]/"
@@ -691,7 +691,7 @@ async def test_an_answer_that_is_put_aside_goes_on_where_its_grammar_was(weights
         )
     finally:
         await asyncio.to_thread(small.close)
-    assert small._scheduler.counters.preemptions, "or this has shown nothing"
+    assert small._scheduler.pool.totals.preemptions, "or this has shown nothing"
     for text, reason in answers:
         assert reason == "length"
         assert re.fullmatch("([a-m][0-9])*[a-m]?", text)

@@ -62,7 +62,7 @@ def test_the_oldest_turns_leave_down_to_the_low_water_mark() -> None:
 @pytest.mark.parametrize(
     ("n_turns_to_evict", "left"), [(0, []), (1, [1]), (3, [1, 2, 3]), (99, [1, 2, 3, 4, 5, 6])], ids=str
 )
-def test_turns_leave_when_it_is_said_though_there_is_room(n_turns_to_evict: int, left: list[int]) -> None:
+def test_turns_leave_on_request_although_there_is_room(n_turns_to_evict: int, left: list[int]) -> None:
     ledger = Ledger(100, 4, PLAIN)
     held(ledger, 80)
     tokens = array("i", range(80))
@@ -112,7 +112,7 @@ def test_what_left_before_stays_away() -> None:
     assert (found.evictions, found.n_cached, found.n_new) == ((), 40, 10)
 
 
-def test_who_may_not_evict_is_told_what_is_missing() -> None:
+def test_a_job_that_may_not_evict_learns_what_is_missing() -> None:
     ledger = Ledger(100, 4, PLAIN)
     tokens = array("i", range(120))
     found = plan(ledger, tokens, job(tokens, turns(12, 10), "error"), None, limits=LIMITS, reserve=10)
@@ -135,7 +135,7 @@ def test_a_memory_without_holes_goes_back_before_what_leaves() -> None:
     assert found.todo == ((50, 100),)
 
 
-def test_a_memory_without_holes_or_checkpoints_begins_anew_in_its_place() -> None:
+def test_a_memory_without_holes_or_checkpoints_starts_again_in_its_place() -> None:
     ledger = Ledger(100, 4, RECURRENT)
     source = held(ledger, 90)
     found = planned(ledger, array("i", range(100)), turns(10, 10))
@@ -145,7 +145,7 @@ def test_a_memory_without_holes_or_checkpoints_begins_anew_in_its_place() -> Non
 
 
 @pytest.mark.parametrize(("shift", "closes"), [(True, True), (False, False)])
-def test_positions_that_run_out_are_closed_up_or_computed_anew(shift: bool, closes: bool) -> None:
+def test_positions_that_run_out_are_closed_up_or_computed_again(shift: bool, closes: bool) -> None:
     ledger = Ledger(100, 4, replace(PLAIN, shift=shift))
     source = held(ledger, 90)
     ledger.evict(source, [(10, 60)])
@@ -183,7 +183,7 @@ def test_a_tail_does_not_fit_behind_more_than_was_there() -> None:
     assert find_tail(held(ledger, 80), edited(90, 20, 30, *[7] * 11), 20, PLAIN) is None
 
 
-def test_a_client_that_drops_what_has_left_goes_on_from_what_is_there() -> None:
+def test_a_client_that_drops_what_has_left_continues_from_what_is_there() -> None:
     ledger = Ledger(200, 4, PLAIN)
     source = held(ledger, 80)
     ledger.evict(source, [(20, 30)])

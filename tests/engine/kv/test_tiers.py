@@ -210,9 +210,9 @@ def test_find_gives_the_best_of_what_is_kept(puts: list[Snapshot], asked: array[
         taken = store.take(found.key)
         assert taken is not None
         assert taken in naive
-        assert (found.length, found.saved) == naive_reach(taken, asked, holes=holes, exact=exact)
-        assert (found.length, found.in_ram, taken.size_bytes) == (best, True, smallest)
-        assert found.n_resident == sum(stop - start for start, stop, _ in taken.runs)
+        assert (found.match.length, found.match.saved) == naive_reach(taken, asked, holes=holes, exact=exact)
+        assert (found.match.length, found.in_ram, taken.size_bytes) == (best, True, smallest)
+        assert found.match.resident.n_resident == sum(stop - start for start, stop, _ in taken.runs)
 
 
 @given(st.data(), snapshots(), st.integers(0, 10), prompts, st.fixed_dictionaries(dict.fromkeys(HOW, st.booleans())))
@@ -295,8 +295,8 @@ def test_a_snapshot_promises_nothing_behind_a_kept_span_that_it_has_lost() -> No
                 evicted.sequence(), length, PLAIN, holes=True, kept=[s for s in spans if s.keep], spans=spans
             )
             assert found is not None
-            assert (found.length, found.saved) == (promised.length, promised.saved)
-        assert [found.length for found in [found] if found] == [30]
+            assert (found.match.length, found.match.saved) == (promised.length, promised.saved)
+        assert [found.match.length for found in [found] if found] == [30]
 
 
 def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_caps_hold_and_nothing_comes_back_changed(
                 store.fetch(found.key)
             elif found and (taken := store.take(found.key)):
                 assert taken == snap(list(taken.tokens), size=len(taken.state))
-                assert taken.tokens[: found.length] == prompt(tokens)[: found.length]
+                assert taken.tokens[: found.match.length] == prompt(tokens)[: found.match.length]
             assert store.ram_bytes <= ram
             assert bytes_of(Path(name)) <= disk
         assert store.flush(30)
@@ -981,7 +981,7 @@ def test_a_file_that_was_taken_for_a_leftover_too_early_is_begun_again(
     assert restore(tmp_path, range(10)) == snapshot
 
 
-def test_a_write_that_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_that_is_not_wanted_any_more_leaves_nothing(tmp_path: Path) -> None:
     snapshot = snap(range(10))
     head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
     for looks in range(3):

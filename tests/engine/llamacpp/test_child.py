@@ -30,7 +30,7 @@ def test_a_child_that_ends_in_order_tells_its_answer_and_its_last_words() -> Non
     assert child.died(ended.status, 60) == "fail (exit status 3)"
 
 
-def test_a_child_that_aborts_is_told_by_its_signal() -> None:
+def test_a_child_that_aborts_is_known_by_its_signal() -> None:
     ended = child.run(python("import os; os.write(2, b'assertion'); os.abort()"), timeout_s=60)
     assert child.died(ended.status, 60) == "crash (SIGABRT)"
     assert ended.words.startswith("assertion")

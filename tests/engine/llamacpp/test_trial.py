@@ -53,7 +53,7 @@ def test_a_child_that_hangs_is_an_error(model: Path) -> None:
         )
 
 
-def test_what_the_library_refuses_in_order_is_told_in_its_words(model: Path) -> None:
+def test_a_refusal_of_the_library_is_reported_in_its_words(model: Path) -> None:
     code = f"import sys; print({json.dumps({'error': 'model.gguf cannot be loaded (why)'})!r}); sys.exit(1)"
     with pytest.raises(EngineError) as caught:
         prove(model, python(code))

@@ -40,7 +40,7 @@ def db(path: Path) -> Iterator[apsw.Connection]:
     connection.close()
 
 
-def test_a_sound_memory_has_no_problems_whatever_was_done_to_it(db: apsw.Connection, path: Path) -> None:
+def test_a_sound_memory_has_no_problems_after_any_operation(db: apsw.Connection, path: Path) -> None:
     assert check.check(db) == check.check(db, deep=True) == []
     with db:
         db.execute("UPDATE message SET state = 1 WHERE id < 60")
@@ -73,7 +73,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_told_and_mended_where_that_is_possible(db: apsw.Connection, damage: str) -> None:
+def test_damage_is_reported_and_repaired_where_possible(db: apsw.Connection, damage: str) -> None:
     kind, can_repair = DAMAGE[damage]
     db.execute(damage)
     found = check.check(db)
@@ -85,14 +85,14 @@ def test_damage_is_told_and_mended_where_that_is_possible(db: apsw.Connection, d
     assert left == check.check(db, deep=True)
 
 
-def test_two_current_values_of_a_key_are_told(db: apsw.Connection) -> None:
+def test_two_current_values_of_a_key_are_reported(db: apsw.Connection) -> None:
     db.execute("DROP INDEX fact_current")
     db.execute("UPDATE fact SET status = 'current'")
     assert [problem.text for problem in check.check(db)] == ["'tea' has 2 current values"]
 
 
 @pytest.mark.parametrize("end", ["", "-wal", "-shm"])
-def test_a_file_that_others_can_read_is_told_and_closed_to_them(db: apsw.Connection, path: Path, end: str) -> None:
+def test_a_file_that_others_can_read_is_reported_and_closed_to_them(db: apsw.Connection, path: Path, end: str) -> None:
     os.chmod(f"{path}{end}", 0o644)
     (problem,) = check.check(db)
     assert (problem.kind, problem.can_repair) == ("file", True)
@@ -102,7 +102,7 @@ def test_a_file_that_others_can_read_is_told_and_closed_to_them(db: apsw.Connect
     assert os.stat(f"{path}{end}").st_mode & 0o777 == 0o600
 
 
-def test_pages_that_were_overwritten_are_told_and_no_traceback(db: apsw.Connection, path: Path) -> None:
+def test_overwritten_pages_are_reported_without_a_traceback(db: apsw.Connection, path: Path) -> None:
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     ((root,),) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'message'")
     db.close()
@@ -114,7 +114,7 @@ def test_pages_that_were_overwritten_are_told_and_no_traceback(db: apsw.Connecti
     broken.close()
 
 
-def test_lanes_that_were_made_anew_find_the_same(db: apsw.Connection) -> None:
+def test_rebuilt_indexes_find_the_same(db: apsw.Connection) -> None:
     def findings() -> list[list[Any]]:
         queries = ["question", '"茶"', "answer OR thanks", "word", "kind"]
         return [

@@ -215,7 +215,7 @@ def test_something_of_the_profile_can_be_taken_out_and_put_in_again(db: apsw.Con
     assert [fact.value for fact in facts.profile(db)] == ["Be brief"]
 
 
-def test_a_candidate_that_waits_becomes_current_when_the_user_says_it_himself(db: apsw.Connection) -> None:
+def test_a_waiting_candidate_becomes_current_when_the_user_adopts_it(db: apsw.Connection) -> None:
     proposed(db, "Be brief")
     assert facts.adopt(db, "Be brief").status == "current"
     assert len(facts.facts(db, status=None)) == 1

@@ -139,7 +139,7 @@ def test_a_branch_does_not_quote_what_was_forgotten_in_the_conversation_that_it_
 
 
 def test_facts_and_titles_that_say_the_phrase_go_with_it(db: apsw.Connection) -> None:
-    stored(db, [Entry("user", "hello")], title="About the Hovercraft")
+    stored(db, [Entry("user", "About the Hovercraft")])
     facts.set_fact(db, "vehicle", "a HOVERCRAFT full of eels")
     facts.set_fact(db, "hovercraft_owner", "Ann")
     facts.set_fact(db, "tea", "green")
@@ -158,18 +158,15 @@ def test_a_fact_stays_when_a_message_only_shares_a_word_with_it(db: apsw.Connect
         assert forget.remove(db, ids).n_facts == 0
 
 
-@pytest.mark.parametrize("for_good", [True, False])
-def test_a_history_that_is_sent_again_does_not_bring_back_what_was_forgotten_for_good(
-    db: apsw.Connection, for_good: bool
-) -> None:
+def test_a_history_that_is_sent_again_does_not_bring_back_what_was_forgotten(db: apsw.Connection) -> None:
     history = [Entry("user", SECRET), Entry("assistant", "Noted, it is in the museum of the town where you live.")]
     ids = stored(db, history, session="s")
     db.execute("UPDATE message SET pinned = 1")
     with db:
-        forget.remove(db, ids, for_good=for_good)
+        forget.remove(db, ids)
     again = stored(db, [*history, Entry("user", "Thanks")], session="s")
-    assert [id > 0 for id in again] == [not for_good, not for_good, True]
-    assert rows(db, "SELECT count(*) FROM message") == [(1 if for_good else 3,)]
+    assert [id > 0 for id in again] == [False, False, True]
+    assert rows(db, "SELECT count(*) FROM message") == [(1,)]
 
 
 def test_a_conversation_goes_with_its_last_message_but_not_from_under_a_branch(db: apsw.Connection) -> None:
@@ -230,7 +227,7 @@ def test_no_byte_is_left_of_what_was_forgotten(db: apsw.Connection, path: Path, 
     assert rows(reader, "SELECT count(*) FROM message") == [(150,)]
     with db:  # what was given up before it was forgotten must not be left either
         db.execute("UPDATE message SET state = 1 WHERE id <= 60")
-        assert retention.step(db, path, 1000).n_messages > 0
+        assert retention.step(db, path, 1000) > 0
     talk.goes_on(db, 50)
     first = next(id for id, entry in zip(talk.words, talk.history, strict=True) if entry.role == "user")
     fact_words = [talk.word() for _ in range(3)]
@@ -263,7 +260,7 @@ def test_no_byte_is_left_of_words_that_are_indexed_otherwise_than_written(db: ap
     assert rows(db, "SELECT id FROM message WHERE id >= ?", ids[0]) == [(ids[2],)]
 
 
-def test_a_scrub_says_so_when_somebody_still_reads_an_old_state(db: apsw.Connection, path: Path) -> None:
+def test_a_scrub_returns_false_while_a_reader_keeps_an_old_state(db: apsw.Connection, path: Path) -> None:
     ids = stored(db)
     db.set_busy_timeout(0)
     reader = schema.open_file(path, readonly=True)

@@ -88,7 +88,7 @@ def test_an_edited_message_makes_a_branch_that_shares_what_is_before_it(
     assert [message.turn for message in line] == [1, 1, 2, 2]
 
 
-def test_going_back_to_the_older_branch_goes_on_there(file: apsw.Connection) -> None:
+def test_a_return_to_the_older_branch_continues_there(file: apsw.Connection) -> None:
     first, second = say(*LONG[:4]), [*say(*LONG[:2]), Entry("user", "something else")]
     archive(file, first, session="s")
     archive(file, second, session="s")
@@ -117,7 +117,7 @@ def test_a_compacted_history_stores_its_summary_and_what_is_new(file: apsw.Conne
     assert (count(file), count(file, "conversation")) == (14, 1)
 
 
-def test_after_a_compaction_that_kept_everything_else_the_next_turn_goes_on_at_once(file: apsw.Connection) -> None:
+def test_after_a_compaction_that_kept_everything_else_the_next_turn_continues_at_once(file: apsw.Connection) -> None:
     whole = say(*LONG[:10])
     archive(file, whole, session="s")
     compacted = [Entry("user", "a summary of all that was said"), *whole[5:]]
@@ -166,17 +166,16 @@ def test_a_system_prompt_that_changes_every_turn_leaves_the_conversation_whole(f
     assert (count(file), count(file, "conversation")) == (18, 1)
 
 
-def test_a_system_prompt_said_twice_on_the_spot_is_one_message(file: apsw.Connection) -> None:
+def test_a_system_prompt_twice_in_a_row_is_one_message(file: apsw.Connection) -> None:
     system = Entry("system", "be brief")
     one, other, _ = archive(file, [system, system, Entry("user", "hello")])
     assert one == other
 
 
-def test_the_title_is_the_first_line_that_the_user_says(file: apsw.Connection) -> None:
+def test_the_title_is_the_first_line_of_the_first_user_message(file: apsw.Connection) -> None:
     archive(file, [Entry("system", "be brief")], session="s")
     archive(file, [Entry("user", "\n  what   is\tthis?\nsecond line")], session="t")
-    archive(file, [Entry("user", LONG[3])], session="u", title="given")
-    assert [conversation.title for conversation in queries.conversations(file)] == ["given", "what is this?", ""]
+    assert [conversation.title for conversation in queries.conversations(file)] == ["what is this?", ""]
     assert len(headline("word " * 40)) == 80
 
 
@@ -192,7 +191,7 @@ def test_text_that_sqlite_cannot_hold_is_made_fit(file: apsw.Connection) -> None
     ids = archive(file, [Entry("user", "nul \0 and half \ud83d of a pair, 设备")])
     assert bodies(file, ids) == ["nul \ufffd and half ? of a pair, 设备"]
     assert archive(file, [Entry("user", "nul \0 and half \ud83d of a pair, 设备")]) == ids
-    archive(file, say("x"), session="s \0 \ud83d", model="m \ud83d", title="t \ud83d")
+    archive(file, say("x"), session="s \0 \ud83d", model="m \ud83d")
     assert queries.newest_turn(file, "s \0 \ud83d") == [2]
     assert queries.conversation(file, "\ud83d") is None
 
@@ -203,7 +202,7 @@ def test_what_came_out_of_the_memory_is_not_stored_again(file: apsw.Connection) 
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_what_was_forgotten_does_not_come_back_and_the_rest_goes_on(file: apsw.Connection, at: int) -> None:
+def test_a_forgotten_message_does_not_come_back_and_the_others_continue(file: apsw.Connection, at: int) -> None:
     history = say(*LONG[:4])
     ids = archive(file, history, session="s")
     forget.remove(file, [ids[at]])
@@ -215,7 +214,7 @@ def test_what_was_forgotten_does_not_come_back_and_the_rest_goes_on(file: apsw.C
     assert not file.execute("SELECT 1 FROM message WHERE context LIKE ?", (f"%{LONG[at][:9]},%",)).fetchall()
 
 
-def test_a_few_words_that_were_forgotten_once_may_be_said_again(file: apsw.Connection) -> None:
+def test_a_short_message_that_was_forgotten_may_be_written_again(file: apsw.Connection) -> None:
     ids = archive(file, say("yes", LONG[0]), session="s")
     forget.remove(file, ids[:1])
     assert archive(file, say("yes", LONG[0]), session="s")[0] == 0
@@ -224,7 +223,7 @@ def test_a_few_words_that_were_forgotten_once_may_be_said_again(file: apsw.Conne
     assert archive(file, say("yes", LONG[0]), session="another")[0] == 0
 
 
-def test_a_long_message_that_was_forgotten_stays_so_wherever_it_is_said(file: apsw.Connection) -> None:
+def test_a_long_message_that_was_forgotten_stays_forgotten_at_every_place(file: apsw.Connection) -> None:
     forget.remove(file, archive(file, say(LONG[0], LONG[1]), session="s")[:1])
     assert archive(file, say(LONG[2], LONG[3], LONG[0]), session="t")[2] == 0
 
@@ -302,7 +301,7 @@ def changed(history: list[Entry], change: str, text: str, at: int) -> list[Entry
 
 @given(st.lists(st.tuples(CHANGES, WORDS, st.integers(0, 40)), max_size=14), st.sampled_from((None, "s")))
 @settings(deadline=None, max_examples=examples(60))
-def test_whatever_a_client_sends_no_message_is_lost_and_none_is_stored_twice(
+def test_no_message_of_any_history_is_lost_or_stored_twice(
     steps: list[tuple[str, str, int]], session: str | None
 ) -> None:
     connection, recent, history = open_file(":memory:"), LruCache[NamedHistory](RECENT), list[Entry]()

@@ -54,8 +54,8 @@ def given_up(db: apsw.Connection, path: Path, limit_bytes: int, n_steps: int = 1
         with db:
             done = retention.step(db, path, limit_bytes)
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        sizes.append(retention.size_bytes(db, path))
-        if not done.n_messages:
+        sizes.append(sum(retention.sizes(db, path)))
+        if not done:
             return sizes
     return sizes
 
@@ -81,16 +81,16 @@ def full(db: apsw.Connection, path: Path, n: int = 60) -> int:
     for history in conversations(n):
         stored(db, history)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return retention.size_bytes(db, path)
+    return sum(retention.sizes(db, path))
 
 
-def test_nothing_is_given_up_below_nine_tenths_of_the_limit(db: apsw.Connection, path: Path) -> None:
+def test_nothing_is_pruned_below_nine_tenths_of_the_limit(db: apsw.Connection, path: Path) -> None:
     size = full(db, path, 10)
-    assert retention.step(db, path, int(size / 0.89)) == retention.Pruned()
+    assert retention.step(db, path, int(size / 0.89)) == 0
     assert {how for _, how in kinds(db)} == {"whole"}
 
 
-def test_tools_are_shortened_before_answers_go_and_those_before_what_the_user_said(
+def test_tool_results_are_pruned_before_answers_and_those_before_users_messages(
     db: apsw.Connection, path: Path
 ) -> None:
     """The limit is lowered little by little; each thing starts to go when all of the one before is gone."""
@@ -143,18 +143,18 @@ def test_long_arguments_go_with_the_answer_that_calls(db: apsw.Connection, path:
     assert [call["arguments"] for call in json.loads(meta)["calls"]] == ["{}", '{"path": "."}']
 
 
-def test_a_message_that_was_given_up_is_not_stored_again(db: apsw.Connection, path: Path) -> None:
+def test_a_pruned_message_is_not_stored_again(db: apsw.Connection, path: Path) -> None:
     histories = list(conversations(12, n_chars=500))
     ids = [stored(db, history) for history in histories]
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    given_up(db, path, retention.size_bytes(db, path) * 9 // 10)
+    given_up(db, path, sum(retention.sizes(db, path)) * 9 // 10)
     assert ("assistant", "place") in kinds(db)
     assert [stored(db, history) for history in histories] == ids
 
 
 @pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("limit", [0, 1000, 200_000])
-def test_what_is_pinned_noted_or_the_source_of_a_fact_is_never_given_up(
+def test_pinned_messages_notes_and_sources_of_facts_are_never_pruned(
     db: apsw.Connection, path: Path, limit: int
 ) -> None:
     pinned, sourced = stored(db, [Entry("user", text(2000, 1)), Entry("user", text(2000, 2))])
@@ -176,7 +176,7 @@ def test_what_may_be_in_a_context_goes_last_oldest_first_and_only_above_the_limi
 ) -> None:
     live = [id for history in conversations(20) for id in stored(db, history, State.LIVE)]
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    size = retention.size_bytes(db, path)
+    size = sum(retention.sizes(db, path))
     given_up(db, path, int(size * 1.05))
     assert [id for (id,) in rows(db, "SELECT id FROM message ORDER BY id")] == live
     given_up(db, path, int(size * 0.8))
@@ -218,12 +218,12 @@ def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     assert check.check(db, deep=True) == []
 
 
-def test_old_places_go_before_what_the_user_said_when_there_are_too_many(db: apsw.Connection, path: Path) -> None:
+def test_too_many_empty_rows_are_deleted_before_users_messages_are_pruned(db: apsw.Connection, path: Path) -> None:
     """Otherwise a small memory would end up with nothing but places of messages that it has no longer."""
     for i in range(300):
         stored(db, [Entry("user", f"{i} " + text(80, i)), Entry("assistant", f"{i} " + text(80, -i))])
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    limit = retention.size_bytes(db, path) * 8 // 10
+    limit = sum(retention.sizes(db, path)) * 8 // 10
     given_up(db, path, limit)
     ((n_places, n_users),) = rows(db, "SELECT sum(state = 2), sum(state = 1 AND role = 'user') FROM message")
     assert 0 < n_places * retention.EMPTY_ROW_BYTES <= 1.5 * retention.EMPTY_ROWS * limit
@@ -234,19 +234,19 @@ def test_the_log_counts(db: apsw.Connection, path: Path) -> None:
     stored(db, [Entry("user", text(50_000, 1))])
     log = Path(f"{path}-wal").stat().st_size
     assert log > 50_000
-    before = retention.size_bytes(db, path)
+    before = sum(retention.sizes(db, path))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    assert retention.size_bytes(db, path) == before - log
-    assert retention.size_bytes(schema.open_file(":memory:"), ":memory:") > 0
+    assert sum(retention.sizes(db, path)) == before - log
+    assert sum(retention.sizes(schema.open_file(":memory:"), ":memory:")) > 0
 
 
 def test_a_log_that_is_too_long_counts_for_its_proper_length_only(db: apsw.Connection, path: Path) -> None:
     stored(db, [Entry("user", text(200_000, 1))])
     log, proper = Path(f"{path}-wal").stat().st_size, retention.log_pages(MIB) * 4096
     assert log > proper
-    assert retention.weight_bytes(db, path, MIB) == retention.size_bytes(db, path) - log + proper
+    assert retention.weight_bytes(db, path, MIB) == sum(retention.sizes(db, path)) - log + proper
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    assert retention.weight_bytes(db, path, MIB) == retention.size_bytes(db, path)
+    assert retention.weight_bytes(db, path, MIB) == sum(retention.sizes(db, path))
 
 
 @pytest.mark.parametrize(("limit", "pages"), [(0, 8), (MIB, 8), (20 * MIB, 160), (10 * 2**30, 1000)])

@@ -25,8 +25,7 @@ from shepherd.memory.recall.recall import (
 )
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
 from shepherd.memory.search.excerpt import is_near_duplicate
-from shepherd.memory.search.query import Filters
-from shepherd.memory.search.ranking import NO_FILTERS
+from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.store import MemoryStore
 
 LINE = re.compile(r'- \d{4}-\d\d-\d\d (?:user|assistant): "[^"]*"')
@@ -157,7 +156,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryStore
 
 
 @pytest.mark.parametrize("question", ANSWERABLE)
-def test_what_was_told_is_recalled(told: tuple[MemoryStore, list[int]], question: str) -> None:
+def test_a_stored_statement_is_recalled(told: tuple[MemoryStore, list[int]], question: str) -> None:
     found = ask(told[0], question)
     assert found is not None
     assert told[1][ANSWERABLE[question]] in found.ids
@@ -165,7 +164,9 @@ def test_what_was_told_is_recalled(told: tuple[MemoryStore, list[int]], question
 
 
 @pytest.mark.parametrize("question", UNANSWERABLE)
-def test_for_what_was_never_told_nothing_is_recalled(told: tuple[MemoryStore, list[int]], question: str) -> None:
+def test_nothing_is_recalled_for_a_fact_that_was_never_stated(
+    told: tuple[MemoryStore, list[int]], question: str
+) -> None:
     assert ask(told[0], question) is None
 
 
@@ -195,7 +196,7 @@ def test_what_is_in_the_context_is_not_recalled(store: MemoryStore) -> None:
     assert ask(store, "What opens my bicycle lock?") is not None
 
 
-def test_nothing_old_is_put_in_front_of_what_was_just_said(store: MemoryStore) -> None:
+def test_no_older_quote_is_put_before_a_statement_in_the_context(store: MemoryStore) -> None:
     tell(store, "My bicycle lock opens with 4711.", "Noted.")
     live = tell(store, "My bicycle lock opens with 9009 now, I changed it.", "Noted.", day=30)
     assert ask(store, "What opens my bicycle lock?", live=live) is None
@@ -249,7 +250,7 @@ def test_a_question_of_many_words_is_no_rival_of_what_answers_it(store: MemorySt
     assert found.ids == (told[0],)
 
 
-def test_what_tools_and_files_said_is_never_recalled(store: MemoryStore) -> None:
+def test_text_of_tools_and_files_is_never_recalled(store: MemoryStore) -> None:
     tell(
         store,
         "Look at the page.",
@@ -278,7 +279,7 @@ def test_what_was_pruned_to_nothing_is_not_recalled(store: MemoryStore) -> None:
     assert ask(store, "What opens my bicycle lock?") is None
 
 
-@pytest.mark.parametrize("options", [{"budget": 0}, {"budget": -1}, {"budget": 10}, {"max_items": 0}])
+@pytest.mark.parametrize("options", [{"budget": 0}, {"budget": -1}, {"budget": 10}])
 def test_without_room_nothing_is_recalled(store: MemoryStore, options: dict[str, int]) -> None:
     tell(store, "My bicycle lock opens with 4711.", "Noted.")
     assert ask(store, "What opens my bicycle lock?", **options) is None
@@ -309,7 +310,7 @@ def test_an_old_question_is_not_taken_for_what_it_asks_for(store: MemoryStore) -
     assert found.ids == (told[0],)
 
 
-def test_what_says_clearly_less_than_the_best_is_left_out(store: MemoryStore) -> None:
+def test_a_message_that_covers_clearly_less_than_the_best_is_left_out(store: MemoryStore) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     tell(store, "The bicycle shed has a lock that is red.", "Noted.", day=1)
     found = ask(store, "What opens my bicycle lock?")
@@ -343,7 +344,7 @@ def test_a_question_that_leans_on_the_one_before_is_understood(store: MemoryStor
     assert ask(store, "Thanks!", previous=previous) is None
 
 
-def test_a_leaning_question_is_not_about_whatever_has_its_words(store: MemoryStore) -> None:
+def test_a_question_that_refers_back_does_not_recall_every_message_with_its_words(store: MemoryStore) -> None:
     ids = tell(store, "Anna's car has an engine size of 1800.", "Nice.")
     tell(store, "The boat has an engine size of 900.", "Fine.", day=1)
     found = ask(store, "And what is its engine size?", previous="Do you know Anna's car?")
@@ -351,7 +352,7 @@ def test_a_leaning_question_is_not_about_whatever_has_its_words(store: MemorySto
     assert found.ids == (ids[0],)
 
 
-def test_what_was_said_before_does_not_hide_what_is_asked_now(store: MemoryStore) -> None:
+def test_the_previous_question_does_not_hide_the_current_one(store: MemoryStore) -> None:
     ids = tell(store, "My sister is called Ruth.", "Noted.")
     tell(store, "Norway was cold and wet in June, Tom said.", "Oh.", day=1)
     found = ask(store, "What is my sister called?", previous="Is Norway cold and wet in June?")
@@ -424,7 +425,7 @@ def test_what_differs_in_a_number_or_a_negation_is_no_duplicate(store: MemorySto
     assert found.ids == tuple(ids), "the newer one comes last"
 
 
-def test_what_is_said_of_someone_else_is_no_duplicate(store: MemoryStore) -> None:
+def test_a_statement_about_another_person_is_no_duplicate(store: MemoryStore) -> None:
     said = "The favourite dish of {} for long sunday lunches in the garden is lasagne."
     ids = [tell(store, said.format(name), "Noted.", day=day)[0] for day, name in enumerate(("Anna", "Emma"))]
     for name, wanted in (("Anna", ids[:1]), ("Emma", ids[1:]), ("Anna and Emma", ids)):

@@ -55,7 +55,7 @@ def test_a_question_asks_for_its_content_words(question: str, terms: list[str]) 
         ("8th", "08"),
     ],
 )
-def test_a_term_is_said_in_other_forms_that_no_stemmer_knows(word: str, form: str) -> None:
+def test_a_term_has_other_forms_that_no_stemmer_knows(word: str, form: str) -> None:
     assert any(form in (*term.forms, *term.near) for term in terms_of(f"{word} xyzzy"))
 
 
@@ -94,7 +94,7 @@ def test_the_aim_is_what_kind_of_thing_is_asked_for(question: str, aim: str) -> 
         ("How many columns did I mention?", False),
     ],
 )
-def test_a_question_about_what_the_model_said_is_known(question: str, about: bool) -> None:
+def test_a_question_about_answers_of_the_model_is_recognised(question: str, about: bool) -> None:
     assert is_about_answers(question) is about
 
 

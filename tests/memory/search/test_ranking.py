@@ -16,8 +16,8 @@ from shepherd.memory.records import Entry, RankedMessage, Trust
 from shepherd.memory.schema import open_file
 from shepherd.memory.search.postings import FtsTable, find_matches
 from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import fuse, newest, rank
-from shepherd.memory.search.scope import find_scope
+from shepherd.memory.search.ranking import fuse, rank
+from shepherd.memory.search.scope import find_scope, newest
 
 DAY = 86_400_000
 NOW = 1_760_000_000_000
@@ -84,7 +84,7 @@ def test_words_that_stand_together_as_asked_count_more(connection: apsw.Connecti
     assert found(connection, "support group") == texts[::-1]
 
 
-def test_what_a_user_says_comes_before_what_repeats_it(connection: apsw.Connection) -> None:
+def test_a_users_message_comes_before_an_answer_that_repeats_it(connection: apsw.Connection) -> None:
     archive(
         connection,
         [
@@ -95,7 +95,7 @@ def test_what_a_user_says_comes_before_what_repeats_it(connection: apsw.Connecti
     assert found(connection, "Where does my sister Leah work?")[0].startswith("My sister")
 
 
-def test_what_the_model_said_comes_first_where_the_question_is_about_that(connection: apsw.Connection) -> None:
+def test_answers_come_first_for_a_question_about_answers(connection: apsw.Connection) -> None:
     history = [
         user("How do I get red wine out of a tablecloth?"),
         model("Sprinkle salt on it at once, then rinse with cold water."),

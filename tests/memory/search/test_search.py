@@ -40,7 +40,7 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
         Entry("assistant", "The capital of France is Paris."),
         *exchange("And of Spain?", "Madrid."),
     ]
-    ids = archive(connection, history, session="s", title="Capitals")
+    ids = archive(connection, history, session="s")
     (hit, *others) = search(connection, "capital of France", 3)
     uuid = connection.execute("SELECT uuid FROM conversation").get
     assert hit == Hit(
@@ -51,14 +51,14 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
         message_id=ids[0],
         role="user",
         conversation=uuid,
-        title="Capitals",
+        title="What is the capital of France?",
         snippet="What is the capital of France?",
     )
     assert 0.9 <= hit.score <= 1.0
     assert all(other.user_message == "And of Spain?" for other in others)
 
 
-def test_what_was_said_twice_is_shown_once_as_it_was_said_last(connection: apsw.Connection) -> None:
+def test_of_two_near_duplicates_the_newer_one_is_shown(connection: apsw.Connection) -> None:
     archive(connection, exchange("My tent is green.", "Noted!", at=NOW), session="1")
     archive(connection, exchange("my tent  is green", "noted", at=NOW + 5), session="2")
     archive(connection, exchange("My tent is not green.", "Noted!", at=NOW + 9), session="3")
@@ -108,7 +108,7 @@ def test_no_more_than_asked_for_is_found(connection: apsw.Connection) -> None:
         assert len(search(connection, "parrot", number)) == number
 
 
-def test_a_snippet_shows_where_it_is_said(connection: apsw.Connection) -> None:
+def test_a_snippet_shows_the_place_of_the_terms(connection: apsw.Connection) -> None:
     text = "filler words here " * 60 + "the red zeppelin landed in Lübeck " + "and more of it " * 60
     archive(connection, [Entry("user", text)])
     (hit,) = search(connection, "zeppelins in Lubeck")

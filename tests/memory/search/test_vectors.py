@@ -177,20 +177,10 @@ def test_equal_messages_come_newest_first() -> None:
     assert found[0][1] == pytest.approx(1, abs=0.01)
 
 
-def test_only_messages_that_are_allowed_are_found() -> None:
-    connection, embedder = schema.open_file(":memory:"), Numbered(16)
-    stored = drawn(np.random.default_rng(3), 500, 16)
-    vectors.add(connection, register(connection, embedder), range(500), stored)
-    index = VectorIndex(embedder)
-    found = index.nearest(connection, stored[7], 5, allowed={8, 9, 400, 9999})
-    assert {id for id, _ in found} == {8, 9, 400}
-    assert index.nearest(connection, stored[7], 5, allowed=()) == []
-
-
 # -- following the file --------------------------------------------------------------------------------------------
 
 
-def test_an_index_follows_what_is_written_in_any_order_by_anybody(tmp_path: Path) -> None:
+def test_an_index_follows_all_writers_in_any_order(tmp_path: Path) -> None:
     ours, theirs = schema.open_file(tmp_path / "a.db"), schema.open_file(tmp_path / "a.db")
     embedder = Numbered(64)
     stored = drawn(np.random.default_rng(4), 100, 64)
@@ -291,7 +281,7 @@ def test_threads_search_while_vectors_are_written(tmp_path: Path) -> None:
 LONG = "long " * SHORT_CHARS
 
 
-def test_users_come_first_and_newest_first_then_assistants_and_nobody_else() -> None:
+def test_users_messages_come_first_newest_first_then_those_of_assistants_only() -> None:
     held = Archive()
     system, old, answer, tool, blank, new, source = held.say(
         ("system", "be kind"), ("user", LONG), ("assistant", LONG), ("tool", "42"), ("user", " \n\t"), ("user", LONG),
@@ -309,11 +299,9 @@ def test_users_come_first_and_newest_first_then_assistants_and_nobody_else() -> 
     assert ids() == [source, new, old]
     assert ids(assistants=True) == [answer]
     assert ids(below=new) == [old]
-    assert ids(above=old) == [source, new]
     assert [passage.id for passage in missing(held.connection, number, 2)] == [source, new]
     assert n_missing(held.connection, number) == 3
     assert n_missing(held.connection, number, assistants=True) == 1
-    assert n_missing(held.connection, number, above=old) == 2
     assert held.fill(Letters(), assistants=True) == 4
     assert set(held.rows()) == {old, new, source, answer}
     assert not {system, tool, blank} & set(held.rows())
@@ -337,7 +325,7 @@ def test_a_short_message_before_a_short_one_counts(before: tuple[str, str], said
     assert missing(held.connection, 1, 1) == [Passage(id, said[: vectors.PASSAGE_CHARS], before[1] if counts else None)]
 
 
-def test_what_was_said_before_counts_less_than_what_was_said() -> None:
+def test_the_message_before_counts_less_than_the_message_itself() -> None:
     held, embedder = Archive(), Letters()
     question, answer = held.say(("user", "dddd oooo gggg"), ("user", "rrrr eeee xxxx"))
     assert held.fill(embedder) == 2
@@ -367,11 +355,11 @@ def test_what_is_missing_is_filled_once_and_progress_ends_at_the_end() -> None:
     assert held.fill(embedder) == 0
     assert len(embedder.given) == 70
     (newest,) = held.say(("user", LONG))
-    assert held.fill(embedder, above=ids[-1]) == 1
+    assert held.fill(embedder) == 1
     assert newest in held.rows()
 
 
-def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on() -> None:
+def test_a_stop_keeps_the_vectors_so_far_and_the_next_run_continues() -> None:
     held = Archive()
     held.say(*[("user", f"{LONG} {at}") for at in range(100)])
     asked = iter([False, False, True])

@@ -132,7 +132,7 @@ def test_a_tool_of_chatgpt_is_a_call_and_an_untrusted_result(store: MemoryStore)
     assert (result.trust, result.meta) == (Trust.UNTRUSTED, '{"tool":"web","call_id":"c"}')
 
 
-def test_custom_instructions_and_hidden_messages_are_kept_out_of_what_the_user_said(store: MemoryStore) -> None:
+def test_custom_instructions_and_hidden_messages_are_no_messages_of_the_user(store: MemoryStore) -> None:
     profile = {"content_type": "user_editable_context", "user_profile": "I am Ann", "user_instructions": "Be brief"}
     hidden = node("h", "p", "user", "hidden", metadata={"is_visually_hidden_from_conversation": True})
     take(store, chatgpt(node("p", "root", content=profile), hidden, node("u", "h", text="Hi"), current="u"))
@@ -254,7 +254,7 @@ def test_plain_messages_are_read_however_they_are_framed(store: MemoryStore, tex
         assert done.n_problems == 0
 
 
-def test_a_broken_line_is_told_with_its_number_and_the_rest_goes_in(store: MemoryStore) -> None:
+def test_a_broken_line_is_reported_with_its_number_and_the_others_are_stored(store: MemoryStore) -> None:
     broken = [b'{"role": "user", "content": "one"}', b"{oops", b"", b"[1, 2]", b'{"role": "user", "content": "\xff"}']
     broken += [b'{"content": "no role"}', b'{"role": "pope", "content": "x"}', b'{"role": "user", "content": {"a": 1}}']
     broken += [b'{"role": "user", "content": "two", "time": "soon"}', b'{"role": "user", "content": "cut o']
@@ -335,7 +335,7 @@ def test_times_are_read_as_programs_write_them(store: MemoryStore, time: Any, ms
 
 
 @pytest.mark.parametrize("time", [-1, 1e30, float("nan"), float("inf"), True, "", [], "2026-13-01", "9" * 400])
-def test_a_time_that_is_none_is_told_and_loses_no_word(store: MemoryStore, time: Any) -> None:
+def test_an_unreadable_time_is_reported_and_its_message_is_stored(store: MemoryStore, time: Any) -> None:
     done = take(store, {"role": "user", "content": "x", "time": time})
     assert said(store) == [("user", "x")]
     assert "its time" in str(done.problems[0])
@@ -483,7 +483,7 @@ def spoiled(data: st.DataObject, value: Any) -> Any:
 
 @settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_a_file_says_is_stored_or_told(store: MemoryStore, data: st.DataObject) -> None:
+def test_every_part_of_a_file_is_stored_or_reported(store: MemoryStore, data: st.DataObject) -> None:
     objects = [spoiled(data, whole) for whole in data.draw(st.lists(st.sampled_from(WHOLE), min_size=1, max_size=4))]
     done = take(store, *objects)
     assert done.n_problems >= len(done.problems)
@@ -495,7 +495,7 @@ def test_whatever_a_file_says_is_stored_or_told(store: MemoryStore, data: st.Dat
 @pytest.mark.parametrize(
     ("opens", "closes"), [('{"conversations":[', "]}"), ('{"messages":[{"content":[', "]}]}"), ("[", "]")]
 )
-def test_brackets_without_end_are_told(opens: str, closes: str) -> None:
+def test_brackets_without_end_are_reported(opens: str, closes: str) -> None:
     for depth in (100, 400, 5000, 100_000):
         assert all(isinstance(each, ImportProblem) for each in read(f"{opens * depth}1{closes * depth}".encode()))
 

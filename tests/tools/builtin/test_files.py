@@ -23,6 +23,7 @@ from shepherd.tools.builtin import files
 from shepherd.tools.builtin.search import search_files
 from shepherd.tools.result_store import ResultStore
 from shepherd.tools.sandbox.roots import Roots
+from shepherd.tools.signature import carry_out
 from shepherd.tools.tool import Tool, ToolContext
 
 BUDGET = 400
@@ -280,7 +281,7 @@ async def test_no_tool_and_no_preview_gets_outside(top: Path, context: ToolConte
         assert "is outside the folders that tools may use" in await refusal(context, tool, path=path, **more)
         if tool.preview is not None:
             with pytest.raises(ToolError, match="is outside the folders"):
-                await tool.preview(context, {"path": path, **more})
+                tool.preview(context, {"path": path, **more})
     assert [(path.name, path.read_text()) for path in (top / "outside").iterdir()] == [("secret", "secret")]
 
 
@@ -389,13 +390,13 @@ async def test_previews_show_what_the_calls_then_do_and_change_nothing(top: Path
     for tool, arguments in calls:
         assert tool.preview is not None
         before = state()
-        said = await tool.preview(context, arguments)
+        diff = tool.preview(context, arguments)
         assert state() == before
-        assert said == (await call(context, tool, **arguments)).diff
+        assert diff == (await call(context, tool, **arguments)).diff
         assert state() != before
     assert "is a file and not a folder" in await refusal(context, files.write_file, path="new/a/b", content="x")
     with pytest.raises(ToolError, match="is a file and not a folder"):
-        await files.write_file.preview(context, {"path": "new/a/b", "content": "x"})  # type: ignore[misc]
+        files.write_file.preview(context, {"path": "new/a/b", "content": "x"})  # type: ignore[misc]
 
 
 # -- edit_file --------------------------------------------------------------------------------------------------------
@@ -469,7 +470,7 @@ async def test_what_cannot_be_edited_stays_as_it_is(top: Path, context: ToolCont
     for tool in (files.edit_file.run, files.edit_file.preview):
         assert tool is not None
         with pytest.raises(ToolError, match="would become too large"):
-            await tool(context, {"path": "b", "old": "a", "new": "b" * 1_000_000, "replace_all": True})
+            await carry_out(tool, context, {"path": "b", "old": "a", "new": "b" * 1_000_000, "replace_all": True})
     assert (top / "work/b").read_text() == "a" * 1_000_000
     assert 'there is no "c"' in await refusal(context, files.edit_file, path="c", old="o", new="x")
 

@@ -6,14 +6,17 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from shepherd.tools.base import Form, Question, Verdict
+from shepherd.tools.base import Form, Question, Result, Verdict
+from shepherd.tools.builtin.mcp import call_mcp_tool
 from shepherd.tools.mcp.servers import McpServerPool
 from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.tool import ToolContext
 
 SCRIPT = str(Path(__file__).with_name("scripted.py"))
 
@@ -40,6 +43,13 @@ class Stage:
 
     async def __aexit__(self, *_: Any) -> None:
         await self.servers.close()
+
+
+async def call_tool(
+    servers: McpServerPool, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext
+) -> Result:
+    named = {"server": server, "tool": tool, "arguments": arguments}
+    return await call_mcp_tool.run(replace(context, servers=servers), named)
 
 
 class Nod:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from tests.tools.mcp.scene import Nod, Stage
+from tests.tools.mcp.scene import Nod, Stage, call_tool
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.values import ServerOptions
@@ -75,10 +75,10 @@ async def test_a_server_over_http_is_like_any_other() -> None:
         Stage(ServerOptions("web", url=url, timeout=20), person=person) as servers,
     ):
         context = ToolContext(tell=told.append)
-        assert (await servers.call("web", "add", {"a": 1, "b": 2}, context)).content == "3"
-        assert (await servers.call("web", "slow", {}, context)).content == "done"
-        assert len((await servers.call("web", "big", {"n": 3_000_000}, context)).content) == 3_000_000
-        assert "Ada" in (await servers.call("web", "who", {}, context)).content
+        assert (await call_tool(servers, "web", "add", {"a": 1, "b": 2}, context)).content == "3"
+        assert (await call_tool(servers, "web", "slow", {}, context)).content == "done"
+        assert len((await call_tool(servers, "web", "big", {"n": 3_000_000}, context)).content) == 3_000_000
+        assert "Ada" in (await call_tool(servers, "web", "who", {}, context)).content
         assert (await servers.read(None, "note://x")).content == "a note"
     assert told == ["on (0/3)", "on (1/3)", "on (2/3)"]
 
@@ -148,7 +148,7 @@ async def test_a_call_that_is_answered_with_nonsense_fails_in_a_sentence(
     app = odd(status, body, kind, after=2)
     async with served(app) as url, Stage(ServerOptions("odd", url=url, timeout=60)) as servers:
         with pytest.raises(ToolError, match=r"^the MCP server odd "):
-            await servers.call("odd", "t", {}, ToolContext())
+            await call_tool(servers, "odd", "t", {}, ToolContext())
 
 
 async def test_headers_are_sent_and_never_shown() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.tools.mcp.scene import Nod, Stage
+from tests.tools.mcp.scene import Nod, Stage, call_tool
 
 from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.tool import ToolContext
@@ -36,7 +36,7 @@ async def test_everything_works_with_everything() -> None:
         context = ToolContext(tell=told.append)
 
         async def call(tool: str, **arguments: Any) -> str:
-            return (await servers.call("everything", tool, arguments, context)).content
+            return (await call_tool(servers, "everything", tool, arguments, context)).content
 
         assert await call("echo", message="hi") == "Echo: hi"
         assert "temperature" in await call("get-structured-content", location="New York")

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.in_time import SHORT_S, in_time
-from tests.tools.mcp.scene import SCRIPT, Nod, Stage, pids_in, scripted, seen_in
+from tests.tools.mcp.scene import SCRIPT, Nod, Stage, call_tool, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
 from shepherd.tools.base import Result, ToolError
@@ -24,7 +24,7 @@ CONTEXT = ToolContext()
 
 
 async def call(servers: McpServerPool, tool: str, server: str = "s", /, **arguments: Any) -> Result:
-    return await servers.call(server, tool, arguments, CONTEXT)
+    return await call_tool(servers, server, tool, arguments, CONTEXT)
 
 
 async def failure_of(servers: McpServerPool, tool: str, server: str = "s", /, **arguments: Any) -> str:
@@ -117,7 +117,7 @@ async def test_fifty_megabytes_are_an_answer_like_others() -> None:
 async def test_progress_is_told_and_keeps_a_call_alive() -> None:
     told: list[str] = []
     async with Stage(scripted()) as servers:
-        assert (await servers.call("s", "slow", {}, ToolContext(tell=told.append))).content == "done"
+        assert (await call_tool(servers, "s", "slow", {}, ToolContext(tell=told.append))).content == "done"
     assert told == ["step 1 (1/3)", "step 2 (2/3)", "step 3 (3/3)"]
 
 

@@ -19,13 +19,14 @@ from typing import Any
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Dialect
-from shepherd.dialects.grammar.call_grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
+from shepherd.dialects.grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
-from shepherd.engine.grammar.lark import Path, UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
+from shepherd.engine.grammar.lark import UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
 from shepherd.engine.grammar.mask import Constrainer, ProbeBudget, at, check_schema, fault_of, locate_fault, replaced
+from shepherd.engine.grammar.numbers import Path
 
 logger = logging.getLogger(__name__)
 

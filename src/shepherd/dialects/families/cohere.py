@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once, before
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Keys
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 KEYS = Keys(name=("tool_name", "name"), arguments=("parameters", "arguments"), id=("tool_call_id", "id"))
@@ -44,15 +45,6 @@ def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
     return None if not final and CITED_BEGUN.fullmatch(text, at) else Header(at, declined=opener)
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    head = ('{"tool_call_id": "', Pattern("[0-9]{1,2}"), f'", "tool_name": "{tool.name}", "parameters": ')
-    return (*head, Json(tool.parameters), "}")
-
-
-def block(opener: str, closer: str, spelling: Spelling) -> Block:
-    return Block(opener, (closer,), partial(HeaderBody, read=before(BODY)), "anywhere", "anywhere", spelling=spelling)
-
-
 CITATIONS = tuple(
     Block(opener, (), partial(HeaderBody, read=read), "anywhere", "anywhere", unseen=True)
     for opener, read in (("<co>", at_once), ("<co:", citation), ("</co:", citation), ("</co>", at_once))
@@ -60,27 +52,23 @@ CITATIONS = tuple(
 """`<co>span</co: 0:[1]>`, and `<co: 0>span</co: 0>` as Command R writes it."""
 
 
-def dialect(name: str, answer: tuple[str, str], marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+CALL = json_call('{"tool_call_id": "', Pattern("[0-9]{1,2}"), '", "tool_name": "{}", "parameters": ', ARGUMENTS, "}")
+CALLS = Spelling(CALL, before="[\n    ", between=",\n    ", after="\n]")
+BLOCKS = (
+    Block(START, (END,), partial(HeaderBody, read=before(BODY)), "anywhere", "anywhere", spelling=CALLS),
+    *(
+        Block(opener, (), partial(HeaderBody, read=at_once), "anywhere", "anywhere")
+        for opener in ("<|START_RESPONSE|>", "<|START_TEXT|>")
+    ),
+    *CITATIONS,
+)
+
+
+def dialect(name: str, answer: tuple[str, str], foreign: tuple[str, ...] = ()) -> TagDialect:
     """The dialect of the models that put these tags around an answer; all of them are read."""
-    spelling = Spelling(call, before="[\n    ", between=",\n    ", after="\n]")
-    starts = ("<|START_RESPONSE|>", "<|START_TEXT|>")
-    return TagDialect(
-        name=name,
-        markup=Markup(
-            thoughts=(THINKING,),
-            blocks=(
-                block(START, END, spelling),
-                *(Block(start, (), partial(HeaderBody, read=at_once), "anywhere", "anywhere") for start in starts),
-                *CITATIONS,
-            ),
-            skips=ENDS,
-            answer=answer,
-        ),
-        marks=marks,
-        foreign=foreign,
-    )
+    marks = (START, answer[0])
+    return family(name, marks, *BLOCKS, foreign=foreign, thoughts=(THINKING,), skips=ENDS, answer=answer, declared=())
 
 
-COHERE = dialect("cohere", ("<|START_RESPONSE|>", "<|END_RESPONSE|>"), (START, "<|START_RESPONSE|>"))
-COHERE_2 = dialect("cohere-2", ("<|START_TEXT|>", "<|END_TEXT|>"), (START, "<|START_TEXT|>"), ("<|START_RESPONSE|>",))
-DIALECTS: tuple[TagDialect, ...] = (COHERE, COHERE_2)
+COHERE = dialect("cohere", ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
+COHERE_2 = dialect("cohere-2", ("<|START_TEXT|>", "<|END_TEXT|>"), ("<|START_RESPONSE|>",))

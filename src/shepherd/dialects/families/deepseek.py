@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import NOTHING, strays
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.families.generic import NOTHING, THINK, family, strays
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 
@@ -52,21 +52,13 @@ BODY = partial(
 )
 
 
-def fenced(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{CALL[0]}function{SEP[0]}{tool.name}\n```json\n", Json(tool.parameters), f"\n```{END[0]}")
-
-
-def named(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{CALL[0]}{tool.name}{SEP[0]}", Json(tool.parameters), END[0])
-
-
 def block(opener: str, spelling: Spelling | None = None) -> Block:
     return Block(opener, (*SECTION_END, *END), BODY, where="anywhere", within="anywhere", spelling=spelling)
 
 
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls that begin with their names, and what any family writes now and then."""
-    return (*(block(tool.name + sep) for tool in tools for sep in PLAIN_SEP), *strays(tools))
+    """Calls that begin with their names."""
+    return tuple(block(tool.name + sep) for tool in tools for sep in PLAIN_SEP)
 
 
 def made_up(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
@@ -77,26 +69,17 @@ def made_up(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
 OUTPUTS = {"<｜tool▁outputs▁begin｜>": "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>": "<｜tool▁output▁end｜>"}
 
 
-def markup(spelling: Spelling) -> Markup:
+def dialect(name: str, spelling: Spelling, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of the models that write calls so; all spellings of the markers are read."""
     heads = (*OPENERS[1:], *("function" + sep for sep in SEP))
     output = partial(TextBody, read=made_up)
     outputs = (Block(opener, (end,), output, within="never", starts=NOTHING) for opener, end in OUTPUTS.items())
     blocks = (block(SECTION[0], spelling), *map(block, heads), *outputs)
-    return Markup(thoughts=(Thought("<think>", ("</think>",)),), blocks=blocks, declared=unmarked)
+    declared = (unmarked, strays)
+    return family(name, marks, *blocks, foreign=foreign, stops=tuple(OUTPUTS), thoughts=THINK, declared=declared)
 
 
-DIALECTS = (
-    TagDialect(
-        name="deepseek-r1",
-        markup=markup(Spelling(fenced, between="\n")),
-        marks=(SECTION[0], "```json"),
-        stops=tuple(OUTPUTS),
-    ),
-    TagDialect(
-        name="deepseek-v3.1",
-        markup=markup(Spelling(named, between="")),
-        marks=(SECTION[0],),
-        foreign=("```json",),
-        stops=tuple(OUTPUTS),
-    ),
-)
+FENCED = json_call(f"{CALL[0]}function{SEP[0]}{{}}\n```json\n", ARGUMENTS, f"\n```{END[0]}")
+NAMED = json_call(f"{CALL[0]}{{}}{SEP[0]}", ARGUMENTS, END[0])
+DEEPSEEK_R1 = dialect("deepseek-r1", Spelling(FENCED, between="\n"), (SECTION[0], "```json"))
+DEEPSEEK_V3 = dialect("deepseek-v3.1", Spelling(NAMED, between=""), (SECTION[0],), foreign=("```json",))

@@ -15,13 +15,11 @@ models' own templates. Any tag of the language opens a block, for models write `
 
 from __future__ import annotations
 
-from functools import partial
-
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Part, Spelling, members, value
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import Part, Spelling, named_call, value
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import kinds
 
@@ -29,26 +27,22 @@ MARK = "｜DSML｜"
 WRAPPERS = ("function_calls", "tool_calls", "toolcalls", "calls")
 
 
-def call(tool: ToolSpec, *, empty: str) -> tuple[Part, ...]:
-    def spell(name: str) -> tuple[Part, ...]:
-        allowed = kinds(tool, name)
-        is_string = "true" if not allowed or "string" in allowed else "false"
-        spelt = value(tool, name, f"</{MARK}parameter>\n")
-        return (f'<{MARK}parameter name="{name}" string="{is_string}">', *spelt)
-
-    return (f'<{MARK}invoke name="{tool.name}">\n', *(members(tool, spell) or (empty,)), f"</{MARK}invoke>\n")
+def parameter(tool: ToolSpec, name: str) -> tuple[Part, ...]:
+    allowed = kinds(tool, name)
+    is_string = "true" if not allowed or "string" in allowed else "false"
+    spelt = value(tool, name, f"</{MARK}parameter>\n")
+    return (f'<{MARK}parameter name="{name}" string="{is_string}">', *spelt)
 
 
-def markup(wrapper: str, empty: str) -> Markup:
-    """What a version writes that has this tag around its calls, and this between the tags of one without arguments."""
-    spelling = Spelling(partial(call, empty=empty), before=f"{wrapper}>\n", between="")
+def dialect(name: str, wrapper: str, empty: str, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of a version with this tag around its calls, and this between the tags of one without arguments."""
+    call = named_call(f'<{MARK}invoke name="{{}}">\n', parameter, f"</{MARK}invoke>\n", empty=empty)
+    spelling = Spelling(call, before=f"{wrapper}>\n", between="")
     closers = tuple(f"</{MARK}{word}>" for word in (wrapper, *WRAPPERS))
     block = Block(f"<{MARK}", closers, TaggedBody, starts=r"[a-z]", tight=True, spelling=spelling)
     plain = Block("<function_calls>", ("</function_calls>",), TaggedBody, starts=r"[<{\[]")
-    return Markup(thoughts=(Thought("<think>", ("</think>",)),), blocks=(block, plain), declared=strays)
+    return family(name, marks, block, plain, foreign=foreign, thoughts=THINK)
 
 
-DSML_V3 = TagDialect("deepseek-v3.2", markup("function_calls", ""), marks=(MARK, "function_calls>"))
-DSML_V4 = TagDialect("deepseek-v4", markup("tool_calls", "\n"), marks=(MARK,), foreign=("function_calls>",))
-
-DIALECTS = (DSML_V3, DSML_V4)
+DSML_V3 = dialect("deepseek-v3.2", "function_calls", "", (MARK, "function_calls>"))
+DSML_V4 = dialect("deepseek-v4", "tool_calls", "\n", (MARK,), foreign=("function_calls>",))

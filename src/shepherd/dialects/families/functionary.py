@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, read_named, read_program
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, json_string, read_arguments, read_calls
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup
+from shepherd.dialects.parse.markup import Block, MakeBody
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, json_value
 
@@ -105,7 +106,6 @@ def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
 
 
 def arguments(name: str) -> MakeBody:
-    """Reads the arguments of a call."""
     return partial(JsonBody, read=partial(read_named, name))
 
 
@@ -124,43 +124,26 @@ def read_python(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     return (found or Found("python", json_object([("code", json_text(program))])),)
 
 
-def named(tool: ToolSpec, mark: str) -> tuple[Part, ...]:
-    return (tool.name + mark, Json(tool.parameters))
-
-
 PROGRAM = partial(TextBody, read=read_python)
 
 
 def addressed(name: str, opener: str, mark: str) -> TagDialect:
     """The dialect of the models that write `opener` before every recipient."""
-    body, spelling = partial(HeaderBody, read=recipient), Spelling(partial(named, mark="\n"), between=opener)
-    return TagDialect(
-        name=name,
-        markup=Markup(
-            blocks=(Block(opener, (), body, "anywhere", "anywhere", mute=True, spelling=spelling),),
-            skips=ENDS,
-            answer=(f"{opener}all\n", ""),
-            declared=names,
-        ),
-        marks=(mark,),
-    )
+    body, spelling = partial(HeaderBody, read=recipient), Spelling(json_call("{}\n", ARGUMENTS), between=opener)
+    block = Block(opener, (), body, "anywhere", "anywhere", mute=True, spelling=spelling)
+    return family(name, (mark,), block, skips=ENDS, answer=(f"{opener}all\n", ""), declared=(names,))
 
 
 FUNCTIONARY = addressed("functionary", ">>>", ">>>all")
 FUNCTIONARY_25 = addressed("functionary-2.5", "<|reserved_special_token_249|>", "<|reserved_special_token_249|>")
-FUNCTION_TAG, IN_TAG = partial(HeaderBody, read=function), Spelling(partial(named, mark=">"))
-FUNCTIONARY_31 = TagDialect(
-    name="functionary-3.1",
-    markup=Markup(
-        blocks=(
-            Block("<function=", ("</function>",), FUNCTION_TAG, "anywhere", "anywhere", spelling=IN_TAG),
-            Block("<|python_tag|>", ENDS, PROGRAM, "anywhere", "anywhere"),
-        ),
-        skips=ENDS,
-    ),
-    marks=("<function=", "</function>"),
+FUNCTION_TAG, IN_TAG = partial(HeaderBody, read=function), Spelling(json_call("{}>", ARGUMENTS))
+FUNCTIONARY_31 = family(
+    "functionary-3.1",
+    ("<function=", "</function>"),
+    Block("<function=", ("</function>",), FUNCTION_TAG, "anywhere", "anywhere", spelling=IN_TAG),
+    Block("<|python_tag|>", ENDS, PROGRAM, "anywhere", "anywhere"),
     # The same tag around other insides, or within others.
     foreign=("<parameter", "<tool_call>", "<param", ":tool_call>"),
+    skips=ENDS,
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (FUNCTIONARY, FUNCTIONARY_25, FUNCTIONARY_31)

@@ -19,14 +19,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import NOTHING, everything, strays
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
+from shepherd.dialects.families.generic import NOTHING, everything, family, strays
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, notation
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
 from shepherd.dialects.parse.bodies.python_body import PythonFenceBody
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
 from shepherd.dialects.parse.values import kinds
 
 CLOSER = "<channel|>"
@@ -71,7 +70,7 @@ def sorted_members(tool: ToolSpec, quote: str) -> tuple[Part, ...]:
     spell = partial(member, tool, quote)
     first = next((at for at, name in enumerate(named) if name in required), None)
     if first is None:
-        return members(tool, spell, between=",")
+        return members(tool.parameters, spell, between=",")
     before = (Maybe((*spell(name), ",")) for name in named[:first])
     behind = ((",", *spell(name)) for name in named[first + 1 :])
     wanted = zip(named[first + 1 :], behind, strict=True)
@@ -102,50 +101,38 @@ def call_block(opener: str, closer: str, quote: str) -> Block:
 
 
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls of declared tools without their opener, and the common forms."""
+    """Calls of declared tools without their opener."""
+    body, block = partial(LiteralBody, notation=notation(QUOTE)), partial(Block, within="never", starts=NOTHING)
     begun = (f"call:{tool.name}{{" for tool in tools)
-    body = partial(LiteralBody, notation=notation(QUOTE))
-    own = (
-        Block(opener, ("<tool_call|>",), partial(body, begun=opener), within="never", starts=NOTHING)
-        for opener in begun
-    )
-    return (*own, *strays(tools))
+    return tuple(block(opener, ("<tool_call|>",), partial(body, begun=opener)) for opener in begun)
 
 
 def fenced(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Python in a fence, and the common forms."""
-    fence = Block("```tool_code", ("```",), PythonFenceBody, within="never", starts=NOTHING)
-    return (*((fence,) if tools else ()), *everything(tools))
+    return (Block("```tool_code", ("```",), PythonFenceBody, within="never", starts=NOTHING),) if tools else ()
 
 
-GEMMA4 = TagDialect(
-    name="gemma4",
-    markup=Markup(
-        headed=(Thought("<|channel>thought\n", (CLOSER,)),),
-        blocks=(
-            call_block("<|tool_call>", "<tool_call|>", QUOTE),
-            Block("<|channel>", (CLOSER,), partial(HeaderBody, read=read_channel), "anywhere", "anywhere"),
-            Block(f"thought\n{CLOSER}", (), partial(HeaderBody, read=at_once), "start", within="never"),
-        ),
-        skips=(CLOSER, "<|tool_response>", "<tool_response|>", "<turn|>"),
-        declared=unmarked,
-    ),
-    marks=(CLOSER,),
+GEMMA4 = family(
+    "gemma4",
+    (CLOSER,),
+    call_block("<|tool_call>", "<tool_call|>", QUOTE),
+    Block("<|channel>", (CLOSER,), partial(HeaderBody, read=read_channel), "anywhere", "anywhere"),
+    Block(f"thought\n{CLOSER}", (), partial(HeaderBody, read=at_once), "start", within="never"),
     stops=("<|tool_response>",),
     thinks=True,
+    headed=(Thought("<|channel>thought\n", (CLOSER,)),),
+    skips=(CLOSER, "<|tool_response>", "<tool_response|>", "<turn|>"),
+    declared=(unmarked, strays),
 )
-FUNCTION_GEMMA = TagDialect(
-    name="function-gemma",
-    markup=Markup(blocks=(call_block("<start_function_call>", "<end_function_call>", "<escape>"),), declared=strays),
-    marks=("<start_function_call>",),
+FUNCTION_GEMMA = family(
+    "function-gemma",
+    ("<start_function_call>",),
+    call_block("<start_function_call>", "<end_function_call>", "<escape>"),
     stops=("<start_function_response>",),
 )
-GEMMA = TagDialect(
-    name="gemma",
-    markup=Markup(declared=fenced),
-    marks=("<start_of_turn>",),
+GEMMA = family(
+    "gemma",
+    ("<start_of_turn>",),
     # Fine-tunes have protocols that the original lacks.
     foreign=("tool_call", "TOOL_CALL", "function_call", "<function", "<|tool"),
+    declared=(fenced, everything),
 )
-
-DIALECTS = (GEMMA4, FUNCTION_GEMMA, GEMMA)

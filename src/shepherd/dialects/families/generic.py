@@ -13,32 +13,59 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Spelling, json_call
-from shepherd.dialects.parse.bodies.auto import AnyBody
 from shepherd.dialects.parse.bodies.bare import BareBody, FenceBody, Fences, unfenced
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody
+from shepherd.dialects.parse.bodies.json_body import JsonBody
+from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
+from shepherd.dialects.parse.bodies.pairs import PairsBody
+from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Where
+from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, Where
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
+from shepherd.dialects.parse.tags import TagDialect
 
+THINK = (Thought("<think>", ("</think>",)),)
+"""The thoughts of most families."""
 NOTHING = r"(?!)"
 """For `Block.starts`: the opener never counts in the middle of a line."""
 BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
 """The brackets by which bare JSON begins."""
+MAX_LEAD = 256
+CALL_TAGS = ("<function", "<invoke", "<parameter")
+NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
+def notation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` without a header: the body for the notation that the inside of a block shows by its beginning, for
+    models mix what they have learnt (C12). It is JSON, tags, pairs of tags, or Python."""
+    start = after_blanks(text, at)
+    rest = text[start : start + 200]
+    if not rest:
+        return Header(at, JsonBody) if final or start - at > MAX_LEAD else None
+    if rest[0] == "<":
+        begun = any(tag.startswith(rest) for tag in CALL_TAGS)
+        return None if begun and not final else Header(at, TaggedBody if rest.startswith(CALL_TAGS) else JsonBody)
+    name = NAME.match(rest)
+    if name is None:
+        return Header(at, JsonBody)
+    behind = rest[name.end() :].lstrip()
+    if not final and name.end() < 128 and (not behind or "<arg_key>".startswith(behind)):
+        return None
+    is_pairs, is_python = behind.startswith("<arg_key>"), behind.startswith("(")
+    return Header(at, PairsBody if is_pairs else PythonBody if is_python else JsonBody)
+
+
+AnyBody: MakeBody = partial(HeaderBody, read=notation)
+OBJECT_LINE = json_call('{"name": "{}", "arguments": ', ARGUMENTS, "}\n")
 TAGGED = (
-    Block(
-        "<tool_call>",
-        ("</tool_call>",),
-        AnyBody,
-        starts=r"[{\[<]",
-        spelling=Spelling(json_call(end="}\n"), "\n"),
-    ),
+    Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(OBJECT_LINE, "\n")),
     Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
 )
 """JSON or tags, in the tags that most models know."""
@@ -69,8 +96,31 @@ def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 
 def everything(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """All common forms."""
     return (*TAGGED, *unmarked(tools)) if tools else ()
+
+
+def family(
+    name: str,
+    marks: tuple[str, ...],
+    *blocks: Block,
+    foreign: tuple[str, ...] = (),
+    stops: tuple[str, ...] = (),
+    thinks: bool = False,
+    thoughts: tuple[Thought, ...] = (),
+    headed: tuple[Thought, ...] = (),
+    spelled: tuple[Block, ...] = (),
+    skips: tuple[str, ...] = (),
+    answer: tuple[str, str] = ("", ""),
+    declared: Sequence[Callable[[Sequence[ToolSpec]], tuple[Block, ...]]] = (strays,),
+    tuned: Callable[[Markup, str], Markup] = lambda markup, template: markup,
+) -> TagDialect:
+    """A `TagDialect` with this `Markup`; each of `declared` makes blocks for the tools of a request."""
+
+    def all_declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+        return tuple(block for make in declared for block in make(tools))
+
+    markup = Markup(thoughts, headed, blocks, spelled, skips, answer, all_declared)
+    return TagDialect(name, markup, marks, foreign, stops, thinks, tuned)
 
 
 def unspelt(blocks: Iterable[Block]) -> tuple[Block, ...]:

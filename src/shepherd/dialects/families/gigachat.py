@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Spelling, json_call
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, before, prefixes
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
-from shepherd.dialects.parse.markup import Block, Markup
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import OBJECT, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 END, ROLE_END, CALL = "<|message_sep|>", "<|role_sep|>", "<|function_call|>"
@@ -50,25 +51,19 @@ def after_message(opener: str, text: str, at: int, final: bool, tools: Sequence[
 
 def dialect(name: str, opener: str, mark: str, foreign: tuple[str, ...]) -> TagDialect:
     """The dialect of the models that open a call so; the forms of the others are read, too."""
-    after = partial(HeaderBody, read=after_message)
-    return TagDialect(
-        name=name,
-        markup=Markup(
-            blocks=(
-                Block(CALL, (), partial(HeaderBody, read=before(JsonBody)), "anywhere", "anywhere"),
-                Block(END, (), after, "anywhere", "anywhere"),
-                Block(f"function call{ROLE_END}", (), JsonBody, "line", "line"),
-            ),
-            skips=(f"assistant{ROLE_END}",),
-            spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(json_call())),),
-        ),
-        marks=(ROLE_END, END, mark),
+    return family(
+        name,
+        (ROLE_END, END, mark),
+        Block(CALL, (), partial(HeaderBody, read=before(JsonBody)), "anywhere", "anywhere"),
+        Block(END, (), partial(HeaderBody, read=after_message), "anywhere", "anywhere"),
+        Block(f"function call{ROLE_END}", (), JsonBody, "line", "line"),
         foreign=foreign,
         stops=tuple(f"{END}\n\n{role}{ROLE_END}" for role in ("user", "system", "function result")),
+        spelled=(Block(opener, (END,), JsonBody, "anywhere", "anywhere", spelling=Spelling(json_call(*OBJECT))),),
+        skips=(f"assistant{ROLE_END}",),
+        declared=(),
     )
 
 
 GIGACHAT = dialect("gigachat", f"{END}\n\nfunction call{ROLE_END}\n", ROLE_END, (CALL,))
 GIGACHAT_31 = dialect("gigachat-3.1", CALL, CALL, ())
-
-DIALECTS: tuple[TagDialect, ...] = (GIGACHAT, GIGACHAT_31)

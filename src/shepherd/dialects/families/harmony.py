@@ -16,12 +16,12 @@ vLLM and openai-harmony.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import (
     LONGEST,
     Header,
@@ -35,8 +35,8 @@ from shepherd.dialects.parse.bodies.header import (
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, Found
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, MakeBody, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.values import find_tool
 
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -70,7 +70,6 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     to = fields.to or next((word for word in fields.others if find_tool(tools, word)), "")
@@ -115,7 +114,7 @@ def headless(
     head = HEADERS.read(mark, words + rest, 0, final or len(rest) == LONGEST, tools)
     if head and head.declined:
         return about(HeaderFields(channel=words if words in CHANNELS else ""), at, tools)
-    return replace(head, stop=head.stop + at - len(words)) if head else None
+    return head._replace(stop=head.stop + at - len(words)) if head else None
 
 
 def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
@@ -129,18 +128,10 @@ def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpe
     return None if is_open and not final else Header(at, declined=opener)
 
 
-def spelled(tool: ToolSpec, channel: str = "") -> tuple[Part, ...]:
-    return (f"{tool.name}{channel} <|constrain|>json<|message|>", Json(tool.parameters))
-
-
-def incomplete(opener: str, mark: str, words: str) -> Block:
-    """A header that lacks its beginning."""
-    return Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
-
-
-def recipient(opener: str, spell: Callable[[ToolSpec], tuple[Part, ...]]) -> Block:
+def recipient(opener: str, channel: str) -> Block:
     """A call as it is written out."""
-    return Block(opener, ENDS[1:], HEADER, "anywhere", "anywhere", spelling=Spelling(spell))
+    spelling = Spelling(json_call(f"{{}}{channel} <|constrain|>json<|message|>", ARGUMENTS))
+    return Block(opener, ENDS[1:], HEADER, "anywhere", "anywhere", spelling=spelling)
 
 
 HEADERS = HeaderFormat(
@@ -151,31 +142,26 @@ HEADERS = HeaderFormat(
     about=about,
     marks=("<|channel|>", "<|constrain|>"),
     channel=re.compile(rf"(?:[^\w<]*({CHANNEL}))+"),
-    nobody=("assistant", "user", "self", "all"),
+    no_tools=("assistant", "user", "self", "all"),
 )
 HEADER = partial(HeaderBody, read=HEADERS.read)
-HARMONY = TagDialect(
-    name="harmony",
-    markup=Markup(
-        headed=(Thought("<|channel|>analysis<|message|>", ("<|end|><|start|>assistant",)),),
-        blocks=(
-            *(
-                Block(opener, ENDS, HEADER, "anywhere", "anywhere", mute=True)
-                for opener in ("<|start|>", "<|channel|>", *ENDS)
-            ),
-            Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
-            Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
-            *(incomplete(opener, *missing) for opener, missing in HEADLESS.items()),
-        ),
-        spelled=(
-            recipient("<|channel|>commentary to=functions.", spelled),
-            recipient("<|start|>assistant to=functions.", partial(spelled, channel="<|channel|>commentary")),
-        ),
-        answer=("<|channel|>final<|message|>", ""),
+HARMONY = family(
+    "harmony",
+    ("<|start|>", "<|channel|>", "<|message|>"),
+    *(Block(opener, ENDS, HEADER, "anywhere", "anywhere", mute=True) for opener in ("<|start|>", "<|channel|>", *ENDS)),
+    Block("<|message|>", ENDS, HEADER, "line", "never", starts=r"(?!)"),
+    Block("to=", ENDS, partial(HeaderBody, read=inline), "anywhere", "anywhere"),
+    *(
+        Block(opener, ENDS, partial(HeaderBody, read=partial(headless, mark=mark, words=words)), "start", "anywhere")
+        for opener, (mark, words) in HEADLESS.items()
     ),
-    marks=("<|start|>", "<|channel|>", "<|message|>"),
     stops=tuple(f"<|start|>{role}" for role in ("user", "system", "developer", "tool", "functions.")),
     thinks=True,
+    headed=(Thought("<|channel|>analysis<|message|>", ("<|end|><|start|>assistant",)),),
+    spelled=(
+        recipient("<|channel|>commentary to=functions.", ""),
+        recipient("<|start|>assistant to=functions.", "<|channel|>commentary"),
+    ),
+    answer=("<|channel|>final<|message|>", ""),
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (HARMONY,)

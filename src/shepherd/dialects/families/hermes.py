@@ -5,20 +5,13 @@ Spoken by Hermes 2 and 3, Qwen 2.5 and 3, QwQ, MiMo, Granite 4, Reka, Bielik and
 
 from __future__ import annotations
 
-from shepherd.dialects.families.generic import TAGGED, strays
-from shepherd.dialects.parse.markup import Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.families.generic import TAGGED, THINK, family
 
-HERMES = TagDialect(
-    name="hermes",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=TAGGED[:1],
-        declared=strays,
-    ),
-    marks=("<tool_call>",),
+HERMES = family(
+    "hermes",
+    ("<tool_call>",),
+    TAGGED[0],
     # The same tag around other insides: Qwen3-Coder, GLM and its kin, MiniMax; and Apriel's list of calls.
     foreign=("<function=", "<arg_key", "]<]minimax[>[", "<tool_calls>"),
+    thoughts=THINK,
 )
-
-DIALECTS = (HERMES,)

@@ -12,23 +12,21 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 
 SECTIONS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
 SECTION_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
 CALL, END = "<|tool_call_begin|>", "<|tool_call_end|>"
-ARGUMENTS = "<|tool_call_argument_begin|>"
+SEP = "<|tool_call_argument_begin|>"
 
 BODY = partial(
     NamedBody,
     form=Form(
-        header=re.compile(rf"(?P<id>(?:functions\.)?(?P<name>[^\s<]+?)(?::\d+)?)\s*(?:{re.escape(ARGUMENTS)})?"),
-        separators=(ARGUMENTS,),
+        header=re.compile(rf"(?P<id>(?:functions\.)?(?P<name>[^\s<]+?)(?::\d+)?)\s*(?:{re.escape(SEP)})?"),
+        separators=(SEP,),
         openers=(*SECTIONS, CALL),
         ends=(END,),
         chained=True,
@@ -36,22 +34,9 @@ BODY = partial(
 )
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{CALL}functions.{tool.name}:", Pattern("[0-9]{1,3}"), ARGUMENTS, Json(tool.parameters), END)
-
-
 def block(opener: str, spelling: Spelling | None = None) -> Block:
     return Block(opener, (*SECTION_ENDS, END), BODY, where="anywhere", within="anywhere", spelling=spelling)
 
 
-KIMI = TagDialect(
-    name="kimi-k2",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(block(SECTIONS[0], Spelling(call, between="")), block(SECTIONS[1]), block(CALL)),
-        declared=strays,
-    ),
-    marks=(SECTIONS[0],),
-)
-
-DIALECTS = (KIMI,)
+SPELLING = Spelling(json_call(f"{CALL}functions.{{}}:", Pattern("[0-9]{1,3}"), SEP, ARGUMENTS, END), between="")
+KIMI = family("kimi-k2", (SECTIONS[0],), block(SECTIONS[0], SPELLING), block(SECTIONS[1]), block(CALL), thoughts=THINK)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, members, resolved, value
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, members, resolved, value
 
 TOOLS_END = "<|close|>tools<|sep|>"
 RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
@@ -46,7 +46,7 @@ def call(tool: ToolSpec) -> tuple[Part, ...]:
         return (f'<|open|>argument key="{escaped(name)}" type="', type_of(tool, name), '"<|sep|>', *parts)
 
     head = (f'<|open|>call tool="{escaped(tool.name)}" index="', Pattern("[1-9][0-9]?"), '"<|sep|>')
-    return (*head, *members(tool, spell), "<|close|>call<|sep|>")
+    return (*head, *members(tool.parameters, spell), "<|close|>call<|sep|>")
 
 
 def type_of(tool: ToolSpec, name: str) -> Part:
@@ -64,29 +64,26 @@ def escaped(text: str) -> str:
 
 
 SECTION = partial(HeaderBody, read=section)
-SPELLING = Spelling(call, before="<|sep|>", between="")
-WHOLE = Spelling(call, between="")
-KIMI_K3 = TagDialect(
-    name="kimi-k3",
-    markup=Markup(
-        thoughts=(Thought("<|open|>think<|sep|>", ("<|close|>think<|sep|>", *ENDS)),),
-        blocks=(
-            Block(f"{OPEN}tools", (TOOLS_END,), XtmlBody, "anywhere", "anywhere"),
-            Block(f"{OPEN}call", (TOOLS_END,), XtmlBody, "anywhere", "anywhere"),
-            Block(f"{OPEN}response", (), SECTION, "anywhere", "anywhere"),
-            Block(f"{OPEN}message", (), SECTION, "anywhere", "anywhere"),
-        ),
-        spelled=(
-            Block(
-                f"{RESPONSE}{RESPONSE_END}{OPEN}tools<|sep|>", (TOOLS_END,), XtmlBody, "never", "never", spelling=WHOLE
-            ),
-            Block(f"{OPEN}tools", (TOOLS_END,), XtmlBody, "anywhere", "anywhere", spelling=SPELLING),
-        ),
-        skips=(RESPONSE_END, "<|close|>call<|sep|>", "<|close|>argument<|sep|>", "<|close|>think<|sep|>", *ENDS),
-        answer=(RESPONSE, f"{RESPONSE_END}<|close|>message<|sep|>"),
-    ),
-    marks=("<|open|>", "<|close|>", "<|sep|>"),
+XTML = partial(Block, closers=(TOOLS_END,), body=XtmlBody)
+KIMI_K3 = family(
+    "kimi-k3",
+    ("<|open|>", "<|close|>", "<|sep|>"),
+    *(XTML(OPEN + name, where="anywhere", within="anywhere") for name in ("tools", "call")),
+    *(Block(OPEN + name, (), SECTION, "anywhere", "anywhere") for name in ("response", "message")),
     stops=tuple(f'{OPEN}message role="{role}"' for role in ("user", "system", "tool")),
+    thoughts=(Thought("<|open|>think<|sep|>", ("<|close|>think<|sep|>", *ENDS)),),
+    spelled=(
+        XTML(
+            f"{RESPONSE}{RESPONSE_END}{OPEN}tools<|sep|>",
+            where="never",
+            within="never",
+            spelling=Spelling(call, between=""),
+        ),
+        XTML(
+            f"{OPEN}tools", where="anywhere", within="anywhere", spelling=Spelling(call, before="<|sep|>", between="")
+        ),
+    ),
+    skips=(RESPONSE_END, "<|close|>call<|sep|>", "<|close|>argument<|sep|>", "<|close|>think<|sep|>", *ENDS),
+    answer=(RESPONSE, f"{RESPONSE_END}<|close|>message<|sep|>"),
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (KIMI_K3,)

@@ -13,24 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, OneOf, Part, Pattern, Spelling, members
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.python_body import PythonBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import Json, OneOf, Part, Pattern, Spelling, named_call
 
 TEXT = Pattern(r"'([^'\\]|\\['\\nrt])*'")
 """A string as the templates write it; one that needs other escapes goes in JSON's quotes."""
 OWN: dict[str, tuple[tuple[Part, ...], ...]] = {"string": ((TEXT,),), "boolean": (("True",), ("False",))}
 PLAIN = frozenset({"type", "description", "title", "default", "examples"})
 """The other keywords of a schema that a value in Python's own notation satisfies."""
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}(", *members(tool, partial(argument, tool), between=", "), ")")
 
 
 def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
@@ -40,22 +34,11 @@ def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     return (f"{name}=", OneOf(((Json(schema),), *own)) if own else Json(schema))
 
 
-LFM = TagDialect(
-    name="lfm",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        blocks=(
-            Block(
-                "<|tool_call_start|>",
-                ("<|tool_call_end|>",),
-                PythonBody,
-                spelling=Spelling(call, before="[", between=", ", after="]"),
-            ),
-        ),
-        declared=strays,
-    ),
-    marks=("List of tools: ",),
+CALLS = Spelling(named_call("{}(", argument, ")", between=", "), before="[", between=", ", after="]")
+LFM = family(
+    "lfm",
+    ("List of tools: ",),
+    Block("<|tool_call_start|>", ("<|tool_call_end|>",), PythonBody, spelling=CALLS),
+    thoughts=THINK,
 )
-TAGGED = replace(LFM, name="lfm-tagged", marks=("<|tool_call_start|>",), foreign=LFM.marks)
-
-DIALECTS = (LFM, TAGGED)
+LFM_TAGGED = replace(LFM, name="lfm-tagged", marks=("<|tool_call_start|>",), foreign=LFM.marks)

@@ -27,45 +27,33 @@ Apriel's thought begins with "Here are my reasoning steps:", which is a part of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling, json_call, members
-from shepherd.dialects.parse.bodies.auto import AnyBody
+from shepherd.dialects.families.generic import OBJECT_LINE, THINK, AnyBody, family, strays
 from shepherd.dialects.parse.bodies.header import answer_tags
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Keys, is_found, read_calls
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, OBJECT, Json, Part, Spelling, json_call, named_call
 
-THINK = (Thought("<think>", ("</think>",)),)
 BODY = partial(JsonBody, keys=Keys(id=("id",)))
 ACTIONS = partial(JsonBody, keys=Keys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id",)))
-CALL = json_call()
+CALL = json_call(*OBJECT)
 LISTED = Spelling(CALL, before="[", between=", ", after="]")
-LINES = Spelling(json_call(end="}\n"), before="\n", between="")
+LINES = Spelling(OBJECT_LINE, before="\n", between="")
 TOOL_CALLS = Block("<tool_calls>", ("</tool_calls>",), BODY, spelling=LISTED)
+KEYED = replace(LISTED, call=json_call('{"{}": ', ARGUMENTS, "}"))
+ACTION = json_call('    {\n        "tool_name": "{}",\n        "parameters": ', ARGUMENTS, "\n    }")
+PARAMETERS = json_call('{"name": "{}", "parameters": ', ARGUMENTS, "}")
 TOOL_CALL = Block("<tool_call>", ("</tool_call>",), BODY)
 
 
-def keyed(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"{tool.name}": ', Json(tool.parameters), "}")
-
-
-def action(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'    {{\n        "tool_name": "{tool.name}",\n        "parameters": ', Json(tool.parameters), "\n    }")
-
-
-def python(tool: ToolSpec) -> tuple[Part, ...]:
+def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
     """Values are JSON, which Python's form takes, too."""
-
-    def argument(name: str) -> tuple[Part, ...]:
-        return (f"{name}=", Json(tool.parameters["properties"][name]))
-
-    return (f"{tool.name}(", *members(tool, argument, between=", "), ")")
+    return (f"{name}=", Json(tool.parameters["properties"][name]))
 
 
 def read_doubled(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
@@ -94,42 +82,24 @@ def single_braces(text: str) -> str:
 BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[^{}"]+|.', re.DOTALL)
 
 
-def dialect(
-    name: str,
-    marks: tuple[str, ...],
-    *blocks: Block,
-    foreign: tuple[str, ...] = (),
-    thoughts: tuple[Thought, ...] = (),
-    skips: tuple[str, ...] = (),
-    declared: Sequence[Callable[[Sequence[ToolSpec]], tuple[Block, ...]]] = (),
-) -> TagDialect:
-    """One row of this file; `declared` are blocks for the tools of a request besides those of any family."""
-
-    def all_declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-        return tuple(block for make in (*declared, strays) for block in make(tools))
-
-    markup = Markup(thoughts=thoughts, blocks=blocks, skips=skips, declared=all_declared)
-    return TagDialect(name, markup, marks=marks, foreign=foreign)
-
-
 APRIEL_ANSWER = "[BEGIN FINAL RESPONSE]"
 APRIEL_THOUGHT = Thought("Here are my reasoning steps:", (APRIEL_ANSWER,), spoken=True)
-COMMAND_R = dialect(
+COMMAND_R = family(
     "command-r",
     ("Action:\\n```json",),
     # No opener may be the beginning of another. The end of the fence is no closer: it looks like its beginning.
-    Block("Action:\n```json", (), ACTIONS, spelling=Spelling(action, before="\n[\n", between=",\n", after="\n]```")),
+    Block("Action:\n```json", (), ACTIONS, spelling=Spelling(ACTION, before="\n[\n", between=",\n", after="\n]```")),
     *(Block(f"Action:{blank}", (), ACTIONS) for blank in (" ```json", "```json", "\n[", " [")),
     foreign=("<|START_ACTION|>",),
 )
 DIALECTS = (
-    dialect(
+    family(
         "apertus",
         ("<|tools_prefix|>",),
-        Block("<|tools_prefix|>", ("<|tools_suffix|>",), BODY, within="anywhere", spelling=replace(LISTED, call=keyed)),
+        Block("<|tools_prefix|>", ("<|tools_suffix|>",), BODY, within="anywhere", spelling=KEYED),
         thoughts=(Thought("<|inner_prefix|>", ("<|inner_suffix|>",)),),
     ),
-    dialect(
+    family(
         "apriel",
         ("<tool_calls>[", APRIEL_ANSWER),
         TOOL_CALLS,
@@ -138,35 +108,35 @@ DIALECTS = (
         skips=("[END FINAL RESPONSE]",),
     ),
     COMMAND_R,
-    dialect(
+    family(
         "firefunction",
         ("functools[",),
         Block("functools[", (), BODY, spelling=Spelling(CALL, between=", ", after="]")),
     ),
-    dialect(
+    family(
         "granite-3",
         ("<|tool_call|>",),
         Block("<|tool_call|>", (), BODY, within="anywhere", spelling=LISTED),
         TOOL_CALL,
         foreign=("<|/tool|>", "<|/tool_call|>"),
         thoughts=THINK,
-        declared=(answer_tags("<response>", "</response>"),),
+        declared=(answer_tags("<response>", "</response>"), strays),
     ),
-    dialect(
+    family(
         "granite-20b",
         ("<function_call> ",),
         Block("<function_call>", (), BODY, spelling=Spelling(CALL, before=" ")),
     ),
-    dialect(
+    family(
         "hunyuan-a13b",
         ("<tool_calls>[",),
         TOOL_CALLS,
         foreign=(APRIEL_ANSWER,),
         thoughts=THINK,
         # With tools its answers begin like the speaker's line of a play.
-        declared=(answer_tags("<answer>", "</answer>"), answer_tags("助手：")),
+        declared=(answer_tags("<answer>", "</answer>"), answer_tags("助手："), strays),
     ),
-    dialect(
+    family(
         "internlm",
         ("<|action_start|>",),
         Block(
@@ -174,24 +144,24 @@ DIALECTS = (
             ("<|action_end|>",),
             BODY,
             within="anywhere",
-            spelling=Spelling(json_call(arguments="parameters"), before="\n"),
+            spelling=Spelling(PARAMETERS, before="\n"),
         ),
         Block("<|action_start|> <|plugin|>", ("<|action_end|>",), BODY, within="anywhere"),
     ),
-    dialect(
+    family(
         "minimax-m1",
         ("<tool_calls>",),
         replace(TOOL_CALLS, spelling=LINES),
         foreign=("<tool_calls>[", APRIEL_ANSWER),
         thoughts=THINK,
     ),
-    dialect(
+    family(
         "nemotron-v2",
         ("<TOOLCALL>",),
         Block("<TOOLCALL>", ("</TOOLCALL>",), partial(JsonBody, read=read_doubled), spelling=LISTED),
         thoughts=THINK,
     ),
-    dialect(
+    family(
         "olmo-3",
         ("<function_calls>",),
         Block(
@@ -199,11 +169,11 @@ DIALECTS = (
             ("</function_calls>",),
             AnyBody,
             starts=r"[\w\[{<]",
-            spelling=Spelling(python, before="\n", between="\n", after="\n"),
+            spelling=Spelling(named_call("{}(", argument, ")", between=", "), before="\n", between="\n", after="\n"),
         ),
         foreign=("<invoke", "</invoke"),
     ),
-    dialect(
+    family(
         "phi-4",
         ("<|/tool|>",),
         Block("<|tool_call|>", ("<|/tool_call|>",), BODY, within="anywhere", spelling=Spelling(CALL)),

@@ -19,15 +19,14 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families import generic
-from shepherd.dialects.grammar.spelling import Json, Part, Spelling
-from shepherd.dialects.parse.bodies.auto import AutoBody
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
-from shepherd.dialects.parse.markup import Block, MakeBody, Markup
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.values import json_object, json_text
 
 INTERPRETERS = ("code_interpreter", "ipython", "python", "python_interpreter", "execute_python", "run_python")
@@ -58,40 +57,28 @@ def read_code(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
     return (code_call(text, tools),)
 
 
-def json_or_code(text: str, at: int, final: bool) -> MakeBody | None:
-    """A `Detect` for what stands behind `<|python_tag|>`."""
+def json_or_code(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """A `ReadHeader` without a header, for what stands behind `<|python_tag|>`."""
     first = after_blanks(text, at)
     second = after_blanks(text, first + 1)
     if second >= len(text) and not final and text[first : first + 1] in {"", "["}:
         return None
     bracket = text[second : second + 1] if text[first : first + 1] == "[" else text[first : first + 1]
-    return partial(JsonBody, keys=KEYS) if bracket == "{" else partial(TextBody, read=read_code)
+    return Header(at, partial(JsonBody, keys=KEYS) if bracket == "{" else partial(TextBody, read=read_code))
 
 
-PYTHON_TAG = partial(AutoBody, detect=json_or_code)
-
-
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{tool.name}", "parameters": ', Json(tool.parameters), "}")
+PYTHON_TAG = partial(HeaderBody, read=json_or_code)
 
 
 CODE = partial(Block, body=PYTHON_TAG, starts=r"[\w{\[]", tight=True)
-BARE = {'{"name": "': Spelling(call), **generic.BARE}
-
-
-LLAMA = TagDialect(
-    name="llama-3",
-    markup=Markup(
-        blocks=(
-            CODE("<|python_tag|>", ("<|eom_id|>", "<|eot_id|>")),
-            CODE("<|python_start|>", ("<|python_end|>",)),
-            *generic.unspelt(generic.TAGGED),
-        ),
-        declared=partial(generic.unmarked, openers=BARE),
-    ),
+BARE = {'{"name": "': Spelling(json_call('{}", "parameters": ', ARGUMENTS, "}")), **generic.BARE}
+LLAMA = generic.family(
+    "llama-3",
     # The role of tool results in its prompts, and the key of arguments in its calls.
-    marks=("ipython", '"parameters": '),
+    ("ipython", '"parameters": '),
+    CODE("<|python_tag|>", ("<|eom_id|>", "<|eot_id|>")),
+    CODE("<|python_start|>", ("<|python_end|>",)),
+    *generic.unspelt(generic.TAGGED),
     foreign=("<function=", "<tool_call>", "<TOOLCALL>", "functools[", ">>>all"),
+    declared=(partial(generic.unmarked, openers=BARE),),
 )
-
-DIALECTS = (LLAMA,)

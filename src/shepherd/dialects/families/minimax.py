@@ -20,15 +20,13 @@ From the models' own templates.
 
 from __future__ import annotations
 
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Spelling, tagged_call
+from shepherd.dialects.families.generic import THINK, family
 from shepherd.dialects.parse.bodies.nested import NestedBody, spelled
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import Spelling, tagged_call
 
 M3_MARK = "]<]minimax[>["
-
 
 CALL = tagged_call('<invoke name="{}">\n', '<parameter name="{}">', "</parameter>\n", "</invoke>\n")
 CLOSERS = ("</minimax:tool_call>", "</tool_calls>", "</function_calls>")
@@ -37,40 +35,21 @@ TAGGED = (
     Block("<invoke name=", CLOSERS, TaggedBody, starts="[\"'\\w]", tight=True),
 )
 
-MINIMAX_M2 = TagDialect(
-    name="minimax-m2",
-    markup=Markup(
-        thoughts=(Thought("<think>", ("</think>",)),),
-        # M2 sometimes writes as M1 did, or as others do.
-        blocks=(
-            *TAGGED,
-            Block("<tool_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
-            Block("<function_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
-        ),
-        declared=strays,
-    ),
-    marks=("<minimax:tool_call>",),
+MINIMAX_M2 = family(
+    "minimax-m2",
+    ("<minimax:tool_call>",),
+    # M2 sometimes writes as M1 did, or as others do.
+    *TAGGED,
+    Block("<tool_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
+    Block("<function_calls>", CLOSERS, TaggedBody, starts=r"[<{\[]"),
     foreign=(M3_MARK,),
+    thoughts=THINK,
 )
-
-MINIMAX_M3 = TagDialect(
-    name="minimax-m3",
-    markup=Markup(
-        thoughts=(Thought("<mm:think>", ("</mm:think>",)),),
-        blocks=(
-            Block(
-                M3_MARK,
-                ("</tool_call>",),
-                NestedBody,
-                where="anywhere",
-                within="anywhere",
-                spelling=Spelling(spelled(M3_MARK), before="<tool_call>\n", between="", after=M3_MARK),
-            ),
-            *TAGGED,
-        ),
-        declared=strays,
-    ),
-    marks=(M3_MARK,),
+M3_CALLS = Spelling(spelled(M3_MARK), before="<tool_call>\n", between="", after=M3_MARK)
+MINIMAX_M3 = family(
+    "minimax-m3",
+    (M3_MARK,),
+    Block(M3_MARK, ("</tool_call>",), NestedBody, "anywhere", "anywhere", spelling=M3_CALLS),
+    *TAGGED,
+    thoughts=(Thought("<mm:think>", ("</mm:think>",)),),
 )
-
-DIALECTS = (MINIMAX_M2, MINIMAX_M3)

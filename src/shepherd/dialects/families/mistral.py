@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families.generic import strays
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
+from shepherd.dialects.families.generic import family, strays
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
 from shepherd.dialects.parse.call import Keys
-from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Part, Pattern, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 FORM = Form(
@@ -33,51 +33,30 @@ BODY = partial(NamedBody, form=FORM)
 ID = Pattern("[a-zA-Z0-9]{9}")
 
 
-def listed(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f'{{"name": "{tool.name}", "arguments": ', Json(tool.parameters), ', "id": "', ID, '"}')
-
-
-def named(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}[ARGS]", Json(tool.parameters))
-
-
-def named_with_id(tool: ToolSpec) -> tuple[Part, ...]:
-    return (f"{tool.name}[CALL_ID]", ID, "[ARGS]", Json(tool.parameters))
-
-
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls that lack `[TOOL_CALLS]`, and what any family writes now and then."""
-    named = (Block(tool.name + mark, (), BODY) for tool in tools for mark in FORM.separators)
-    return (*named, *strays(tools))
+    """Calls that lack `[TOOL_CALLS]`."""
+    return tuple(Block(tool.name + mark, (), BODY) for tool in tools for mark in FORM.separators)
 
 
-def markup(spelling: Spelling) -> Markup:
-    opener = Block("[TOOL_CALLS]", (), BODY, where="anywhere", within="anywhere", spelling=spelling)
-    return Markup(thoughts=(Thought("[THINK]", ("[/THINK]",)),), blocks=(opener,), declared=unmarked)
+def dialect(name: str, spelling: Spelling, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
+    """The dialect of the models that write calls so; all forms are read."""
+    block = Block("[TOOL_CALLS]", (), BODY, "anywhere", "anywhere", spelling=spelling)
+    thoughts = (Thought("[THINK]", ("[/THINK]",)),)
+    return family(name, marks, block, foreign=foreign, thoughts=thoughts, declared=(unmarked, strays))
+
+
+def named(*parts: Part) -> Spelling:
+    return Spelling(json_call(*parts))
+
+
+def listed(before: str) -> Spelling:
+    call = json_call('{"name": "{}", "arguments": ', ARGUMENTS, ', "id": "', ID, '"}')
+    return Spelling(call, before=before, between=", ", after="]")
 
 
 DIALECTS = (
-    TagDialect(
-        name="mistral",
-        markup=markup(Spelling(named)),
-        marks=("[TOOL_CALLS]", "[ARGS]"),
-        foreign=("[CALL_ID]",),
-    ),
-    TagDialect(
-        name="mistral-id",
-        markup=markup(Spelling(named_with_id)),
-        marks=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
-    ),
-    TagDialect(
-        name="mistral-list",
-        markup=markup(Spelling(listed, before="[", between=", ", after="]")),
-        marks=("[TOOL_CALLS]",),
-        foreign=("[ARGS]", "[TOOL_CALLS] ["),
-    ),
-    TagDialect(
-        name="mistral-spaced-list",
-        markup=markup(Spelling(listed, before=" [", between=", ", after="]")),
-        marks=("[TOOL_CALLS] [",),
-        foreign=("[ARGS]",),
-    ),
+    dialect("mistral", named("{}[ARGS]", ARGUMENTS), ("[TOOL_CALLS]", "[ARGS]"), ("[CALL_ID]",)),
+    dialect("mistral-id", named("{}[CALL_ID]", ID, "[ARGS]", ARGUMENTS), ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")),
+    dialect("mistral-list", listed("["), ("[TOOL_CALLS]",), ("[ARGS]", "[TOOL_CALLS] [")),
+    dialect("mistral-spaced-list", listed(" ["), ("[TOOL_CALLS] [",), ("[ARGS]",)),
 )

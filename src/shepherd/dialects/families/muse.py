@@ -21,28 +21,21 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Part, Pattern, Spelling, tagged_call
-from shepherd.dialects.parse.bodies.header import (
-    Header,
-    HeaderBody,
-    HeaderFields,
-    HeaderFormat,
-    prefixes,
-    read_named,
-)
+from shepherd.dialects.families.generic import family
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, HeaderFields, HeaderFormat, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, is_found, read_calls
-from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Body, Markers, Opening, Thought
+from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.values import find_tool
 
 MESSAGE = "<|message|>"
 ENDS = ("<|eom|>", "<|eot|>")
 CALLS_END = "</atem:function_calls>"
-NOBODY = ("user", "assistant")
+NO_TOOLS = ("user", "assistant")
 """Recipients that are no tools."""
 TO_SELF = Thought(f" to=self{MESSAGE}", ENDS)
 INVOKE = "<atem:invoke"
@@ -60,7 +53,6 @@ ROLE = re.compile(
 
 
 def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
-    """A header with these words."""
     if fields.role:
         return Header(at, inside=partial(TextBody, read=dropped))
     if fields.to and fields.to != "self":
@@ -87,17 +79,16 @@ def read_json(tool: str, text: str, tools: Sequence[ToolSpec], whole: bool) -> C
     return calls if all(call.name for call in calls) else read_named(tool, text, tools, whole)
 
 
-def tags(block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, tool: str) -> Body:
-    """Reads the tags of a call."""
-    repair = partial(repaired, tool, tools)
-    return TaggedBody(replace(block, closers=(CALLS_END,)), openers, tools, repair=repair)
+def tags(opening: Opening, *, tool: str) -> Body:
+    block = replace(opening.block, closers=(CALLS_END,))
+    return TaggedBody(opening._replace(block=block), repair=partial(repaired, tool, opening.tools))
 
 
 def repaired(tool: str, tools: Sequence[ToolSpec], written: str, calls: Calls) -> Calls:
     """The calls in a message to this tool; tags that cannot be read are read again with the slips of their heads
     mended."""
     if not is_found(calls):
-        body = TaggedBody(Block("<atem:function_calls>", (CALLS_END,), TaggedBody), (), tools)
+        body = TaggedBody(Opening(Block("<atem:function_calls>", (CALLS_END,), TaggedBody), (), tools))
         body.feed(mended(written[max(written.find(INVOKE), 0) :], tools), 0, True)
         again = tuple(call for _, found in body.take_calls() for call in found)
         calls = again if again and is_found(again) else calls
@@ -124,7 +115,7 @@ def to(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) 
     name = NAME.match(text, at)
     end = name.end() if name else at
     if MARKERS.standing(text, end) and end > at:
-        return about(HeaderFields(to="" if text[at:end] in NOBODY else text[at:end]), end + len(MESSAGE), tools)
+        return about(HeaderFields(to="" if text[at:end] in NO_TOOLS else text[at:end]), end + len(MESSAGE), tools)
     return None if MARKERS.is_open(text, end) and not final else Header(at, declined=opener)
 
 
@@ -138,34 +129,22 @@ def spelled_whole(tool: ToolSpec) -> tuple[Part, ...]:
 
 
 MARKERS = Markers((MESSAGE,))
-HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, nobody=NOBODY)
+HEADERS = HeaderFormat(start="<|start|>", message=MESSAGE, ends=ENDS, role=ROLE, about=about, no_tools=NO_TOOLS)
 HEADER = partial(HeaderBody, read=HEADERS.read)
-MUSE = TagDialect(
-    name="muse",
-    markup=Markup(
-        headed=(Thought(TO_SELF.opener, ("<|eom|><|start|>assistant",)),),
-        blocks=(
-            *(Block(opener, ENDS, HEADER, "anywhere", "anywhere") for opener in ("<|start|>", *ENDS)),
-            Block("to=", ENDS, partial(HeaderBody, read=to), "anywhere", "anywhere"),
-            Block("assistant to=", ENDS, partial(HeaderBody, read=to), "start", "never"),
-            Block(MESSAGE, ENDS, HEADER, "line", "never", starts=r"(?!)"),
-        ),
-        spelled=(
-            Block("", (CALLS_END,), HEADER, "never", "never", spelling=Spelling(spelled_whole)),
-            Block(
-                "<atem:function_calls>",
-                (CALLS_END,),
-                HEADER,
-                "anywhere",
-                "anywhere",
-                spelling=Spelling(CALL, "\n"),
-            ),
-        ),
-        answer=(f" to=user{MESSAGE}", ""),
-    ),
-    marks=("<|start|>", "<|message|>", "to=self", "<atem:"),
+MUSE = family(
+    "muse",
+    ("<|start|>", "<|message|>", "to=self", "<atem:"),
+    *(Block(opener, ENDS, HEADER, "anywhere", "anywhere") for opener in ("<|start|>", *ENDS)),
+    Block("to=", ENDS, partial(HeaderBody, read=to), "anywhere", "anywhere"),
+    Block("assistant to=", ENDS, partial(HeaderBody, read=to), "start", "never"),
+    Block(MESSAGE, ENDS, HEADER, "line", "never", starts=r"(?!)"),
     stops=tuple(f"<|start|>{role}" for role in ("user", "system", "tool")),
     thinks=True,
+    headed=(Thought(TO_SELF.opener, ("<|eom|><|start|>assistant",)),),
+    spelled=(
+        Block("", (CALLS_END,), HEADER, "never", "never", spelling=Spelling(spelled_whole)),
+        Block("<atem:function_calls>", (CALLS_END,), HEADER, "anywhere", "anywhere", spelling=Spelling(CALL, "\n")),
+    ),
+    answer=(f" to=user{MESSAGE}", ""),
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (MUSE,)

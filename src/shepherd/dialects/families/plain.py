@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.families import deepseek, generic, kimi, lists, llama, minimax, mistral
+from shepherd.dialects.families import generic, lists, mistral
+from shepherd.dialects.families.deepseek import DEEPSEEK_R1, DEEPSEEK_V3
+from shepherd.dialects.families.kimi import KIMI
+from shepherd.dialects.families.llama import LLAMA
+from shepherd.dialects.families.minimax import MINIMAX_M2, MINIMAX_M3
 from shepherd.dialects.parse.markup import Block, Markup
 from shepherd.dialects.parse.tags import TagDialect
 
-FAMILIES = (*llama.DIALECTS, *mistral.DIALECTS, *minimax.DIALECTS, *lists.DIALECTS, *kimi.DIALECTS, *deepseek.DIALECTS)
+FAMILIES = (LLAMA, *mistral.DIALECTS, MINIMAX_M2, MINIMAX_M3, *lists.DIALECTS, KIMI, DEEPSEEK_R1, DEEPSEEK_V3)
 COMMON = {block.opener for block in (*generic.TAGGED, *lists.COMMAND_R.markup.blocks)}  # "Action:" is a word of many
 MARKED = {block.opener: block for dialect in FAMILIES for block in generic.unspelt(dialect.markup.blocks)}
 OTHERS = tuple(block for opener, block in MARKED.items() if opener not in COMMON)

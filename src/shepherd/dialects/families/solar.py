@@ -16,24 +16,24 @@ from dataclasses import replace
 from functools import partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Part, Pattern, Spelling
+from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Calls, Found
-from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.tags import TagDialect
+from shepherd.dialects.parse.markup import Block, Thought
+from shepherd.dialects.parse.spelling import ARGUMENTS, Pattern, Spelling, json_call
 
 CALLS, CALLS_END, CALL, CALL_END = "<|tool_calls|>", "<|calls|>", "<|tool_call:begin|>", "<|tool_call:end|>"
-NAME, ARGUMENTS = "<|tool_call:name|>", "<|tool_call:args|>"
+NAME, ARGS = "<|tool_call:name|>", "<|tool_call:args|>"
 AGAIN = "<|begin|>assistant"
 WORD = r"[\w.:/-]{0,128}"
 GAP = r"\s{0,16}+"
 AHEAD = rf"{GAP}(?:{re.escape(CALLS)})?{GAP}(?:{re.escape(CALL)})?{GAP}"
-HEAD = re.compile(rf"{AHEAD}(?:({WORD}){GAP}{re.escape(NAME)}{GAP})?({WORD}){GAP}(?:{re.escape(ARGUMENTS)}|(?=[{{\[]))")
+HEAD = re.compile(rf"{AHEAD}(?:({WORD}){GAP}{re.escape(NAME)}{GAP})?({WORD}){GAP}(?:{re.escape(ARGS)}|(?=[{{\[]))")
 HEAD_BEGUN = re.compile(
     rf"{GAP}(?:{prefixes(CALLS)})?|{GAP}(?:{re.escape(CALLS)})?{GAP}(?:{prefixes(CALL)})?|"
-    rf"{AHEAD}{WORD}{GAP}(?:{prefixes(NAME, ARGUMENTS)})?|"
-    rf"{AHEAD}{WORD}{GAP}{re.escape(NAME)}{GAP}{WORD}{GAP}(?:{prefixes(ARGUMENTS)})?"
+    rf"{AHEAD}{WORD}{GAP}(?:{prefixes(NAME, ARGS)})?|"
+    rf"{AHEAD}{WORD}{GAP}{re.escape(NAME)}{GAP}{WORD}{GAP}(?:{prefixes(ARGS)})?"
 )
 
 
@@ -56,25 +56,17 @@ def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[Tool
     return Header(head.end(), inside=partial(JsonBody, read=read))
 
 
-def call(tool: ToolSpec) -> tuple[Part, ...]:
-    return (CALL, Pattern("[a-z0-9]{10}"), f"{NAME}{tool.name}{ARGUMENTS}", Json(tool.parameters), CALL_END)
-
-
 HEADER = partial(HeaderBody, read=call_head)
-SOLAR = TagDialect(
-    name="solar",
-    markup=Markup(
-        thoughts=(Thought("<|think|>", ("<|end|>", AGAIN, "<|content|>")),),
-        blocks=(
-            Block(CALLS, (CALL_END,), HEADER, "anywhere", "anywhere"),
-            Block(CALL, (CALL_END,), HEADER, "anywhere", "anywhere"),
-        ),
-        spelled=(Block(CALLS, (CALLS_END,), HEADER, "anywhere", "anywhere", spelling=Spelling(call, between="")),),
-        skips=(AGAIN, "<|content|>", "<|end|>", CALLS_END),
-        answer=("<|content|>", ""),
-    ),
-    marks=("<|begin|>", "<|tool_calls|>", "<|tool_call:args|>"),
+SPELLED = json_call(CALL, Pattern("[a-z0-9]{10}"), f"{NAME}{{}}{ARGS}", ARGUMENTS, CALL_END)
+SOLAR = family(
+    "solar",
+    ("<|begin|>", CALLS, ARGS),
+    Block(CALLS, (CALL_END,), HEADER, "anywhere", "anywhere"),
+    Block(CALL, (CALL_END,), HEADER, "anywhere", "anywhere"),
     stops=tuple(f"<|begin|>{role}" for role in ("user", "system", "tool")),
+    thoughts=(Thought("<|think|>", ("<|end|>", AGAIN, "<|content|>")),),
+    spelled=(Block(CALLS, (CALLS_END,), HEADER, "anywhere", "anywhere", spelling=Spelling(SPELLED, between="")),),
+    skips=(AGAIN, "<|content|>", "<|end|>", CALLS_END),
+    answer=("<|content|>", ""),
+    declared=(),
 )
-
-DIALECTS: tuple[TagDialect, ...] = (SOLAR,)

@@ -102,12 +102,10 @@ def read_arguments(name: str, text: str, *, call_id: str = "", whole: bool = Tru
 
 
 def n_found(calls: Calls) -> int:
-    """How many of the calls could be read."""
     return sum(isinstance(call, Found) for call in calls)
 
 
 def is_found(calls: Calls) -> bool:
-    """Whether all of the calls could be read."""
     return n_found(calls) == len(calls)
 
 
@@ -248,7 +246,10 @@ def glimpsed_name(text: str, keys: Keys) -> str:
 
 def json_string(text: str) -> str:
     """The string that a JSON value is; empty when it is no string."""
-    return str(LENIENT.decode(text)) if text.startswith('"') else ""
+    if not text.startswith('"'):
+        return ""
+    string, stop = scanstring(text, 1, False)
+    return str(string if stop == len(text) else LENIENT.decode(text))  # which skips blanks, or raises
 
 
 def after_space(text: str, at: int) -> int:

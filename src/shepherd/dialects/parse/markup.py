@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Spelling
 from shepherd.dialects.parse.call import Calls
+from shepherd.dialects.parse.spelling import Spelling
 
 Where = Literal["line", "start", "anywhere", "never"]
 """Where an opener opens a block; elsewhere it is text that speaks of the opener.
@@ -114,14 +114,6 @@ class Body(Protocol):
         ...
 
 
-class MakeBody(Protocol):
-    """Makes the body of a block: a class, or a function."""
-
-    def __call__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-        """`openers` are the markers that open something in this dialect: a block without a closer ends at one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """The markup around calls, or a header that tells what follows."""
@@ -138,15 +130,27 @@ class Block:
     tight: bool = False
     """In the middle of a line the opener counts only if the inside follows without blanks."""
     unseen: bool = False
-    """The block leaves no trace, such as a footnote: the blanks around it belong to the text, and a thought goes on."""
+    """The block leaves no trace, such as a footnote: blanks around it belong to the text, and a thought continues."""
     mute: bool = False
     """At the start of the answer the opener is markup even where the block turns out to be text."""
     spelling: Spelling | None = None
     """How to write a call in this block; `None` where another block is the one to write."""
 
 
+class Opening(NamedTuple):  # one for each block of an answer, so it must be cheap
+    """What a body knows of its block when the opener has been read."""
+
+    block: Block
+    openers: Sequence[str]
+    """The markers that open something in this dialect: a block without a closer ends at one."""
+    tools: Sequence[ToolSpec]
+
+
+MakeBody = Callable[[Opening], Body]
+"""Makes the body of a block: a class, or a function."""
+
+
 def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Nothing."""
     return ()
 
 

@@ -41,7 +41,7 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import Keep, Parser
 from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Thought, Where, markers_of
+from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Opening, Thought, Where, markers_of
 
 MAX_BLANKS = 64
 """So many blanks are held back at most until text or markup follows; models do write endless newlines."""
@@ -81,7 +81,7 @@ class Scanner:
         self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
         self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
         # Most text has something visible before it: there the markers that count at the start only are left out.
-        later = (opener for opener in self._openers if not self._only_at_start(opener))
+        later = (opener for opener, block in self._blocks.items() if block.where not in ("start", "never"))
         self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
         self._in_thought = markers_of()  # of the open thought
 
@@ -104,7 +104,6 @@ class Scanner:
             self._prime(opened)
 
     def feed(self, text: str) -> list[Event]:
-        """The events that the next characters complete."""
         if (
             text
             and not (self._empty or self._trim or self._body)
@@ -146,9 +145,6 @@ class Scanner:
         events, self._events = self._events, []
         return events
 
-    def _only_at_start(self, opener: str) -> bool:
-        return opener in self._thoughts or self._blocks[opener].where in ("start", "never")
-
     def _markers(self) -> Markers:
         return self._in_thought if self._thought else self._at_start if self._empty else self._in_text
 
@@ -186,7 +182,8 @@ class Scanner:
         assert thought is not None
         after = self._at + len(marker)
         if marker in thought.closers:
-            self._close_thought(marker)
+            self._pass_tag(marker)
+            self._thought, self._step = None, self._text
             return True
         if marker in self._blocks:
             begins = self._begins(self._blocks[marker], self._blocks[marker].within, after, final)
@@ -279,11 +276,6 @@ class Scanner:
         self._in_thought = markers_of(*self._thoughts, *thought.closers, *self._blocks)
         self._step = self._thinking
 
-    def _close_thought(self, closer: str) -> None:
-        self._pass_tag(closer)
-        self._thought = None
-        self._step = self._text
-
     def _pass_tag(self, tag: str) -> None:
         """Passes a thought's tag: markup, or text when thoughts are kept."""
         self._at += len(tag)
@@ -296,7 +288,7 @@ class Scanner:
         self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
         self._opened = block = self._blocks[opener]
-        self._body = block.body(block, self._tags, self._tools)
+        self._body = block.body(Opening(block, self._tags, self._tools))
         self._thought = None
         self._step = self._block
         self._border()

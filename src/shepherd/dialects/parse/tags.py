@@ -1,6 +1,6 @@
 """A dialect as data: tags around thoughts, tags around calls. A family is one value of `TagDialect`.
 
-Not here: the families themselves (one file each), and how they are chosen (`detect`).
+Not here: the families themselves (one file each), and how they are chosen (`detection`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class TagDialect:
     foreign: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     thinks: bool = False
+    tuned: Callable[[Markup, str], Markup] = lambda markup, template: markup
+    """Changes the markup by what the chat template shows."""
 
     @property
     def thoughts(self) -> tuple[tuple[str, str], ...]:
@@ -53,15 +55,15 @@ class TagDialect:
 
     def fitted(self, template: str) -> TagDialect:
         """The same dialect with the thoughts and the turn headers that the template writes."""
-        known = tuple(thought for thought in THOUGHTS if mentions(template, thought))
-        own = {thought.opener for thought in self.markup.thoughts}
-        new = tuple(thought for thought in known if thought.opener not in own)
+        markup = self.tuned(self.markup, template)
+        own = {thought.opener for thought in markup.thoughts}
+        new = tuple(one for one in THOUGHTS if mentions(template, one) and one.opener not in own)
         return replace(
             self,
             # A family whose thoughts are no tags has thoughts of its own.
-            markup=replace(self.markup, thoughts=(*new, *self.markup.thoughts)),
+            markup=replace(markup, thoughts=(*new, *markup.thoughts)),
             stops=tuple(dict.fromkeys((*self.stops, *TURN_TAGS.findall(template)))),
-            thinks=self.thinks or bool(new) or any(mentions(template, own) for own in self.markup.thoughts),
+            thinks=self.thinks or bool(new) or any(mentions(template, one) for one in markup.thoughts),
         )
 
     def parser(

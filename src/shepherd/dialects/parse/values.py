@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.call import json_of_python, json_string, strict
+from shepherd.dialects.parse.call import UNREADABLE, json_of_python, json_string, strict
 
 Kinds = frozenset[str]
 """The types of JSON Schema that a value may have; empty when any may come."""
@@ -48,7 +48,6 @@ def json_object(members: Iterable[tuple[str, str]]) -> str:
 
 
 def json_text(text: str) -> str:
-    """The JSON string of these characters."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -63,8 +62,12 @@ def names(tool: ToolSpec | None) -> Sequence[str]:
     return tuple(properties) if isinstance(properties, Mapping) else ()
 
 
+def is_complete(tool: ToolSpec | None, given: Iterable[str]) -> bool:
+    """Whether all declared parameters are among the given ones; false when none is declared."""
+    return bool(names(tool)) and set(names(tool)).issubset(given)
+
+
 def kinds(tool: ToolSpec | None, name: str) -> Kinds:
-    """The kinds that a parameter of a tool allows."""
     return kinds_of(find_member(tool.parameters, name, tool.parameters), tool.parameters) if tool else ANY
 
 
@@ -98,7 +101,7 @@ def json_value(text: str, *, repair: bool = True) -> str:
         return ""
     try:
         return strict(json_of_python(text))
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except UNREADABLE:
         return ""
 
 
@@ -149,11 +152,8 @@ def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DE
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]
-    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
-    for part in (referred(schema.get("$ref"), root), *combined):
-        if (found := find_member(part, name, root, depth - 1)) is not None:
-            return found
-    return schema.get("additionalProperties")
+    found = (find_member(part, name, root, depth - 1) for part in combined(schema, root))
+    return next((member for member in found if member is not None), schema.get("additionalProperties"))
 
 
 def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
@@ -162,9 +162,14 @@ def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
         return None
     if isinstance(schema.get("items"), Mapping):
         return schema["items"]
-    combined = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
-    found = (find_items(part, root, depth - 1) for part in (referred(schema.get("$ref"), root), *combined))
+    found = (find_items(part, root, depth - 1) for part in combined(schema, root))
     return next((items for items in found if items is not None), None)
+
+
+def combined(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
+    """The schemas that a schema refers to or combines."""
+    listed = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
+    return [referred(schema.get("$ref"), root), *listed]
 
 
 def referred(reference: Any, root: Mapping[str, Any]) -> Any:

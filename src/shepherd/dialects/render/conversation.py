@@ -16,16 +16,7 @@ from itertools import groupby, takewhile
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from shepherd.core import (
-    BadCall,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.parse.values import kinds_of
 from shepherd.dialects.render.provenance import Arguments, OriginStr, as_origin_str, join, plain, whole, with_origin
@@ -147,7 +138,6 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
 
 
 def call_turn(call: ToolCall, index: int, caps: Capabilities) -> Turn:
-    """The dict of one call."""
     text = with_origin(call.arguments, index)
     arguments: Any = text
     if caps.arguments == "object":

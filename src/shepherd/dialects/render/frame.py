@@ -20,6 +20,7 @@ from typing import Literal
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS, Piece, Segment
+from shepherd.dialects.render.probe import TOOL
 
 Kind = Literal["system", "user", "asked", "assistant", "call", "result"]
 """How a message ends depends on its kind. `asked` is a user message that a call answers: where all calls of an answer
@@ -238,11 +239,9 @@ def boundaries(
 SYSTEM = Message.system("probesystem")
 USER = Message.user("probeuser")
 ANSWER = Message.assistant("probeanswer")
-TOOL = ToolSpec("probetool", "probes", {"type": "object", "properties": {"probekey": {"type": "string"}}})
 
 
 def exchange(number: int) -> tuple[Message, Message]:
-    """A call and its result."""
     call = ToolCall(f"probe000{number}", TOOL.name, '{"probekey": "probevalue"}')
     return Message("assistant", (call,)), Message("tool", (ToolResult(call.id, (Text("proberesult"),), call.name),))
 
@@ -325,8 +324,9 @@ def attempted(render: Render, messages: Sequence[Message], tools: Sequence[ToolS
 
 
 def n_same(a: str, b: str) -> int:
-    """The number of equal characters at the beginning of both."""
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    if a.startswith(b):
+        return len(b)
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
 
 
 def shared_start(a: str, b: str) -> str:

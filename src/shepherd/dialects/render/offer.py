@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects.base import Dialect
 from shepherd.dialects.render.conversation import spelled_call
-from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange
+from shepherd.dialects.render.frame import USER, attempted, exchange
+from shepherd.dialects.render.probe import TOOL
 from shepherd.dialects.render.replay import read as read_answer
 from shepherd.dialects.render.replay import spelled
 from shepherd.dialects.render.template import Template

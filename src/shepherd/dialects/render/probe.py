@@ -10,13 +10,13 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from jinja2.exceptions import TemplateError
 
-from shepherd.core import ToolSpec
-from shepherd.dialects.render.conversation import Capabilities, ThoughtKey, Turn, finished, tool_turns
-from shepherd.dialects.render.provenance import Arguments, OriginStr
+from shepherd.core import ToolCall, ToolSpec
+from shepherd.dialects.render.conversation import Capabilities, ThoughtKey, Turn, call_turn, finished, tool_turns
+from shepherd.dialects.render.provenance import Arguments
 
 FAILURES = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 """The errors that a template program can raise."""
@@ -53,12 +53,10 @@ def probed(run: Callable[..., str]) -> Capabilities:
     no_tools = next((way for way in ways if asked(run, USER, no_tools=way) is not None), "none")
     ask = functools.partial(asked, run, no_tools=no_tools)
     as_parts = ask(in_parts(USER)) or ""
-    parts = (
-        not shows("probeuser", ask(USER)) and "probeuser" in as_parts and "'probeuser'" not in as_parts  # a list's repr
-    )
-    user, answer, system, later, silent = (
-        in_parts(turn) if parts else turn for turn in (USER, ANSWER, SYSTEM, LATER, SILENT)
-    )
+    is_repr = "'probeuser'" in as_parts  # of a list
+    parts = "probeuser" in as_parts and not is_repr and not shows("probeuser", ask(USER))
+    turns = (USER, ANSWER, SYSTEM, LATER, SILENT, NEXT)
+    user, answer, system, later, silent, following = map(in_parts, turns) if parts else turns
     described = ask(user, tools=tool_turns([TOOL])) is None
     tools = tool_turns([TOOL], described=described)
     caps: dict[str, Any] = {
@@ -71,8 +69,10 @@ def probed(run: Callable[..., str]) -> Capabilities:
         "repeats": ask(user, user) is not None and ask(user, answer, answer, user) is not None,
         "answer_first": ask(answer, user) is not None,
         "silent_answers": ask(user, silent, user) is not None,
-        "efforts": tuple(level for level in LEVELS if ask(user, told=ON | dict.fromkeys(EFFORTS, level)) is not None),
-        "switch": ask(user, told=OFF) != ask(user, told=ON),
+        "efforts": tuple(
+            level for level in LEVELS if ask(user, switched=ON | dict.fromkeys(EFFORTS, level)) is not None
+        ),
+        "switch": ask(user, switched=OFF) != ask(user, switched=ON),
         "shows_tools": shows("probetool", ask(user, tools=tools)),
         "described": described and ask(user, tools=tools) is not None,
     }
@@ -82,7 +82,6 @@ def probed(run: Callable[..., str]) -> Capabilities:
         with_result = shows("probevalue1 proberesult1", work(call, result))
         if with_result or shows("probevalue1", work(call)):
             caps |= {"calls": True, "tool_role": with_result, "short_ids": short, "blank": blank, "arguments": form}
-            following = in_parts(NEXT) if parts else NEXT
             caps |= calls_taken(work, (call, result), exchange(2, short, blank, form), following)
             return Capabilities(**caps | thoughts_taken(ask, user, work, (call, result)))
     return Capabilities(**caps | {"calls": False, "tool_role": False} | thoughts_taken(ask, user))
@@ -107,9 +106,11 @@ def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Tur
         return finished({**turn, "reasoning_content": "probethought"}, Capabilities(thought=key))
 
     def takes(key: ThoughtKey) -> bool:
-        texts = [ask(user, thinking(ANSWER, key), add_generation_prompt=False, told=told) for told in ({}, ON)]
+        texts = [
+            ask(user, thinking(ANSWER, key), add_generation_prompt=False, switched=switched) for switched in ({}, ON)
+        ]
         if work is not None:
-            texts += [work(thinking(one[0], key), *one[1:], told=told) for told in ({}, ON)]
+            texts += [work(thinking(one[0], key), *one[1:], switched=switched) for switched in ({}, ON)]
         return any(text and "probethought" in text and not LISTED.search(text) for text in texts)
 
     found = next((key for key in THOUGHTS if takes(key)), None)
@@ -155,21 +156,14 @@ def copied(value: Any) -> Any:
 
 
 def in_parts(turn: Turn) -> Turn:
-    """The turn with its content as a list of parts."""
     return {**turn, "content": [{"type": "text", "text": turn["content"]}]}
 
 
-def exchange(number: int, short: bool, blank: str | None, form: Literal["object", "text"] | str) -> tuple[Turn, Turn]:
+def exchange(number: int, short: bool, blank: str | None, form: Any) -> tuple[Turn, Turn]:
     """A call and its result in one of the forms that templates take."""
     call_id = f"probe000{number}" if short else f"call_probe_000{number}"
-    text = OriginStr(f'{{"probekey": "probevalue{number}"}}')
-    arguments = Arguments({"probekey": f"probevalue{number}"}, text) if form == "object" else text
-    function = {"name": "probetool", "arguments": arguments}
+    call = ToolCall(call_id, TOOL.name, f'{{"probekey": "probevalue{number}"}}')
     return (
-        {
-            "role": "assistant",
-            "content": blank,
-            "tool_calls": [{"type": "function", "id": call_id, "function": function}],
-        },
-        {"role": "tool", "tool_call_id": call_id, "name": "probetool", "content": f"proberesult{number}"},
+        {"role": "assistant", "content": blank, "tool_calls": [call_turn(call, 0, Capabilities(arguments=form))]},
+        {"role": "tool", "tool_call_id": call_id, "name": TOOL.name, "content": f"proberesult{number}"},
     )

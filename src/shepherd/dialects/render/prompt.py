@@ -10,14 +10,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
-from shepherd.dialects.render.frame import TOOL, USER, attempted, exchange, kind_of, segments
+from shepherd.dialects.render.frame import USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.offer import offered
+from shepherd.dialects.render.probe import TOOL
 from shepherd.dialects.render.replay import WrittenAnswer, joined, means, replayed, spelled, with_thoughts
 from shepherd.dialects.render.template import NOTHING, Template
 
@@ -52,25 +54,15 @@ def render(
         reasoning = "low"  # the model always thinks: this is the nearest to off
 
     preface = offered(tools, template, dialect)
-
-    def run(messages: Sequence[Message], *, asking: bool) -> tuple[Piece, ...]:
-        return template.render(
-            messages,
-            tools=tools,
-            add_generation_prompt=asking,
-            reasoning=reasoning,
-            extra=extra,
-            now=now,
-            preface=preface,
-        )
+    run = partial(template.render, tools=tools, reasoning=reasoning, extra=extra, now=now, preface=preface)
 
     def asked(messages: Sequence[Message]) -> tuple[tuple[Piece, ...], str]:
-        pieces = run(messages, asking=True)
+        pieces = run(messages)
         end = pieces[-1].text if pieces and pieces[-1].origin is None else ""
         key = (end, kind_of(messages[-1]) if messages else None, dialect.openers)
         opened = template.opened.get(key)
         if opened is None:  # a second rendering takes as long again, and equal ends open the same
-            opened = opened_by(spelled(pieces), spelled(run(messages, asking=False)), dialect)
+            opened = opened_by(spelled(pieces), spelled(run(messages, add_generation_prompt=False)), dialect)
             if end and len(template.opened) < MAX_OPENED:
                 template.opened[key] = opened
         if reasoning != "off" or not dialect.thinks:
@@ -84,7 +76,7 @@ def render(
     else:
         index = len(messages) - 1
         messages[index] = begun
-        pieces, opened = continued(run(messages, asking=False), begun, index, dialect)
+        pieces, opened = continued(run(messages, add_generation_prompt=False), begun, index, dialect)
         if not pieces:  # the template leaves something of it out
             pieces, opened = prefilled(*asked(messages[:-1]), begun, index, template=template, dialect=dialect)
     earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
@@ -108,17 +100,12 @@ def end_of_answer(template: Template, dialect: Dialect) -> str:
 
 def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
     """The last message, if the answer continues it; without a thought where the model knows none."""
-    if not messages or not is_prefill(messages[-1]):
-        return None
-    last = messages[-1]
+    last = messages[-1] if messages else None
+    if last is None or last.role != "assistant" or last.calls or not (last.text or last.reasoning):
+        return None  # a message with calls is complete
     if dialect.thinks or not last.text:
         return last
     return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
-
-
-def is_prefill(message: Message) -> bool:
-    """Whether the answer continues this message; a message with calls is complete."""
-    return message.role == "assistant" and not message.calls and bool(message.text or message.reasoning)
 
 
 def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
@@ -126,10 +113,7 @@ def opened_by(asking: str, silent: str, dialect: Dialect) -> str:
 
     `asking` is the conversation with the generation prompt, `silent` without it.
     """
-    shared = len(silent)
-    if not asking.startswith(silent):
-        shared = next((at for at, (a, b) in enumerate(zip(asking, silent, strict=False)) if a != b), len(asking))
-    tail = asking[shared:]
+    tail = asking[n_same(asking, silent) :]
     starts = [at for opener in dialect.openers if (at := tail.find(opener)) >= 0]
     return tail[min(starts) :] if starts else ""
 

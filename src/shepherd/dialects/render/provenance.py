@@ -22,6 +22,16 @@ Span = tuple[int, int, int]
 """`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""
 
 
+def mapped(change: Callable[[str], str]) -> Callable[[Any], Any]:
+    """A method that changes the string, followed character by character where `change` looks at no neighbours."""
+
+    def changed(self: OriginStr) -> OriginStr:
+        text = change(plain(self))
+        return OriginStr(text, self.spans) if len(text) == len(self) else whole(text, self)
+
+    return changed
+
+
 class OriginStr(str):
     """Text with some characters from a request. Compares, hashes and tests like the plain string."""
 
@@ -122,30 +132,8 @@ class OriginStr(str):
             return whole(super().replace(old, new, count), self, new)
         return OriginStr.join(as_origin_str(new), self.split(old, count))
 
-    def lower(self) -> OriginStr:
-        return self.mapped(str.lower)
-
-    def upper(self) -> OriginStr:
-        return self.mapped(str.upper)
-
-    def casefold(self) -> OriginStr:
-        return self.mapped(str.casefold)
-
-    def swapcase(self) -> OriginStr:
-        return self.mapped(str.swapcase)
-
-    def title(self) -> OriginStr:
-        return self.mapped(str.title)
-
-    def capitalize(self) -> OriginStr:
-        return self.mapped(str.capitalize)
-
-    def mapped(self, change: Callable[[str], str]) -> OriginStr:
-        """The changed string, followed character by character where `change` looks at no neighbours."""
-        text = change(plain(self))
-        if len(text) != len(self):
-            return whole(text, self)
-        return OriginStr(text, self.spans)
+    lower, upper, casefold = mapped(str.lower), mapped(str.upper), mapped(str.casefold)
+    swapcase, title, capitalize = mapped(str.swapcase), mapped(str.title), mapped(str.capitalize)
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> OriginStr:
         return whole(super().expandtabs(tabsize), self)

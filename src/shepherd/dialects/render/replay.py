@@ -203,7 +203,6 @@ def read(
 
 
 def same(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
-    """Whether these calls are equal, in the same order."""
     return [meaning(call) for call in calls] == [meaning(call) for call in others]
 
 
@@ -252,5 +251,4 @@ def joined(pieces: Sequence[Piece], *added: Piece) -> tuple[Piece, ...]:
 
 
 def spelled(pieces: Sequence[Piece]) -> str:
-    """The text of the pieces."""
     return "".join(piece.text for piece in pieces)

@@ -43,12 +43,7 @@ class Template:
     """
 
     def __init__(
-        self,
-        source: str,
-        *,
-        bos_token: str = "",
-        eos_token: str = "",
-        clock: Callable[[], datetime] = datetime.now,
+        self, source: str, *, bos_token: str = "", eos_token: str = "", clock: Callable[[], datetime] = datetime.now
     ) -> None:
         self.source = source
         self.bos_token = bos_token
@@ -98,7 +93,11 @@ class Template:
         variables = switches(reasoning, self.caps.efforts)
         variables |= {name: with_origin(value, TOOLS) for name, value in extra.items() if name in self.variables}
         run = functools.partial(
-            self._run, no_tools=self.caps.tools, add_generation_prompt=add_generation_prompt, told=variables, now=now
+            self._run,
+            no_tools=self.caps.tools,
+            add_generation_prompt=add_generation_prompt,
+            switched=variables,
+            now=now,
         )
 
         def shown(tools: Sequence[ToolSpec]) -> tuple[Piece, ...]:
@@ -156,12 +155,12 @@ class Template:
         tools: Sequence[Turn] = (),
         no_tools: str = "none",
         add_generation_prompt: bool = True,
-        told: Mapping[str, Any] = NOTHING,
+        switched: Mapping[str, Any] = NOTHING,
         now: datetime | None = None,
     ) -> str:
         today = now or self.clock()
         given: dict[str, Any] = {
-            **told,
+            **switched,
             "messages": list(turns),
             "bos_token": self.bos_token,
             "eos_token": self.eos_token,

@@ -2,6 +2,6 @@
 
 Open first: `mask.py` (compile, apply, explain errors). `lark.py` and `gbnf.py` translate what clients send; `limits.py`
 and `numbers.py` refuse what would take too long or compute wrongly. Not here: the grammar of tool calls
-(`dialects/grammar`). *Grammar*: Lark text for llguidance. *Mask*: the tokens that it allows next. *Fault*: a compile
+(`dialects/grammar.py`). *Grammar*: Lark text for llguidance. *Mask*: the tokens that it allows next. *Fault*: a compile
 error in our words.
 """

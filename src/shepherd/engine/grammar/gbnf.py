@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple, NoReturn
 
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar.lark import refuse_length, sort_by_use
@@ -23,52 +22,15 @@ MAX_NESTED = 100
 MAX_REPEATS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Literal text."""
+class Piece(NamedTuple):
+    """A part of a rule."""
 
+    kind: Literal["lark", "text", "name"]
+    """Finished Lark; literal text, which is written in one of two ways; the name of a rule, which is replaced."""
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterClass:
-    """One character inside, or outside, of some ranges."""
-
-    ranges: tuple[tuple[str, str], ...]
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A reference to a rule."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    """Parts in a row."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several parts."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """A part `least` to `most` times; `most` None = no limit."""
-
-    part: Part
-    least: int
-    most: int | None
-
-
-Part = Text | CharacterClass | Name | Sequence | Choice | Repeat
+Rule = list[Piece]
 
 
 def gbnf_to_lark(text: str, *, root: str = "start", field: str | None = None) -> str:
@@ -80,33 +42,16 @@ def gbnf_to_lark(text: str, *, root: str = "start", field: str | None = None) ->
     rules = GbnfParser(text, field).rules()
     if "root" not in rules:
         _refuse(field, "has no rule named 'root'")
-    for name, rule in rules.items():
-        for used in _names(rule):
-            if used not in rules:
-                _refuse(field, f"uses the rule {used!r} in {name!r} and does not define it")
-    return LarkWriter(rules, root).text()
+    uses = {name: dict.fromkeys(text for kind, text in rule if kind == "name") for name, rule in rules.items()}
+    for name, used in uses.items():
+        for other in used:
+            if other not in rules:
+                _refuse(field, f"uses the rule {other!r} in {name!r} and does not define it")
+    return _written(rules, uses, root)
 
 
 def _refuse(field: str | None, what: str) -> NoReturn:
     raise InvalidRequest(f"{field or 'the grammar'} {what}", field=field)
-
-
-def _inside(part: Part) -> tuple[Part, ...]:
-    match part:
-        case Sequence(parts) | Choice(parts):
-            return parts
-        case Repeat(inner):
-            return (inner,)
-    return ()
-
-
-def _names(part: Part) -> Iterator[str]:
-    waiting = [part]
-    while waiting:
-        part = waiting.pop()
-        waiting += _inside(part)
-        if isinstance(part, Name):
-            yield part.name
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -117,8 +62,8 @@ _MORE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*\|")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _BRACES = re.compile(r"\{\s*(\d+)\s*(,?)\s*(\d*)\s*\}")
 _ESCAPE = re.compile(r"""\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([tnr\\"\[\]/-]))""")
+_SIGNS = {"{0,}": "*", "{1,}": "+", "{0,1}": "?"}
 _PLAIN = {"t": "\t", "n": "\n", "r": "\r"}
-_TIMES: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class GbnfParser:
@@ -129,9 +74,9 @@ class GbnfParser:
         self._field = field
         self._at = 0
 
-    def rules(self) -> dict[str, Part]:
+    def rules(self) -> dict[str, Rule]:
         """The rules by name; of two with one name the later one."""
-        rules: dict[str, Part] = {}
+        rules: dict[str, Rule] = {}
         self._skip(_BLANK_LINES)
         while self._at < len(self._text):
             name = self._word("the name of a rule")
@@ -145,7 +90,7 @@ class GbnfParser:
             self._skip(_BLANK_LINES)
         return rules
 
-    def _choice(self, nested: int) -> Part:
+    def _choice(self, nested: int) -> Rule:
         if nested > MAX_NESTED:
             self._fail(f"brackets are nested deeper than {MAX_NESTED}")
         parts = [self._sequence(nested)]
@@ -153,24 +98,25 @@ class GbnfParser:
             self._at = found.end()
             self._skip(_BLANK_LINES)
             parts.append(self._sequence(nested))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return _joined(parts, " | ")
 
-    def _sequence(self, nested: int) -> Part:
-        parts: list[Part] = []
+    def _sequence(self, nested: int) -> Rule:
+        parts: list[Rule] = []
         blank = _BLANK_LINES if nested else _BLANK
         while (part := self._element(nested)) is not None:
             self._skip(blank)
-            while times := self._times():
-                part = Repeat(part, *times)
+            signs: list[str] = []
+            while sign := self._times():
+                signs.append(f"){sign}")
                 self._skip(blank)
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+            parts.append([Piece("lark", "(" * len(signs)), *part, Piece("lark", "".join(signs))] if signs else part)
+        return _joined(parts, " ") if parts else [Piece("text", "")]
 
-    def _element(self, nested: int) -> Part | None:
+    def _element(self, nested: int) -> Rule | None:
         if self._take('"'):
-            return Text(self._string())
+            return [Piece("text", self._string())]
         if self._take("["):
-            return self._letters()
+            return [Piece("lark", self._letters())]
         if self._take("("):
             self._skip(_BLANK_LINES)
             part = self._choice(nested + 1)
@@ -179,18 +125,19 @@ class GbnfParser:
                 self._fail("')' is missing")
             return part
         if self._take("."):
-            return CharacterClass((), negated=True)
+            return [Piece("lark", _ANY)]
         if self._text.startswith(("<", "!<"), self._at):
             self._fail("references to tokens are not supported; write their text")
-        return Name(self._word("")) if _WORD.match(self._text, self._at) else None
+        return [Piece("name", self._word(""))] if _WORD.match(self._text, self._at) else None
 
-    def _times(self) -> tuple[int, int | None] | None:
+    def _times(self) -> str:
+        """A repetition in Lark; empty if none follows."""
         sign = self._text[self._at : self._at + 1]
-        if sign in _TIMES:
+        if sign in ("*", "+", "?"):
             self._at += 1
-            return _TIMES[sign]
+            return sign
         if sign != "{":
-            return None
+            return ""
         found = _BRACES.match(self._text, self._at)
         if found is None:
             self._fail("a repetition is {m}, {m,} or {m,n}")
@@ -199,7 +146,8 @@ class GbnfParser:
         if max(least, most or 0) > MAX_REPEATS or (most is not None and most < least):
             self._fail(f"a repetition goes from a smaller to a larger number, up to {MAX_REPEATS}")
         self._at = found.end()
-        return least, most
+        written = f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
+        return _SIGNS.get(written, written)
 
     def _string(self) -> str:
         text = ""
@@ -207,9 +155,10 @@ class GbnfParser:
             text += self._character('the closing "')
         return text
 
-    def _letters(self) -> Part:
+    def _letters(self) -> str:
+        """A character class in Lark."""
         negated = self._take("^")
-        ranges: list[tuple[str, str]] = []
+        ranges = ""
         while not self._take("]"):
             first = last = self._character("the closing ]")
             if self._text.startswith("-", self._at) and not self._text.startswith("-]", self._at):
@@ -217,10 +166,10 @@ class GbnfParser:
                 last = self._character("the closing ]")
             if last < first:
                 self._fail(f"the range {first}-{last} runs backwards")
-            ranges.append((first, last))
+            ranges += _spelled(first) if first == last else f"{_spelled(first)}-{_spelled(last)}"
         if not ranges and not negated:
             self._fail("[] matches nothing")
-        return CharacterClass(tuple(ranges), negated)
+        return f"/[{'^' if negated else ''}{ranges}]/" if ranges else _ANY
 
     def _character(self, awaited: str) -> str:
         character = self._text[self._at : self._at + 1]
@@ -269,80 +218,60 @@ class GbnfParser:
 
 # -- writing -------------------------------------------------------------------------------------------------------
 
+_ANY = "/(?s:.)/"
+"""Any character."""
 
-class LarkWriter:
-    """Writes rules as Lark: one terminal if the grammar is regular, else rules of single characters."""
 
-    def __init__(self, rules: dict[str, Part], root: str) -> None:
-        self._rules = rules
-        self._root = root
-        self._is_regular = "root" not in sort_by_use({name: {*_names(rule)} for name, rule in rules.items()})[1]
-        self._taken = {root}
-        self._names = {"root": root}
-        for name in rules:
-            if name != "root":
-                self._names[name] = self._new(name)
+def _written(rules: Mapping[str, Rule], uses: Mapping[str, Collection[str]], root: str) -> str:
+    """The rules that the root needs: one terminal if the grammar is regular, else rules of single characters."""
+    is_regular = "root" not in sort_by_use(uses)[1]
+    taken = {root}
 
-    def text(self) -> str:
-        """The rules that the root needs."""
-        needed, waiting = dict.fromkeys(["root"]), ["root"]
-        while waiting:
-            for used in _names(self._rules[waiting.pop()]):
-                if used not in needed:
-                    needed[used] = None
-                    waiting.append(used)
-        literal = _literal if self._is_regular else _single
-        lines = [f"{self._names[name]}: {_written(self._rules[name], self._names, literal)}" for name in needed]
-        if self._is_regular:  # the root is a rule of one terminal
-            whole = self._new("root")
-            lines[0] = f"{self._root}: {whole}\n{whole}: {lines[0].removeprefix(f'{self._root}: ')}"
-        return "\n".join(lines) + "\n"
-
-    def _new(self, name: str) -> str:
-        plain = f"{self._root}_{re.sub('[^A-Za-z0-9]', '_', name)}"
-        plain = wanted = plain.upper() if self._is_regular else plain.lower()
+    def new_name(name: str) -> str:
+        plain = f"{root}_{re.sub('[^A-Za-z0-9]', '_', name)}"
+        plain = plain.upper() if is_regular else plain.lower()
         n = 1
-        while wanted in self._taken:
+        while (wanted := f"{plain}_{n}" if n > 1 else plain) in taken:
             n += 1
-            wanted = f"{plain}_{n}"
-        self._taken.add(wanted)
+        taken.add(wanted)
         return wanted
+
+    names = {"root": root, **{name: new_name(name) for name in rules if name != "root"}}
+    needed, waiting = dict.fromkeys(["root"]), ["root"]
+    while waiting:
+        for used in uses[waiting.pop()]:
+            if used not in needed:
+                needed[used] = None
+                waiting.append(used)
+
+    def written(piece: Piece) -> str:
+        if piece.kind == "name":
+            return names[piece.text]
+        if piece.kind == "lark":
+            return piece.text
+        if is_regular or not piece.text:
+            return _literal(piece.text)
+        return "(" + " ".join(map(_literal, piece.text)) + ")"
+
+    lines = [f"{names[name]}: {''.join(map(written, rules[name]))}" for name in needed]
+    if is_regular:  # the root is a rule of one terminal
+        whole = new_name("root")
+        lines[0] = f"{root}: {whole}\n{whole}: {lines[0].removeprefix(f'{root}: ')}"
+    return "\n".join(lines) + "\n"
+
+
+def _joined(parts: list[Rule], between: str) -> Rule:
+    if len(parts) == 1:
+        return parts[0]
+    joined = [Piece("lark", "(")]
+    for part in parts:
+        joined += [*part, Piece("lark", between)]
+    return [*joined[:-1], Piece("lark", ")")]
 
 
 def _literal(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
-def _single(text: str) -> str:
-    return "(" + " ".join(map(_literal, text)) + ")" if text else '""'
-
-
-def _written(part: Part, names: dict[str, str], literal: Callable[[str], str]) -> str:
-    """A part in Lark; `literal` writes texts."""
-    match part:
-        case Text(text):
-            return literal(text)
-        case CharacterClass(ranges, negated):
-            if not ranges:
-                return "/(?s:.)/"
-            spelled = "".join(
-                _spelled(first) if first == last else f"{_spelled(first)}-{_spelled(last)}" for first, last in ranges
-            )
-            return f"/[{'^' if negated else ''}{spelled}]/"
-        case Name(name):
-            return names[name]
-        case Sequence(parts):
-            return "(" + " ".join(_written(inner, names, literal) for inner in parts) + ")" if parts else '""'
-        case Choice(parts):
-            return "(" + " | ".join(_written(inner, names, literal) for inner in parts) + ")"
-        case Repeat(inner, least, most):
-            return f"({_written(inner, names, literal)}){_times(least, most)}"
-
-
 def _spelled(character: str) -> str:
     return character if character.isascii() and character.isalnum() else f"\\u{{{ord(character):x}}}"
-
-
-def _times(least: int, most: int | None) -> str:
-    sign = next((sign for sign, times in _TIMES.items() if times == (least, most)), "")
-    return sign or (f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}")

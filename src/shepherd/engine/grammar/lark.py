@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shepherd.core import InvalidRequest
 from shepherd.engine.grammar import limits, numbers
+from shepherd.engine.grammar.numbers import Path, members, walk
 
 MAX_CHARACTERS = 1 << 20
 """Length of a whole grammar, with the schemas of all tools."""
@@ -53,9 +55,6 @@ TOO_MANY_WAYS = f"nests repetitions: more than {MAX_WAYS:,} ways to count, like 
 TOO_MANY_WAYS_COSTLY = TOO_MANY_WAYS.replace(f"{MAX_WAYS:,}", f"{MAX_WAYS_COSTLY:,}")
 TOO_LONG_REPEATED = f"nests repetitions that multiply to more than {MAX_NESTED_LENGTH:,}"
 TOO_MANY_OPTIONS = f"has too many signs like ? and * in one expression; at most {MAX_OPTIONS:,}"
-
-Path = tuple[str | int, ...]
-"""Where something stands in a JSON document."""
 
 
 class UnsupportedGrammar(Exception):
@@ -151,19 +150,17 @@ def check(lark: str) -> None:
     known = [piece for piece in pieces(lark) if piece.kind != "skip"]
     closers = closing(known)
     rules: dict[str, Nesting] = {}
-    bodies: dict[str, list[Piece]] = {}
     name, depth = "", 0
     for index, (kind, text) in enumerate(known):
         rule = rules.setdefault(name, Nesting())
         if kind == "name" and is_definition(known, index, closers):
             if [piece.text for piece in known[index + 1 : index + 3]] == [":", ":"]:
-                rule.use(_plain(text))  # a rule with a parameter, or its use: it counts as both
+                rule.uses[_plain(text)] += 1  # a rule with a parameter, or its use: it counts as both
             name, depth = _plain(text), 0
-            bodies.setdefault(name, [])
             continue
-        bodies.setdefault(name, []).append(known[index])
+        rule.body.append(known[index])
         if kind == "name":
-            rule.use(_plain(text))
+            rule.uses[_plain(text)] += 1
         elif text.startswith("%json"):
             rule.weight = max(rule.weight, depth + 1 + check_document(_document(text)))
         elif kind == "special":
@@ -179,8 +176,8 @@ def check(lark: str) -> None:
     order, circling = sort_by_use({name: rule.uses for name, rule in rules.items()})
     if _heaviest(rules, order, circling) > MAX_DEPTH:
         raise UnsupportedGrammar("is nested too deeply: too many rules build on each other")
-    _check_ends(bodies, circling)
-    _check_repeats(bodies, [*order, *circling])
+    _check_ends(rules, circling)
+    _check_repeats(rules, [*order, *circling])
     for name in order:  # a terminal is one expression, with all terminals that it uses
         rule = rules[name]
         rule.options += sum(n * rules[used].options for used, n in rule.uses.items() if used in rules)
@@ -188,12 +185,12 @@ def check(lark: str) -> None:
             raise UnsupportedGrammar(TOO_MANY_OPTIONS)
 
 
-def _check_ends(bodies: Mapping[str, Sequence[Piece]], circling: Sequence[str]) -> None:
+def _check_ends(rules: Mapping[str, Nesting], circling: Sequence[str]) -> None:
     """Refuse rules that always need themselves: some make llguidance hang. Raises: `UnsupportedGrammar`."""
     endless, n_before = set(circling), -1
     while endless and len(endless) != n_before:
         n_before = len(endless)
-        endless = {name for name in endless if not _may_end(bodies.get(name, ()), endless)}
+        endless = {name for name in endless if not _may_end(rules[name].body, endless)}
     if endless:
         raise UnsupportedGrammar(f"has a rule that no text can satisfy, as it always needs itself: {min(endless)}")
 
@@ -218,7 +215,7 @@ def _may_end(body: Sequence[Piece], endless: Collection[str]) -> bool:
     return any(map(all, ways[0]))
 
 
-def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) -> None:
+def _check_repeats(rules: Mapping[str, Nesting], order: Iterable[str]) -> None:
     """Measure the repetitions of rules and terminals, in an order where a rule follows those it uses.
 
     Raises: `UnsupportedGrammar`.
@@ -226,10 +223,10 @@ def _check_repeats(bodies: Mapping[str, Sequence[Piece]], order: Iterable[str]) 
     costs: dict[str, limits.Cost] = {}
     for name in order:
         is_terminal = name.isupper()
-        costs[name] = limits.cost(_items(bodies.get(name, ()), costs, is_terminal=is_terminal))
+        costs[name] = limits.cost(_items(rules[name].body, costs, is_terminal=is_terminal))
         _refuse_cost(costs[name], most=MAX_WAYS if is_terminal else MAX_WAYS_COSTLY)
-    for body in bodies.values():
-        for piece in body:
+    for rule in rules.values():
+        for piece in rule.body:
             if piece.kind == "regex":
                 _refuse_cost(_cost_of(piece))
 
@@ -344,15 +341,6 @@ def with_safe_bounds(lark: str) -> str:
     )
 
 
-def walk(value: Any) -> Iterator[tuple[Path, Any]]:
-    """Every value of a JSON document with its path, from the outside in."""
-    waiting: list[tuple[Path, Any]] = [((), value)]
-    while waiting:
-        path, node = waiting.pop()
-        yield path, node
-        waiting += [((*path, key), child) for key, child in reversed(members(node))]
-
-
 def n_values(document: Any) -> int:
     """Number of values in a JSON document, nested ones included."""
     waiting, n = [document], 0
@@ -362,13 +350,6 @@ def n_values(document: Any) -> int:
         n += len(inside)
         waiting += [value for value in inside if isinstance(value, (Mapping, list, tuple))]
     return n
-
-
-def members(node: Any) -> list[tuple[str | int, Any]]:
-    """The values in a JSON object or array, with their keys or indexes."""
-    if isinstance(node, Mapping):
-        return list(node.items())
-    return list(enumerate(node)) if isinstance(node, (list, tuple)) else []
 
 
 def find(schema: Any, pointer: str) -> list[Any]:
@@ -393,39 +374,33 @@ def _check_node(schema: Any, path: Path, node: Mapping[str, Any]) -> int:
     Raises: `UnsupportedGrammar`.
     """
     required = node.get("required")
-    named, needed = node.get("properties"), set(filter(_is_name, required if isinstance(required, list) else ()))
+    needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set[str]()
+    named, pattern, guidance = node.get("properties"), node.get("pattern"), node.get("x-guidance")
     n_optional = sum(name not in needed for name in named) if isinstance(named, Mapping) else 0
-    if n_optional > MAX_OPTIONAL:
-        raise UnsupportedGrammar(
-            f"has {n_optional} properties that are not required; at most {MAX_OPTIONAL} are accepted:"
-            " name more of them in required, or send fewer",
-            (*path, "properties"),
-        )
-    pattern = node.get("pattern")
-    if isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS:
-        raise UnsupportedGrammar(TOO_MANY_OPTIONS, (*path, "pattern"))
     names = [str(name) for name, _ in members(node.get("patternProperties"))]
-    guidance = node.get("x-guidance")
     spaces = guidance.get("whitespace_pattern") if isinstance(guidance, Mapping) else None
+    too_many = f"has {n_optional} properties that are not required; at most {MAX_OPTIONAL} are accepted:"
+    for is_fault, fault, where in (
+        (n_optional > MAX_OPTIONAL, f"{too_many} name more of them in required, or send fewer", "properties"),
+        (isinstance(pattern, str) and _n_options(pattern) > MAX_OPTIONS, TOO_MANY_OPTIONS, "pattern"),
+        (
+            len(names) > MAX_PATTERN_PROPERTIES,
+            f"has too many members; at most {MAX_PATTERN_PROPERTIES}",
+            "patternProperties",
+        ),
+        (_n_options("".join(names)) > MAX_OPTIONS, TOO_MANY_OPTIONS, "patternProperties"),
+    ):
+        if is_fault:
+            raise UnsupportedGrammar(fault, (*path, where))
     for expression, where in ((pattern, "pattern"), *((n, "patternProperties") for n in names), (spaces, "x-guidance")):
         if isinstance(expression, str):
             _refuse_cost(limits.of_regex(expression), (*path, where), most=MAX_WAYS_COSTLY)
-    if len(names) > MAX_PATTERN_PROPERTIES:
-        raise UnsupportedGrammar(
-            f"has too many members; at most {MAX_PATTERN_PROPERTIES}", (*path, "patternProperties")
-        )
-    if _n_options("".join(names)) > MAX_OPTIONS:
-        raise UnsupportedGrammar(TOO_MANY_OPTIONS, (*path, "patternProperties"))
     if "allOf" not in node:
         return 0
     n_patterns, n_joined = _joined(schema, node["allOf"])
     if n_patterns > MAX_JOINT_PATTERNS:
         raise UnsupportedGrammar(f"joins too many patterns; at most {MAX_JOINT_PATTERNS}", (*path, "allOf"))
     return n_joined
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _joined(schema: Any, node: Any) -> tuple[int, int]:
@@ -446,16 +421,15 @@ def _joined(schema: Any, node: Any) -> tuple[int, int]:
     return n_patterns, n
 
 
+@dataclass(slots=True)
 class Nesting:
     """The own depth of a rule or schema, and how often it uses which others."""
 
-    def __init__(self) -> None:
-        self.weight = 1
-        self.options = 0
-        self.uses: dict[str, int] = {}
-
-    def use(self, name: str) -> None:
-        self.uses[name] = self.uses.get(name, 0) + 1
+    weight: int = 1
+    options: int = 0
+    uses: Counter[str] = field(default_factory=Counter)
+    body: list[Piece] = field(default_factory=list)
+    """Of a rule."""
 
 
 def _weighed(node: Any, *, whole: bool = False) -> Nesting:
@@ -466,7 +440,7 @@ def _weighed(node: Any, *, whole: bool = False) -> Nesting:
         depth, part = waiting.pop()
         result.weight = max(result.weight, depth)
         if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
-            result.use(part["$ref"])
+            result.uses[part["$ref"]] += 1
         for key, child in members(part):
             if whole or key not in ("$defs", "definitions"):
                 waiting.append((depth + 1, child))

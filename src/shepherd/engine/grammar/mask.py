@@ -17,13 +17,14 @@ import itertools
 import json
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shepherd.core import EngineError, InvalidRequest
+from shepherd.core.lru import LruCache
 from shepherd.engine.base import Mask, Vocabulary
 from shepherd.engine.grammar import lark as text
+from shepherd.engine.grammar.numbers import Path, members
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -55,9 +56,8 @@ class Constrainer:
         self._end_tokens = end_tokens
         self._spelled = frozenset(spelled)
         self._building = threading.Lock()
-        self._lookup = threading.Lock()
         self._built: LLTokenizer | None = None
-        self._checked: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._checked: LruCache[LLMatcher | None] = LruCache(KEPT)
         """Compiled grammars in their first state; always copied before use."""
 
     def prepare(self) -> None:
@@ -72,9 +72,8 @@ class Constrainer:
 
         Raises: `InvalidRequest`, with `field`, for a grammar that cannot be used; `EngineError` as `prepare`.
         """
-        with self._lookup:
-            if lark in self._checked:
-                return
+        if self._checked.find(lark) is not None:
+            return
         try:
             lark.encode()
             text.check(lark)
@@ -85,10 +84,7 @@ class Constrainer:
         matcher = compiled(self._tokenizer(), lark)
         if fault := explain_error(matcher.get_error()) or self._trial(matcher.deep_copy()):
             _refuse(field, f": {fault}")
-        with self._lookup:
-            self._checked[lark] = matcher
-            while len(self._checked) > KEPT:
-                self._checked.popitem(last=False)
+        self._checked.keep(lark, matcher)
 
     def accepts(self, lark: str, written: str) -> bool:
         """Whether a text of a checked grammar can begin with `written`."""
@@ -112,8 +108,7 @@ class Constrainer:
 
     def _forget(self, lark: str) -> None:
         """Compile the grammar again next time: all copies of a matcher share one lexer, which is useless once full."""
-        with self._lookup:
-            self._checked.pop(lark, None)
+        self._checked.keep(lark, None, weight=0)
 
     def _trial(self, matcher: LLMatcher) -> str:
         """Try some tokens of a grammar that compiles; returns the fault, empty if there is none so far."""
@@ -132,10 +127,7 @@ class Constrainer:
 
     def _matcher(self, lark: str) -> LLMatcher:
         """A matcher for a checked grammar, in its first state."""
-        with self._lookup:
-            known = self._checked.get(lark)
-            if known is not None:
-                self._checked.move_to_end(lark)
+        known = self._checked.find(lark)
         return known.deep_copy() if known is not None else compiled(self._tokenizer(), lark)
 
     @functools.cached_property
@@ -283,7 +275,7 @@ class Encoder:
 # -- llguidance -----------------------------------------------------------------------------------------------------
 
 
-def tokenizer_of(encoder: Encoder, end_tokens: Collection[int]) -> LLTokenizer:
+def tokenizer_of(encoder: Any, end_tokens: Collection[int]) -> LLTokenizer:
     """llguidance's tokenizer of a vocabulary. Imports NumPy too, so that no engine thread has to."""
     import llguidance.numpy  # noqa: PLC0415 - see the header
     from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415
@@ -411,7 +403,7 @@ class ProbeBudget:
         return self._n_values >= 0
 
 
-def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> text.Path:
+def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> Path:
     """The path of the smallest part of `schema` that has the fault, after at most `MAX_PROBES` compilations.
 
     llguidance does not name it. So subschemas are ordered, outer ones before inner ones and definitions last, and
@@ -427,42 +419,48 @@ def locate_fault(schema: Any, fault: str, budget: ProbeBudget | None = None) -> 
         return fault_of(variant) == fault if n_left >= 0 and budget.take(variant) else None
 
     paths = _subschemas(schema)
-    low, high = 0, len(paths)  # the first `low` subschemas alone do not have the fault, the first `high` have it
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (found := has_fault(_reduced(schema, set(paths[:middle])))) is None:
-            return _common(paths[low:high])
-        low, high = (low, middle) if found else (middle, high)
+    low, high = _bisected(len(paths), lambda n: has_fault(_reduced(schema, set(paths[:n]))))
+    if high - low > 1:
+        return _common(paths[low:high])
     path = paths[high - 1]
-    schema = _reduced(schema, set(paths[:high]))
+    reduced = _reduced(schema, set(paths[:high]))
     outer = [other for other in paths[:high] if path[: len(other)] == other]
     for one, next_one in itertools.pairwise(outer):
         if next_one[len(one)] in _COMBINED:
-            alone = schema
-            for name, _ in text.members(at(schema, next_one[:-1])):
+            alone = reduced
+            for name, _ in members(at(reduced, next_one[:-1])):
                 if name != next_one[-1]:
                     alone = replaced(alone, (*next_one[:-1], name), next_one[-2] == "allOf")
             if has_fault(alone) is False:
                 return next_one[:-1]  # it takes several members
-    node = at(schema, path)
+    node = at(reduced, path)
     if not isinstance(node, Mapping) or not node:
         return path
     keys = [*node][::-1]  # of two that exclude each other, the first one is named
     keys.sort(key=lambda key: bool(key != "type"))
-    low, high = 0, len(keys)
+    low, high = _bisected(len(keys), lambda n: has_fault(replaced(reduced, path, {key: node[key] for key in keys[:n]})))
+    return (*path, keys[high - 1]) if high - low == 1 else path
+
+
+def _bisected(n: int, has_fault: Callable[[int], bool | None]) -> tuple[int, int]:
+    """`low` and `high`: the first `high` of `n` parts have the fault, the first `low` do not.
+
+    They are neighbours unless `has_fault` has returned None, which ends the search.
+    """
+    low, high = 0, n
     while high - low > 1:
         middle = (low + high) // 2
-        if (found := has_fault(replaced(schema, path, {key: node[key] for key in keys[:middle]}))) is None:
-            return path
+        if (found := has_fault(middle)) is None:
+            break
         low, high = (low, middle) if found else (middle, high)
-    return (*path, keys[high - 1])
+    return low, high
 
 
-def _subschemas(schema: Any) -> list[text.Path]:
+def _subschemas(schema: Any) -> list[Path]:
     """The paths of a schema and of all schemas in it: outer ones before inner ones, those in definitions last."""
-    found: list[text.Path] = []
-    defined: list[text.Path] = []
-    waiting: list[tuple[text.Path, Any, bool]] = [((), schema, False)]
+    found: list[Path] = []
+    defined: list[Path] = []
+    waiting: list[tuple[Path, Any, bool]] = [((), schema, False)]
     while waiting:
         path, node, is_defined = waiting.pop()
         (defined if is_defined else found).append(path)
@@ -470,14 +468,14 @@ def _subschemas(schema: Any) -> list[text.Path]:
             inner = [
                 ((*path, key, name), value, is_defined or key in _DEFINITIONS)
                 for key in (*_DEFINITIONS, *_SCHEMAS)
-                for name, value in text.members(node.get(key))
+                for name, value in members(node.get(key))
             ]
             inner += [((*path, key), node[key], is_defined) for key in _SCHEMA if key in node]
             waiting += reversed(inner)
     return found + defined
 
 
-def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), placeholder: Any = True) -> Any:
+def _reduced(node: Any, kept: Collection[Path], path: Path = (), placeholder: Any = True) -> Any:
     """A copy of a schema in which placeholders stand for the subschemas that are not in `kept`."""
     if path not in kept:
         return placeholder
@@ -491,14 +489,14 @@ def _reduced(node: Any, kept: Collection[text.Path], path: text.Path = (), place
         is_choice = key in ("anyOf", "oneOf")  # an alternative that allowed everything would hide the others
         reduced = {
             name: _reduced(value, kept, (*path, key, name), (name == 0 and {"const": 0}) if is_choice else True)
-            for name, value in text.members(node.get(key))
+            for name, value in members(node.get(key))
         }
         if reduced:
             copy[key] = reduced if isinstance(node[key], Mapping) else [*reduced.values()]
     return copy
 
 
-def _common(paths: Sequence[text.Path]) -> text.Path:
+def _common(paths: Sequence[Path]) -> Path:
     """The longest path that all of `paths` begin with."""
     first, last = min(paths, key=repr), max(paths, key=repr)
     n = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
@@ -512,7 +510,7 @@ def at(document: Any, path: Sequence[Any]) -> Any:
     return document
 
 
-def replaced(document: Any, path: text.Path, value: Any) -> Any:
+def replaced(document: Any, path: Path, value: Any) -> Any:
     """A copy with another value at `path`; the rest is shared."""
     if not path:
         return value
@@ -532,6 +530,4 @@ def _bytes_only() -> LLTokenizer:
         def __call__(self, raw: bytes) -> list[int]:
             return list(raw)
 
-    from llguidance import LLTokenizer, TokenizerWrapper  # noqa: PLC0415 - see the header
-
-    return LLTokenizer(TokenizerWrapper(Bytes()))
+    return tokenizer_of(Bytes(), Bytes.special_token_ids)

@@ -28,10 +28,28 @@ LOWER = ("minimum", "exclusiveMinimum")
 UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members have names chosen by the author of the schema."""
-CONSTANTS = ("const", "enum")
+CONSTANTS = frozenset({"const", "enum"})
 _LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
 
 Path = tuple[str | int, ...]
+"""Where something stands in a JSON document."""
+
+
+def walk(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Every value of a JSON document with its path, from the outside in. A value may be changed when it comes."""
+    waiting: list[tuple[Path, Any]] = [((), value)]
+    while waiting:
+        path, node = waiting.pop()
+        yield path, node
+        if not isinstance(node, (str, int, float)):  # most values are; this is the cheapest test
+            waiting += [((*path, key), child) for key, child in reversed(members(node))]
+
+
+def members(node: Any) -> list[tuple[str | int, Any]]:
+    """The values in a JSON object or array, with their keys or indexes."""
+    if isinstance(node, Mapping):
+        return list(node.items())
+    return list(enumerate(node)) if isinstance(node, (list, tuple)) else []
 
 
 def may_be_large(text: str) -> bool:
@@ -45,30 +63,24 @@ def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
     A property may be named `const`. But a reference may make any object a schema, so such a member counts as a constant
     unless it looks like a schema.
     """
-    waiting: list[tuple[Path, Any, bool]] = [((), schema, False)]
-    while waiting:
-        path, node, is_named = waiting.pop()
-        if isinstance(node, Mapping):
-            for key, value in node.items():
-                if key in CONSTANTS and not (is_named and isinstance(value, Mapping)):
-                    yield (*path, key), value
-                else:
-                    waiting.append(((*path, key), value, key in NAMED and not is_named))
-        elif isinstance(node, (list, tuple)):
-            waiting += [((*path, index), value, False) for index, value in enumerate(node)]
+    for path, value in walk(schema):
+        if path and path[-1] in CONSTANTS and not (_is_named(path[:-1]) and isinstance(value, Mapping)):
+            yield path, value
+
+
+def _is_named(path: Path) -> bool:
+    """Whether the keys of the object at `path` are names chosen by the author of the schema."""
+    is_named = False
+    for key in path:
+        is_named = key in NAMED and not is_named
+    return is_named
 
 
 def inexact_number(value: Any) -> str:
     """A number in a constant that would become another number, as text; empty if there is none."""
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
+    for _, node in walk(value):
         if isinstance(node, (int, float)) and not _is_kept(node):
             return repr(node) if isinstance(node, float) or abs(node) < 10**40 else "too many digits"
-        if isinstance(node, Mapping):
-            waiting += node.values()
-        elif isinstance(node, (list, tuple)):
-            waiting += node
     return ""
 
 
@@ -87,26 +99,21 @@ def multiples(schema: Any) -> Iterator[tuple[Path, int]]:
     Schemas may be joined by a reference or an `allOf`; then both multiples count.
     """
     found, n_decimals = Decimal(0), 0
-    waiting: list[tuple[Path, Any]] = [((), schema)]
-    while waiting:
-        path, node = waiting.pop()
-        children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-        waiting += [((*path, key), value) for key, value in children]
-        if not isinstance(node, Mapping):
+    for path, step in walk(schema):
+        if not path or path[-1] != "multipleOf" or isinstance(step, bool) or not isinstance(step, (int, float)):
             continue
-        step = node.get("multipleOf")
-        if isinstance(step, bool) or not isinstance(step, (int, float)) or not 0 < abs(step) < 10**20:
+        if not 0 < abs(step) < 10**20:
             continue
         exact = abs(Decimal(repr(step)))
         decimals = max(0, -int(exact.normalize().as_tuple().exponent))
         if decimals > 20:
-            yield (*path, "multipleOf"), 10**20
+            yield path, 10**20
             continue
-        yield (*path, "multipleOf"), int(exact.scaleb(decimals))
+        yield path, int(exact.scaleb(decimals))
         scale = max(decimals, n_decimals)
         one, other = int(found.scaleb(scale - n_decimals)), int(exact.scaleb(scale))
         found, n_decimals = Decimal(min(math.lcm(one or other, other), 10**20)), scale
-        yield (*path, "multipleOf"), int(found)
+        yield path, int(found)
 
 
 def with_safe_bounds(text: str) -> str:
@@ -115,23 +122,18 @@ def with_safe_bounds(text: str) -> str:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    holder = [document]
-    waiting: list[tuple[Any, Any, bool, bool]] = [(holder, 0, False, False)]
-    while waiting:
-        parent, key, is_named, is_data = waiting.pop()
-        node = parent[key]
-        if isinstance(node, dict):
-            if not is_data and not is_named:
-                _ease(node)
-            waiting += [
-                (node, name, name in NAMED and not is_named, is_data or (name in CONSTANTS and not is_named))
-                for name in node
-            ]
-        elif isinstance(node, list):
-            waiting += [(node, index, False, is_data) for index in range(len(node))]
-        elif isinstance(node, (int, float)) and node < -WIDEST and key not in UPPER:
-            parent[key] = -WIDEST  # a default, say; but a reference may lead anywhere
-    return json.dumps(holder[0])
+    for path, node in walk(document):
+        if not isinstance(node, (dict, list)):
+            continue
+        is_data = not CONSTANTS.isdisjoint(path) and any(
+            key in CONSTANTS and not _is_named(path[:at]) for at, key in enumerate(path)
+        )
+        if isinstance(node, dict) and not is_data and not _is_named(path):
+            _ease(node)
+        for key, number in members(node):
+            if isinstance(number, (int, float)) and number < -WIDEST and key not in UPPER:
+                node[key] = -WIDEST  # a default, say; but a reference may lead anywhere
+    return json.dumps(document)
 
 
 def _ease(node: dict[str, Any]) -> None:

@@ -123,6 +123,14 @@ class Match:
     saved: int
     """Those of them that are in cells."""
 
+    def spared(self, *, holes: bool) -> int:
+        """Number of prompt tokens that need no computation.
+
+        With holes, evicted tokens count too: a snapshot from before the eviction is no better, since it would bring
+        them back.
+        """
+        return self.length if holes else self.saved
+
 
 @dataclass(frozen=True, slots=True)
 class TurnEviction:

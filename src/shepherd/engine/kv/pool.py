@@ -10,16 +10,19 @@ Every method leaves ledger and runtime in agreement: if an operation fails, its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import Chunk, Forget, Op, Runtime
-from shepherd.engine.kv.ledger import Ledger, LedgerError, Resident, common_prefix
+from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span
+from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
 from shepherd.engine.prefill import CHUNK
+from shepherd.engine.stats import CacheStats
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +51,6 @@ class Tiers:
     disk_bytes: int = 0
 
 
-@dataclass(slots=True)
-class PoolCounts:
-    """Totals of the pool."""
-
-    dropped: int = 0
-    saved: int = 0
-    restored: int = 0
-    rebases: int = 0
-    spliced: int = 0
-    """Tails kept behind an edit."""
-
-
 class OperationRefused(Exception):
     """An operation could not be carried out, or is not worth it. A sequence that was changed half way is removed."""
 
@@ -71,7 +62,10 @@ class Pool:
         """`on_ready` is called on another thread after a snapshot has been fetched from disk."""
         self.runtime = runtime
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
-        self.counts = PoolCounts()
+        self.totals = CacheStats(runtime.n_ctx)
+        """What has happened on this cache."""
+        self.n_spliced = 0
+        """Tails kept behind an edit; for tests."""
         self.token_s = 0.0
         """Seconds to compute one prompt token; decides what a snapshot is worth."""
         self._name = name
@@ -93,6 +87,48 @@ class Pool:
             disk_bytes=tiers.disk_bytes,
             on_ready=on_ready,
         )
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        tokens: array[int],
+        *,
+        holes: bool,
+        spans: Sequence[Span],
+        without: Sequence[Resident] = (),
+        bad: Container[str] = (),
+        least_gain: int = 0,
+    ) -> tuple[Match | None, SnapshotMatch | None]:
+        """The best match of a prompt in the cells, and a snapshot that spares over `least_gain` tokens more, if any.
+
+        Sequences in `without` and keys in `bad` are ignored.
+        """
+        match = self.ledger.find(tokens, holes=holes, spans=spans, without=without)
+        found = self.snapshots.find(tokens[:-1], holes=holes, spans=spans, without=bad)
+        gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
+        return match, found if gain > least_gain else None
+
+    def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
+        """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
+
+        holes: whether the job may continue a conversation that has lost turns. The last token is never included: a job
+        always computes it.
+        """
+        match, found = self.find(tokens, holes=holes, spans=spans)
+        tier: Literal["cells", "memory", "disk"] = "cells"
+        if found is not None:
+            match, tier = found.match, "memory" if found.in_ram else "disk"
+        if match is None:
+            return CachedPrefix()
+        runs = tuple((run.start, run.stop) for run in match.resident.runs)
+        return CachedPrefix(match.length, runs, tier).until(match.length)
+
+    def beginning_with(self, tokens: array[int]) -> list[array[int]]:
+        """The tokens, evicted ones too, of every cached or saved conversation that is longer and begins with these."""
+        known = [resident.tokens for resident in self.ledger]
+        known += [outline.tokens for outline in self.snapshots.outlines().values()]
+        return [other[:] for other in known if len(other) > len(tokens) and other[: len(tokens)] == tokens]
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
@@ -167,7 +203,7 @@ class Pool:
     def splice(self, resident: Resident, tail: Tail) -> None:
         """Put the parked tail behind the tokens that have been computed. Raises: `OperationRefused`."""
         self._do(resident, self.ledger.splice(resident, self.parked.pop(resident.id), tail.start, tail.stop))
-        self.counts.spliced += 1
+        self.n_spliced += 1
 
     def _can_fork(self, source: Resident) -> bool:
         return self.ledger.memory.share and (
@@ -201,7 +237,7 @@ class Pool:
             logger.info("Closing the hole of evicted tokens %d-%d on cache %r", start, stop, self._name)
             logger.info("Shifting remaining tokens by -%d", stop - start)
         self._do(resident, self.ledger.close_gaps(resident))
-        self.counts.rebases += 1
+        self.totals.rebases += 1
 
     def rebase_one(self, n_positions: int, is_urgent: Callable[[], bool]) -> bool:
         """Rebase one idle sequence that comes near the last position, so that it starts at position 0; False if none.
@@ -230,7 +266,7 @@ class Pool:
         logger.info("Computing the %d tokens of an idle conversation again", resident.n_resident)
         tokens, ranges = resident.tokens, [(run.start, run.stop) for run in resident.runs]
         self.apply(ledger.restart(resident))
-        self.counts.rebases += 1
+        self.totals.rebases += 1
         n = min(CHUNK, self.runtime.n_batch)
         for start, stop in ranges:
             ledger.skip(resident, tokens[len(resident) : start])
@@ -323,7 +359,7 @@ class Pool:
 
     def drop(self, resident: Resident) -> None:
         """Remove an idle sequence from the cells; the tiers keep it if it is worth it."""
-        self.counts.dropped += 1
+        self.totals.dropped += 1
         self.park(resident)
 
     def park(self, resident: Resident) -> None:
@@ -346,7 +382,7 @@ class Pool:
             return
         self._token_bytes = len(state) / max(1, resident.n_resident)
         self.snapshots.put(replace(outline, state=state, checkpoints=tuple(resident.checkpoints)))
-        self.counts.saved += 1
+        self.totals.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
         """Number of its resident tokens that none of `others` has."""
@@ -382,7 +418,7 @@ class Pool:
         if snapshot is None:
             raise OperationRefused
         self._need_id(None)
-        self.make_room(found.n_resident)
+        self.make_room(found.match.resident.n_resident)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)
@@ -395,10 +431,10 @@ class Pool:
         except LedgerError as error:
             logger.warning("a saved conversation differs after loading and is not used: %s", error)
             raise OperationRefused from error
-        self.counts.restored += 1
+        self.totals.restored += 1
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
-        if resident.reach(found.length, self.ledger.memory) < found.length:
+        if resident.reach(found.match.length, self.ledger.memory) < found.match.length:
             raise OperationRefused  # its first positions are missing; the rest stays as an idle sequence
         return resident
 

@@ -7,7 +7,6 @@ contexts. *Context*: a `llama_context`, one pool of cells. *Batch*: the tokens o
 """
 
 from shepherd.engine.llamacpp.library import (
-    CACHE_TYPES,
     build,
     devices,
     library_path,
@@ -20,7 +19,6 @@ from shepherd.engine.llamacpp.sampler import LlamaSampler
 from shepherd.engine.llamacpp.weights import Weights
 
 __all__ = [
-    "CACHE_TYPES",
     "ContextOptions",
     "LlamaRuntime",
     "LlamaSampler",

@@ -19,11 +19,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -76,26 +75,19 @@ class FairLock:
     one that has just released it."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._queue: deque[threading.Lock] = deque()
-        self._is_held = False
+        self._changed = threading.Condition()
+        self._n_came = self._n_left = 0
 
     def __enter__(self) -> None:
-        with self._mutex:
-            if not self._is_held:
-                self._is_held = True
-                return
-            gate = threading.Lock()
-            gate.acquire()
-            self._queue.append(gate)
-        gate.acquire()
+        with self._changed:
+            number = self._n_came
+            self._n_came += 1
+            self._changed.wait_for(lambda: self._n_left == number)
 
     def __exit__(self, *_about_the_error: object) -> None:
-        with self._mutex:
-            if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._is_held = False
+        with self._changed:
+            self._n_left += 1
+            self._changed.notify_all()
 
 
 class EmbeddingModel:
@@ -136,7 +128,7 @@ class EmbeddingModel:
         self._context: _EmbeddingContext | None = _EmbeddingContext(
             weights, self.pooling, n_first, n_first, self._n_threads
         )
-        self._looks_back = self._context.has_memory and _is_causal(weights)
+        self._looks_back = self._context.has_memory and weights.parameter("attention.causal") != "false"
         """Whether the model is causal, so that a text can be computed piece by piece."""
         if n_tokens is None:
             n_tokens = _MOST_BACK if self._looks_back else _MOST_AROUND
@@ -157,14 +149,12 @@ class EmbeddingModel:
         pooling: Pooling | None = None,
         n_tokens: int | None = N_TOKENS,
         n_threads: int | None = None,
-        gpu_layers: int | None = None,
-        use_extra_bufts: bool = True,
     ) -> EmbeddingModel:
         """A model that owns its weights, which `close` frees.
 
         Raises: `EngineError` if the file cannot be loaded, or the model cannot embed.
         """
-        weights = Weights.load(path, gpu_layers=gpu_layers, use_extra_bufts=use_extra_bufts)
+        weights = Weights.load(path)
         try:
             made = cls(weights, pooling=pooling, n_tokens=n_tokens, n_threads=n_threads)
         except BaseException:
@@ -204,7 +194,7 @@ class EmbeddingModel:
             raise InvalidRequest(f"{message} {self.dim}", field="dimensions")
         read = [self._read(given, f"input[{index}]", truncate) for index, given in enumerate(inputs)]
         vectors = np.empty((len(inputs), self.dim), np.float32)
-        tokens = [one.tokens for one in read]
+        tokens = [each for each, _ in read]
         longest = max(map(len, tokens), default=0)
         with self._lock:
             context = self._context_for(longest)
@@ -217,7 +207,7 @@ class EmbeddingModel:
         return Embedded(
             vectors=vectors,
             n_tokens=tuple(map(len, tokens)),
-            cut=tuple(index for index, one in enumerate(read) if one.is_cut),
+            cut=tuple(index for index, (_, is_cut) in enumerate(read) if is_cut),
         )
 
     def _of_length_one(self, vectors: Vectors) -> Vectors:
@@ -239,18 +229,23 @@ class EmbeddingModel:
             self._context = made
         return self._context
 
-    def _read(self, given: Input, path: str, truncate: bool) -> _TokenizedText:
-        """At least one token, at most `n_tokens`."""
+    def _read(self, given: Input, path: str, truncate: bool) -> tuple[array[int], bool]:
+        """The tokens read of one input, at least one and at most `n_tokens`; and whether it was cut."""
         limit = self.n_tokens
         is_long = isinstance(given, str) and len(given) > limit * _CHARS_PER_TOKEN and truncate
         if isinstance(given, str):
             tokens = self._tokens(given[: limit * _CHARS_PER_TOKEN] if is_long else given)
         else:
-            tokens = array("i", self._checked(given, path))
+            n_vocab = self._weights.n_vocab
+            for index, token in enumerate(given):
+                if not 0 <= token < n_vocab:
+                    message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
+                    raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
+            tokens = array("i", given)
         if not tokens:  # an empty text, and a model without special tokens around it
-            return _TokenizedText(array("i", [max(0, self._eos)]), is_cut=False)
+            return array("i", [max(0, self._eos)]), False
         if (n := len(tokens)) <= limit:
-            return _TokenizedText(tokens, is_cut=is_long)
+            return tokens, is_long
         if not truncate:
             raise InvalidRequest(
                 f"{path} has {n} tokens; {self._weights.path.name} reads at most {limit}: shorten it, cut it into "
@@ -258,15 +253,7 @@ class EmbeddingModel:
                 field=path,
             )
         closing = tokens[-1:] if tokens[-1] in self._closing else tokens[:0]
-        return _TokenizedText(tokens[: limit - len(closing)] + closing, is_cut=True)
-
-    def _checked(self, tokens: Sequence[int], path: str) -> Sequence[int]:
-        n_vocab = self._weights.n_vocab
-        for index, token in enumerate(tokens):
-            if not 0 <= token < n_vocab:
-                message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
-                raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
-        return tokens
+        return tokens[: limit - len(closing)] + closing, True
 
     def _tokens(self, text: str) -> array[int]:
         """The tokens of a text with the model's special tokens around it; none is recognised inside the text."""
@@ -276,33 +263,31 @@ class EmbeddingModel:
         return tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenizedText:
-    """The tokens read of one input."""
-
-    tokens: array[int]
-    is_cut: bool
-
-
 class _EmbeddingContext:
     """A `llama_context` that computes vectors of texts of up to `n_tokens`. For one thread."""
 
     def __init__(self, weights: Weights, pooling: Pooling, n_tokens: int, n_piece: int, n_threads: int) -> None:
         """`n_piece`: tokens computed at once. Raises: `EngineError` if there is not enough memory."""
-        log = start_library()
-        log.errors.clear()
         self._weights = weights
         self._pooling = pooling
         # A recurrent state costs memory for every sequence, used or not.
         self._n_seq = 1 if weights.is_recurrent else min(_N_SEQ, n_piece)
         self.n_tokens = -(-n_tokens // self._n_seq) * self._n_seq
         self._n_piece = -(-n_piece // self._n_seq) * self._n_seq
-        self._context = C.llama_init_from_model(weights.handle, self._params(n_threads))
-        if not self._context:
-            raise EngineError(
-                f"no context for vectors of texts of {n_tokens} tokens can be made for {weights.path.name}"
-                f"{reason_from(log)}; try fewer tokens"
-            )
+        params = {
+            "n_ctx": self.n_tokens,
+            "n_batch": self._n_piece,
+            "n_ubatch": self._n_piece,
+            "n_seq_max": self._n_seq,
+            "embeddings": True,
+            "pooling_type": _POOLING[pooling],
+            "n_threads": n_threads,
+            "n_threads_batch": n_threads,
+            # Unlike for one new token behind many, flash attention pays on a CPU here: without it a batch of 512 tokens
+            # takes more than twice as long, and short texts are faster one by one than together.
+            "flash_attn_type": _AUTO,
+        }
+        self._context = weights.context(f"for vectors of texts of {n_tokens} tokens", "try fewer tokens", params)
         self._memory = C.llama_get_memory(self._context)
         self.has_memory = bool(self._memory and C.llama_model_has_decoder(weights.handle))
         self._compute = C.llama_decode if self.has_memory else C.llama_encode
@@ -369,31 +354,10 @@ class _EmbeddingContext:
         mean: Vectors = np.average(np.stack(pieces), axis=0, weights=lengths).astype(np.float32)
         return mean
 
-    def _params(self, n_threads: int) -> Any:
-        params = C.llama_context_default_params()
-        params.n_ctx = self.n_tokens
-        params.n_batch = params.n_ubatch = self._n_piece
-        params.n_seq_max = self._n_seq
-        params.kv_unified = True
-        params.embeddings = True
-        params.pooling_type = _POOLING[self._pooling]
-        params.n_threads = params.n_threads_batch = n_threads
-        # Unlike for one new token behind many, flash attention pays on a CPU here: without it a batch of 512 tokens
-        # takes more than twice as long, and short texts are faster one by one than together.
-        params.flash_attn_type = _AUTO
-        params.no_perf = True
-        return params
-
-
-def _is_causal(weights: Weights) -> bool:
-    architecture = weights.metadata("general.architecture") or ""
-    return weights.metadata(f"{architecture}.attention.causal") != "false"
-
 
 def _pooling_of(weights: Weights) -> Pooling | None:
     """The pooling that the file names. Raises: `EngineError` for a reranker."""
-    architecture = weights.metadata("general.architecture") or ""
-    number = weights.metadata(f"{architecture}.pooling_type")
+    number = weights.parameter("pooling_type")
     if number == str(_RANK):
         raise EngineError(f"{weights.path.name} scores pairs of texts and makes no vectors; choose an embedding model")
     return next((name for name, known in _POOLING.items() if number == str(known)), None)

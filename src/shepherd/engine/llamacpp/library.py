@@ -18,7 +18,7 @@ import threading
 import types
 from collections import deque
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shepherd.core import EngineError
 
@@ -31,6 +31,8 @@ FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 
 _ERROR, _CONTINUED = 4, 5
 """ggml's log levels that are handled here."""
+_CPU, _GPU = 0, 1
+"""ggml's numbers for kinds of devices; a GPU that shares the machine's memory has another one."""
 
 
 def _import_bindings() -> Any:
@@ -53,32 +55,27 @@ def _import_bindings() -> Any:
 
 
 C: Any = _import_bindings()
+_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
 
 
-class _FastCalls:
+def _declared(function: Any, result: Any, *arguments: Any) -> Any:
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+class FAST:
     """Calls of about a microsecond, which keep the interpreter lock."""
 
-    def __init__(self) -> None:
-        lib = ctypes.PyDLL(C._lib._name)
-        pointer, integer = ctypes.c_void_p, ctypes.c_int32
-
-        def call(name: str, result: Any, *arguments: Any) -> Any:
-            function = getattr(lib, name)
-            function.restype, function.argtypes = result, arguments
-            return function
-
-        self.seq_rm = call("llama_memory_seq_rm", ctypes.c_bool, pointer, integer, integer, integer)
-        self.seq_cp = call("llama_memory_seq_cp", None, pointer, integer, integer, integer, integer)
-        self.seq_add = call("llama_memory_seq_add", None, pointer, integer, integer, integer, integer)
-        self.pos_min = call("llama_memory_seq_pos_min", integer, pointer, integer)
-        self.pos_max = call("llama_memory_seq_pos_max", integer, pointer, integer)
-        self.logits = call("llama_get_logits_ith", pointer, pointer, integer)
-        self.sample = call("llama_sampler_sample", integer, pointer, pointer, integer)
-        self.apply = call("llama_sampler_apply", None, pointer, pointer)
-        self.accept = call("llama_sampler_accept", None, pointer, integer)
-
-
-FAST = _FastCalls()
+    _lib = ctypes.PyDLL(C._lib._name)
+    seq_rm = _declared(_lib.llama_memory_seq_rm, ctypes.c_bool, _POINTER, _INT, _INT, _INT)
+    seq_cp = _declared(_lib.llama_memory_seq_cp, None, _POINTER, _INT, _INT, _INT, _INT)
+    seq_add = _declared(_lib.llama_memory_seq_add, None, _POINTER, _INT, _INT, _INT, _INT)
+    pos_min = _declared(_lib.llama_memory_seq_pos_min, _INT, _POINTER, _INT)
+    pos_max = _declared(_lib.llama_memory_seq_pos_max, _INT, _POINTER, _INT)
+    logits = _declared(_lib.llama_get_logits_ith, _POINTER, _POINTER, _INT)
+    sample = _declared(_lib.llama_sampler_sample, _INT, _POINTER, _POINTER, _INT)
+    apply = _declared(_lib.llama_sampler_apply, None, _POINTER, _POINTER)
+    accept = _declared(_lib.llama_sampler_accept, None, _POINTER, _INT)
 
 
 # -- log -----------------------------------------------------------------------------------------------------------
@@ -158,23 +155,40 @@ def system_info() -> str:
     return text.decode("utf-8", "replace").strip()
 
 
+_n_devices = _declared(C._lib.ggml_backend_dev_count, _SIZE)
+_device = _declared(C._lib.ggml_backend_dev_get, _POINTER, _SIZE)
+_kind_of = _declared(C._lib.ggml_backend_dev_type, _INT, _POINTER)
+_words_of = _declared(C._lib.ggml_backend_dev_description, ctypes.c_char_p, _POINTER)
+_memory_of = _declared(C._lib.ggml_backend_dev_memory, None, _POINTER, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE))
+
+
+def _devices() -> list[Any]:
+    start_library()
+    return [_device(index) for index in range(_n_devices())]
+
+
 def devices() -> tuple[str, ...]:
     """The names of compute devices besides the CPU; empty without a GPU."""
-    start_library()
-    lib = C._lib
-    lib.ggml_backend_dev_get.restype = ctypes.c_void_p
-    lib.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    lib.ggml_backend_dev_count.restype = ctypes.c_size_t
-    lib.ggml_backend_dev_description.restype = ctypes.c_char_p
-    lib.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
-    lib.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-    cpu = 0
-    found = [lib.ggml_backend_dev_get(index) for index in range(lib.ggml_backend_dev_count())]
-    return tuple(
-        lib.ggml_backend_dev_description(device).decode("utf-8", "replace")
-        for device in found
-        if lib.ggml_backend_dev_type(device) != cpu
-    )
+    return tuple(_words_of(each).decode("utf-8", "replace") for each in _devices() if _kind_of(each) != _CPU)
+
+
+class GpuMemory(NamedTuple):
+    """The memory of all GPUs together, in bytes."""
+
+    free: int
+    total: int
+
+
+def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
+    """The memory of all devices of one kind; None if there is none."""
+    found = []
+    for device in _devices():
+        if _kind_of(device) == kind:
+            free, total = _SIZE(), _SIZE()
+            _memory_of(device, ctypes.byref(free), ctypes.byref(total))
+            found.append((free.value, total.value))
+    sums = GpuMemory(sum(free for free, _ in found), sum(total for _, total in found))
+    return sums if sums.total else None
 
 
 def supports_rpc() -> bool:

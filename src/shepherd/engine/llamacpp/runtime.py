@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import sys
 from array import array
@@ -71,8 +72,10 @@ class _Interrupt:
     def __init__(self) -> None:
         self._flag = ctypes.create_string_buffer(2)
         libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
-        self.callback = ctypes.cast(libc.strlen, C.ggml_abort_callback)
-        self.data = ctypes.cast(self._flag, ctypes.c_void_p)
+        self.params = {
+            "abort_callback": ctypes.cast(libc.strlen, C.ggml_abort_callback),
+            "abort_callback_data": ctypes.cast(self._flag, ctypes.c_void_p),
+        }
 
     def set(self, on: bool) -> None:
         self._flag[0] = b"\x01" if on else b"\x00"
@@ -82,18 +85,12 @@ class LlamaRuntime:
     """One `llama_context`; satisfies `Runtime`. One thread at a time, except for `interrupt`."""
 
     def __init__(self, weights: Weights, options: ContextOptions) -> None:
-        log = start_library()
-        log.errors.clear()
         self._weights = weights
         self._options = options
         self._interrupt = _Interrupt()
         self.n_outputs = max(options.n_outputs or 0, options.n_seq)
-        self._context = C.llama_init_from_model(weights.handle, self._params(options))
-        if not self._context:
-            raise EngineError(
-                f"no context of {options.n_ctx} tokens can be made for {weights.path.name}{reason_from(log)}; "
-                "try a smaller context size, or other cache types"
-            )
+        advice = "try a smaller context size, or other cache types"
+        self._context = weights.context(f"of {options.n_ctx} tokens", advice, self._params(options))
         self._kv = C.llama_get_memory(self._context)
         if not self._kv:
             C.llama_free(self._context)
@@ -118,25 +115,26 @@ class LlamaRuntime:
         self._shifted = False
         self._asynchronous = bool(devices())
 
-    def _params(self, options: ContextOptions) -> Any:
-        params = C.llama_context_default_params()
-        params.n_ctx = options.n_ctx
+    def _params(self, options: ContextOptions) -> dict[str, object]:
         n_ubatch = options.n_ubatch or 512
-        params.n_batch = min(options.n_batch or n_ubatch, options.n_ctx)
-        params.n_ubatch = min(n_ubatch, params.n_batch)
-        params.n_seq_max = options.n_seq
-        params.n_outputs_max = self.n_outputs
-        params.kv_unified = True
-        params.swa_full = options.swa_full
-        params.n_threads = params.n_threads_batch = options.n_threads or default_threads(self._weights.n_params)
-        params.type_k = CACHE_TYPES[options.cache_type_k]
-        params.type_v = CACHE_TYPES[options.cache_type_v]
-        params.flash_attn_type = _FLASH_ATTENTION[flash_attention(options)]
-        params.no_perf = True
-        if not self._weights.is_recurrent:  # an abort leaves a recurrent state between old and new
-            params.abort_callback = self._interrupt.callback
-            params.abort_callback_data = self._interrupt.data
-        return params
+        n_batch = min(options.n_batch or n_ubatch, options.n_ctx)
+        n_threads = options.n_threads or default_threads(self._weights.n_params)
+        # An abort would leave a recurrent state between old and new.
+        abort = {} if self._weights.is_recurrent else self._interrupt.params
+        return {
+            "n_ctx": options.n_ctx,
+            "n_batch": n_batch,
+            "n_ubatch": min(n_ubatch, n_batch),
+            "n_seq_max": options.n_seq,
+            "n_outputs_max": self.n_outputs,
+            "swa_full": options.swa_full,
+            "n_threads": n_threads,
+            "n_threads_batch": n_threads,
+            "type_k": CACHE_TYPES[options.cache_type_k],
+            "type_v": CACHE_TYPES[options.cache_type_v],
+            "flash_attn_type": _FLASH_ATTENTION[flash_attention(options)],
+            **abort,
+        }
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -177,10 +175,18 @@ class LlamaRuntime:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
-        from shepherd.engine.llamacpp.scorer import scorer  # noqa: PLC0415 - rarely needed, and NumPy imports slowly
+        import numpy as np  # noqa: PLC0415 - rarely needed, and imports slowly
 
+        n_vocab = self._weights.n_vocab
         address = FAST.logits(self._context, self._output(chunk) - behind)
-        return scorer(address, self._weights.n_vocab, n_top)
+        logits: Any = (ctypes.c_float * n_vocab).from_address(address)
+        row = np.frombuffer(logits, np.float32).astype(np.float64)
+        row -= row.max()
+        row -= math.log(np.exp(row).sum())
+        n_top = min(n_top, n_vocab)
+        best = np.argpartition(row, n_vocab - n_top)[n_vocab - n_top :] if n_top else ()
+        top = tuple(sorted(((int(token), float(row[token])) for token in best), key=lambda pair: (-pair[1], pair[0])))
+        return lambda token: Scored(token, float(row[token]), top)
 
     def logits(self, chunk: int) -> array[float]:
         """A copy of the logits after chunk number `chunk` of the last decode, [n_vocab]; for tests and benchmarks.

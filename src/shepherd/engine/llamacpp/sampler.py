@@ -40,13 +40,14 @@ class LlamaSampler:
         """`outputs` is the runtime's list: per chunk of the last decode, the index of the token with logits, or -1."""
         self._context = context
         self._outputs = outputs
-        self._kept: list[Any] = []  # C arrays that the chain's constructors read
+        self._kept: list[Any] = []
         seed = random.getrandbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
         self._masked: MaskedDraw | None = None
         try:
             if sampling.ignore_eos and mask is None:
-                self._add_bias(weights, [(token, -math.inf) for token in sorted(weights.end_tokens)])
+                never = [(token, -math.inf) for token in sorted(weights.end_tokens)]
+                self._add(weights, chain.Stage("logit_bias", (never,)))
             for stage in chain.plan(sampling, seed=seed, n_ctx=C.llama_n_ctx(context)):
                 self._add(weights, stage)
             self._address = ctypes.cast(self._chain, ctypes.c_void_p).value
@@ -82,34 +83,28 @@ class LlamaSampler:
             self._chain = None
 
     def _add(self, weights: Weights, stage: chain.Stage) -> None:
-        match stage.name, stage.arguments:
-            case "logit_bias", (bias,):
-                self._add_bias(weights, bias)  # type: ignore[arg-type]  # the plan's own tuple of pairs
-                return
-            case "dry", (multiplier, base, allowed, last_n, breakers):
-                encoded = [text.encode("utf-8", "replace") for text in breakers]  # type: ignore[attr-defined]  # as above
-                strings = (ctypes.c_char_p * len(encoded))(*encoded)
-                self._kept.append(strings)
-                member = C.llama_sampler_init_dry(
-                    weights.vocab, multiplier, base, allowed, last_n, strings, len(encoded)
-                )
-            case "penalties", arguments:
-                member = C.llama_sampler_init_penalties(weights.n_vocab, *arguments)
-            case "mirostat", arguments:
-                member = C.llama_sampler_init_mirostat(weights.n_vocab, *arguments, 100)
-            case name, arguments:
-                member = getattr(C, f"llama_sampler_init_{name}")(*arguments)
-        self._append(member, stage.name)
-
-    def _add_bias(self, weights: Weights, bias: Sequence[tuple[int, float]]) -> None:
-        pairs = (C.llama_logit_bias * len(bias))(*((token, value) for token, value in bias))
-        self._kept.append(pairs)
-        self._append(C.llama_sampler_init_logit_bias(weights.n_vocab, len(bias), pairs), "logit_bias")
-
-    def _append(self, member: Any, name: str) -> None:
+        arguments: Any = stage.arguments
+        match stage.name:
+            case "logit_bias":
+                arguments = (weights.n_vocab, len(arguments[0]), self._array(C.llama_logit_bias, arguments[0]))
+            case "dry":
+                breakers = [text.encode("utf-8", "replace") for text in arguments[-1]]
+                strings = self._array(ctypes.c_char_p, breakers)
+                arguments = (weights.vocab, *arguments[:-1], strings, len(breakers))
+            case "penalties":
+                arguments = (weights.n_vocab, *arguments)
+            case "mirostat":
+                arguments = (weights.n_vocab, *arguments, 100)
+        member = getattr(C, f"llama_sampler_init_{stage.name}")(*arguments)
         if not member:
-            raise EngineError(f"llama.cpp refused the sampler {name!r} with these values")
+            raise EngineError(f"llama.cpp refused the sampler {stage.name!r} with these values")
         C.llama_sampler_chain_add(self._chain, member)
+
+    def _array(self, kind: Any, values: Sequence[object]) -> Any:
+        """A C array that stays in memory as long as this sampler."""
+        made = (kind * len(values))(*values)
+        self._kept.append(made)
+        return made
 
 
 class MaskedDraw:

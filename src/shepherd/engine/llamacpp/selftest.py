@@ -15,7 +15,6 @@ import os
 import platform
 import sys
 import tempfile
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -124,9 +123,7 @@ def _cpu_model() -> str:
 
 def _child(use_extra_bufts: bool) -> None:
     """Quantise the embedded model, load it, decode a batch and a token, and check the result."""
-    from shepherd.core import Sampling  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.base import Chunk  # noqa: PLC0415
-    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights, quantize  # noqa: PLC0415
+    from shepherd.engine.llamacpp import Weights, quantize, trial  # noqa: PLC0415 - only the child needs these
 
     with (
         resources.as_file(resources.files("shepherd.models") / "lamb.gguf") as source,
@@ -136,15 +133,8 @@ def _child(use_extra_bufts: bool) -> None:
             target = Path(folder) / f"{file_type}.gguf"
             quantize(source, target, file_type)
             weights = Weights.load(target, use_extra_bufts=use_extra_bufts)
-            runtime = LlamaRuntime(weights, ContextOptions(n_ctx=256, n_threads=1))
-            tokens = array("i", weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64])
-            assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
-            sampler = runtime.sampler(Sampling(temperature=0), tokens)
-            token = sampler.sample(0)
-            assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
-            assert 0 <= sampler.sample(0) < weights.n_vocab
-            sampler.close()
-            runtime.close()
+            tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
+            trial.answer(weights, tokens, n_threads=1)
             weights.close()
 
 

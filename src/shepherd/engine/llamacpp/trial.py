@@ -21,7 +21,7 @@ import logging
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from shepherd.engine.llamacpp import child
 from shepherd.models import gguf, soundness
 
 if TYPE_CHECKING:
+    from shepherd.engine.llamacpp import Weights
     from shepherd.engine.llamacpp.embedding import Pooling
 
 logger = logging.getLogger(__name__)
@@ -112,9 +113,8 @@ def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
 
 
 def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None) -> None:
-    """Load a model and compute a token with it, in this process. Raises: `ShepherdError`."""
-    from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights  # noqa: PLC0415
+    """Load a model and compute with it, in this process. Raises: `ShepherdError`."""
+    from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - only the child needs it
 
     weights = Weights.load(path, use_extra_bufts=False, cpu_only=True)
     try:
@@ -126,17 +126,29 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
             with EmbeddingModel(weights, pooling=pooling, n_tokens=N_CTX) as embedder:
                 embedder.encode(["a"])
             return
-        runtime = LlamaRuntime(weights, ContextOptions(n_ctx=N_CTX, n_ubatch=32))
-        try:
-            tokens = array("i", [max(weights.bos or 0, 0)])
-            runtime.decode([Chunk(0, tokens, 0, logits=True)])
-            sampler = runtime.sampler(Sampling(temperature=0), tokens)
-            sampler.sample(0)
-            sampler.close()
-        finally:
-            runtime.close()
+        answer(weights, [max(weights.bos or 0, 0)], n_ubatch=32)
     finally:
         weights.close()
+
+
+def answer(
+    weights: Weights, prompt: Sequence[int], *, n_ubatch: int | None = None, n_threads: int | None = None
+) -> None:
+    """Compute a prompt and two tokens of its answer. Raises: `EngineError`."""
+    from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415
+
+    runtime = LlamaRuntime(weights, ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads))
+    try:
+        tokens = array("i", prompt)
+        assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
+        sampler = runtime.sampler(Sampling(temperature=0), tokens)
+        token = sampler.sample(0)
+        assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
+        assert 0 <= sampler.sample(0) < weights.n_vocab
+        sampler.close()
+    finally:
+        runtime.close()
 
 
 def _limit(size_bytes: int) -> None:

@@ -6,8 +6,9 @@ import ctypes
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
@@ -42,7 +43,8 @@ class Weights:
         """Whether its tokens have text. Without, most calls would abort the process, and are refused."""
         bos: int = C.llama_vocab_bos(self.vocab)
         self.bos = bos if C.llama_vocab_get_add_bos(self.vocab) and bos >= 0 else None
-        self.fim = self._find_fim()
+        fim = (C.llama_vocab_fim_pre(self.vocab), C.llama_vocab_fim_suf(self.vocab), C.llama_vocab_fim_mid(self.vocab))
+        self.fim = fim if self.has_text and min(fim) >= 0 else None
         self.bos_text = self._text_of(bos)
         self.eos_text = self._text_of(C.llama_vocab_eos(self.vocab))
         self.specials = self._find_specials()
@@ -109,6 +111,25 @@ class Weights:
         """Whether some layers keep a state instead of tokens."""
         return bool(C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
 
+    def context(self, what: str, advice: str, params: Mapping[str, object]) -> Any:
+        """A new `llama_context`, which the caller frees: the library's default parameters, and `params`.
+
+        Raises: `EngineError` with the library's reason: no context `what` can be made; `advice`.
+        """
+        log = start_library()
+        log.errors.clear()
+        all_params = C.llama_context_default_params()
+        for name, value in {"kv_unified": True, "no_perf": True, **params}.items():
+            setattr(all_params, name, value)
+        context = C.llama_init_from_model(self.handle, all_params)
+        if not context:
+            raise EngineError(f"no context {what} can be made for {self.path.name}{reason_from(log)}; {advice}")
+        return context
+
+    def parameter(self, key: str) -> str | None:
+        """As `metadata`, for a key of this model's architecture."""
+        return self.metadata(f"{self.metadata('general.architecture') or ''}.{key}")
+
     def metadata(self, key: str) -> str | None:
         """One scalar of the file's metadata as text, or None."""
         name = key.encode()
@@ -121,14 +142,13 @@ class Weights:
 
     def facts(self, *, type_k: str, swa_full: bool, can_shift: bool) -> capabilities.Facts:
         """The facts for `kv.capabilities` about the file and a context with these options."""
-        architecture = self.metadata("general.architecture") or ""
         heads = C.llama_model_n_head(self.handle)
-        key_length = self.metadata(f"{architecture}.attention.key_length")
+        key_length = self.parameter("attention.key_length")
         return capabilities.Facts(
-            architecture=architecture,
+            architecture=self.metadata("general.architecture") or "",
             rope=_ROPES.get(C.llama_model_rope_type(self.handle), "mrope"),
-            scaling=self.metadata(f"{architecture}.rope.scaling.type") or "none",
-            attn_factor=float(self.metadata(f"{architecture}.rope.scaling.attn_factor") or 1.0),
+            scaling=self.parameter("rope.scaling.type") or "none",
+            attn_factor=float(self.parameter("rope.scaling.attn_factor") or 1.0),
             recurrent=self.is_recurrent,
             n_swa=C.llama_model_n_swa(self.handle),
             swa_full=swa_full,
@@ -190,11 +210,6 @@ class Weights:
 
     def _text_of(self, token: int) -> str:
         return self._read_piece(token).decode("utf-8", "replace") if self.has_text and 0 <= token < self.n_vocab else ""
-
-    def _find_fim(self) -> tuple[int, int, int] | None:
-        """The fill-in-the-middle tokens, from the file or by the names that the library knows."""
-        before, behind, middle = (getattr(C, f"llama_vocab_fim_{name}")(self.vocab) for name in ("pre", "suf", "mid"))
-        return (before, behind, middle) if self.has_text and min(before, behind, middle) >= 0 else None
 
     def _find_specials(self) -> tuple[Special, ...]:
         vocab, attribute = self.vocab, C.llama_vocab_get_attr

@@ -14,7 +14,9 @@ from collections.abc import Hashable, Sequence
 
 def align(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int, int]]:
     """Blocks (start in `new`, start in `old`, length), rising in both, without overlap."""
-    anchors = _rising(_unique(new, old))
+    n_new, n_old = Counter(new), Counter(old)
+    places = {item: j for j, item in enumerate(old) if n_old[item] == 1}
+    anchors = _rising([(i, places[item]) for i, item in enumerate(new) if n_new[item] == 1 and item in places])
     blocks: list[tuple[int, int, int]] = []
     for i, j in anchors:
         done_i, done_j = (blocks[-1][0] + blocks[-1][2], blocks[-1][1] + blocks[-1][2]) if blocks else (0, 0)
@@ -27,14 +29,6 @@ def align(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, i
             stop += 1
         blocks.append((i + start, j + start, stop - start))
     return blocks
-
-
-def _unique(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The positions of elements that occur exactly once in both, in the order of `new`."""
-    once = {item for item, count in Counter(old).items() if count == 1}
-    places = {item: j for j, item in enumerate(old) if item in once}
-    counts = Counter(new)
-    return [(i, places[item]) for i, item in enumerate(new) if counts[item] == 1 and item in places]
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -22,8 +22,6 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a file."""
-
     kind: str
     """`file`, `damage`, `index`, `orphan`, `gap` or `fact`."""
     text: str
@@ -32,21 +30,16 @@ class Problem:
 
 
 _REFERENCES = (
-    ("message", "conversation", "conversation", False),
-    ("vector", "message", "message", True),
-    ("vector", "embedder", "embedder", True),
-    ("alias", "message", "message", True),
-    ("fact", "source", "message", True),
-    ("message", "before1", "message", True),
-    ("message", "before2", "message", True),
+    ("message", "conversation", "conversation", None),
+    ("vector", "message", "message", "DELETE FROM vector"),
+    ("vector", "embedder", "embedder", "DELETE FROM vector"),
+    ("alias", "message", "message", "DELETE FROM alias"),
+    ("fact", "source", "message", "UPDATE fact SET source = NULL"),
+    ("message", "before1", "message", ""),
+    ("message", "before2", "message", ""),
 )
-"""A table, its column with the id of a row of another table, that table; whether `repair` can remove the reference."""
-
-_REMOVE_ORPHANS = (
-    "DELETE FROM vector WHERE message NOT IN (SELECT id FROM message) OR embedder NOT IN (SELECT id FROM embedder)",
-    "DELETE FROM alias WHERE message NOT IN (SELECT id FROM message)",
-    "UPDATE fact SET source = NULL WHERE source NOT IN (SELECT id FROM message)",
-)
+"""A table, its column with the id of a row of another table, that table; how `repair` removes the reference (None = it
+cannot, "" = `forget.requote` does)."""
 
 
 def check(connection: apsw.Connection, *, deep: bool = False) -> list[Problem]:
@@ -66,8 +59,9 @@ def check(connection: apsw.Connection, *, deep: bool = False) -> list[Problem]:
 
 def repair(connection: apsw.Connection) -> list[Problem]:
     """Repair what can be repaired; the remaining problems. In a transaction."""
-    for sql in _REMOVE_ORPHANS:
-        connection.execute(sql)
+    for _, column, other, mend in _REFERENCES:
+        if mend:
+            connection.execute(f"{mend} WHERE {column} NOT IN (SELECT id FROM {other})")
     missing = connection.execute(
         "SELECT before1 FROM message WHERE before1 NOT IN (SELECT id FROM message) "
         "UNION SELECT before2 FROM message WHERE before2 NOT IN (SELECT id FROM message)"
@@ -118,13 +112,12 @@ def _fts_tables(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 def _orphans(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
     """Rows that refer to a missing row."""
-    for table, column, other, can_repair in _REFERENCES:
+    for table, column, other, mend in _REFERENCES:
         ((n,),) = connection.execute(
             f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {other})"
         )
         if n:
-            text = f"{n} rows of {table} refer to a {column} that is missing"
-            yield Problem("orphan", text, can_repair)
+            yield Problem("orphan", f"{n} rows of {table} refer to a {column} that is missing", mend is not None)
 
 
 def _gaps(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:

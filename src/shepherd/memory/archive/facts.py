@@ -41,11 +41,10 @@ def set_fact(
     _check_length("key", name, KEY_CHARS, least=1)
     _check_length("value", text, VALUE_CHARS)
     _check_source(connection, source)
-    held = _first(connection, "kind = ? AND key = ? AND status = 'current'", kind, name)
-    if held and held.value == text:
-        return held
+    held = _first(connection, "kind = ? AND key = ? AND status = 'current' AND value = ?", kind, name, text)
     if held:
-        _end(connection, held.id, "past")
+        return held
+    _end_current(connection, kind, name)
     return _add(connection, name, text, kind, "current", source)
 
 
@@ -115,9 +114,7 @@ def confirm(connection: apsw.Connection, id: int) -> Fact:
         return fact
     if fact.status != "candidate":
         raise InvalidRequest(f"id: fact {id} is {fact.status}; only a candidate can be confirmed", field="id")
-    held = _first(connection, "kind = ? AND key = ? AND status = 'current'", fact.kind, fact.key)
-    if held:
-        _end(connection, held.id, "past")
+    _end_current(connection, fact.kind, fact.key)
     connection.execute("UPDATE fact SET status = 'current' WHERE id = ?", (id,))
     return _get(connection, id)
 
@@ -130,8 +127,7 @@ def reject(connection: apsw.Connection, id: int) -> None:
     fact = _get(connection, id)
     if fact.key != key_of(fact.value) and fact.status != "cleared":
         raise InvalidRequest(f"id: fact {id} has the name {fact.key!r}; clear it by its name", field="id")
-    connection.execute("UPDATE fact SET value = '' WHERE id = ?", (id,))
-    _end(connection, id, "cleared")
+    connection.execute("UPDATE fact SET value = '', status = 'cleared', ended_ms = ? WHERE id = ?", (now_ms(), id))
 
 
 def key_of(value: str) -> str:
@@ -183,8 +179,10 @@ def _add(connection: apsw.Connection, *columns: int | str | None) -> Fact:
     return _get(connection, connection.last_insert_rowid())
 
 
-def _end(connection: apsw.Connection, id: int, status: FactStatus) -> None:
-    connection.execute("UPDATE fact SET status = ?, ended_ms = ? WHERE id = ?", (status, now_ms(), id))
+def _end_current(connection: apsw.Connection, kind: FactKind, key: str) -> None:
+    """Make the current value of a key past, if there is one."""
+    sql = "UPDATE fact SET status = 'past', ended_ms = ? WHERE kind = ? AND key = ? AND status = 'current'"
+    connection.execute(sql, (now_ms(), kind, key))
 
 
 def _get(connection: apsw.Connection, id: int) -> Fact:

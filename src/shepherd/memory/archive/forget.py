@@ -37,8 +37,6 @@ SAYING_CHARS = 4
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The result of `remove`."""
-
     n_messages: int = 0
     n_facts: int = 0
     shas: tuple[bytes, ...] = ()
@@ -63,46 +61,38 @@ def find(
         raise InvalidRequest("forget: give a condition: messages, a conversation, a phrase, or a time", field="forget")
     if matching is not None and not folded(matching):
         raise InvalidRequest("matching: must not be empty", field="matching")
-    conditions: list[tuple[str, Any]] = []
-    if messages:
-        conditions.append(("id IN (SELECT value FROM json_each(?))", json.dumps(list(messages))))
-    if conversation is not None:
-        conditions.append(("conversation = (SELECT id FROM conversation WHERE uuid = ?)", conversation))
-    if before_ms is not None:
-        conditions.append(("created_ms < ?", before_ms))
-    where = " AND ".join(condition for condition, _ in conditions) or "TRUE"
-    rows = connection.execute(
-        f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [value for _, value in conditions]
-    )
+    given = {
+        "id IN (SELECT value FROM json_each(?))": json.dumps(list(messages)) if messages else None,
+        "conversation = (SELECT id FROM conversation WHERE uuid = ?)": conversation,
+        "created_ms < ?": before_ms,
+    }
+    conditions = {condition: value for condition, value in given.items() if value is not None}
+    where = " AND ".join(conditions) or "TRUE"
+    rows = connection.execute(f"SELECT id, body, meta FROM message WHERE {where} ORDER BY id", [*conditions.values()])
     if matching is None:
         return [id for id, _, _ in rows]
     phrase = folded(matching)
     return [id for id, body, meta in rows if any(phrase in folded(text) for text in (body, *_call_texts(meta)))]
 
 
-def remove(
-    connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None, for_good: bool = True
-) -> Removed:
+def remove(connection: apsw.Connection, ids: Collection[int], *, matching: str | None = None) -> Removed:
     """Delete these messages, also pinned ones, and what was made of them: vectors, facts, titles, and quotations in
     other messages' contexts. `matching`: facts and titles with this phrase are deleted as well.
 
-    `for_good`: they are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
+    They are not stored again when a client sends its history again. `scrub` deletes what is left in gaps.
     """
     chosen = json.dumps(list(ids))
-    sql = (
-        "SELECT id, conversation, role, body, sha FROM message WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
-    )
-    rows = list(connection.execute(sql, (chosen,)))
+    wanted = "id IN (SELECT value FROM json_each(?)) ORDER BY id"
+    rows = list(connection.execute(f"SELECT id, conversation, role, body, sha FROM message WHERE {wanted}", (chosen,)))
     bodies = [body for _, _, _, body, _ in rows]
     n_facts = _remove_facts(connection, chosen, bodies, matching)
     _remove_titles(connection, {row[1] for row in rows}, bodies, matching)
     for name, table, id in (("sha", "message", "id"), ("chain", "message", "id"), ("chain", "alias", "message")):
-        if for_good:
-            connection.execute(
-                f"INSERT OR IGNORE INTO erased(sha, at_ms) SELECT {name}, ? FROM {table} "
-                f"WHERE {id} IN (SELECT value FROM json_each(?))",
-                (now_ms(), chosen),
-            )
+        connection.execute(
+            f"INSERT OR IGNORE INTO erased(sha, at_ms) SELECT {name}, ? FROM {table} "
+            f"WHERE {id} IN (SELECT value FROM json_each(?))",
+            (now_ms(), chosen),
+        )
     delete(connection, [(id, role) for id, _, role, _, _ in rows])
     return Removed(len(rows), n_facts, tuple(dict.fromkeys(sha for *_, sha in rows)))
 
@@ -131,16 +121,13 @@ def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -
     for id, role in () if is_bulk else messages:
         index.unindex(connection, id, role)
     connection.execute("DELETE FROM vector WHERE message IN (SELECT value FROM json_each(?))", (chosen,))
-    ((conversations,),) = connection.execute(
-        "SELECT json_group_array(DISTINCT conversation) FROM message WHERE id IN (SELECT value FROM json_each(?))",
-        (chosen,),
-    )
-    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", (chosen,))
+    sql = "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?)) RETURNING conversation"
+    conversations = {conversation for (conversation,) in connection.execute(sql, (chosen,))}
     connection.execute(
         "DELETE FROM conversation WHERE id IN (SELECT value FROM json_each(?)) "
         "AND NOT EXISTS (SELECT 1 FROM message WHERE message.conversation = conversation.id) "
         "AND NOT EXISTS (SELECT 1 FROM conversation AS branch WHERE branch.parent = conversation.id)",
-        (conversations,),
+        (json.dumps(list(conversations)),),
     )
     requote(connection, ids, are_indexed=not is_bulk)
     if is_bulk:
@@ -159,7 +146,11 @@ def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexe
         "UNION SELECT m.id FROM wanted JOIN message m ON m.before2 = wanted.id)"
     )
     for id, role, body, created_ms, *before in list(connection.execute(sql, (json.dumps(list(changed)),))):
-        quoted = _bodies(connection, before)
+        quoted = [
+            row
+            for other in before
+            for row in connection.execute("SELECT id, body FROM message WHERE id = ? AND body <> ''", (other,))
+        ]
         # The nearest is first in the row, and last in the context, in the order of time.
         context = index.context(created_ms, body, [text for _, text in reversed(quoted)])
         before1, before2 = [*(other for other, _ in quoted), None, None][:2]
@@ -221,12 +212,6 @@ def _remove_titles(
     connection.execute(
         "UPDATE conversation SET title = '' WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(gone),)
     )
-
-
-def _bodies(connection: apsw.Connection, ids: list[int | None]) -> list[tuple[int, str]]:
-    """Id and text of these messages, in the same order; those without text are left out."""
-    sql = "SELECT id, body FROM message WHERE id = ? AND body <> ''"
-    return [row for id in ids if id is not None for row in connection.execute(sql, (id,))]
 
 
 def _call_texts(meta: str | None) -> Iterator[str]:

@@ -63,15 +63,8 @@ def add_conversation(
     parent: tuple[int, int] | None = None,
 ) -> int:
     """Insert a conversation; its id. `parent`: the conversation it branches off, and the last `seq` they share."""
-    row = (
-        uuid or str(uuids.uuid4()),
-        session,
-        clean(title),
-        now_ms() if created_ms is None else created_ms,
-        clean(model),
-        source,
-        *(parent or (None, None)),
-    )
+    time_ms = now_ms() if created_ms is None else created_ms
+    row = (uuid or str(uuids.uuid4()), session, clean(title), time_ms, clean(model), source, *(parent or (None, None)))
     connection.execute(
         "INSERT INTO conversation(uuid, session, title, created_ms, model, source, parent, parent_seq) "
         "VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
@@ -118,28 +111,14 @@ def next_id(connection: apsw.Connection) -> int:
 def _row(id: int, conversation: int, new: NewMessage, now: int) -> tuple[object, ...]:
     entry = new.entry
     created_ms = now if entry.created_ms is None else entry.created_ms
-    body, indexed, meta = entry.text, index.indexed(entry), entry.meta
+    body, indexed = entry.text, index.indexed(entry)
     has_context = not entry.recalled and entry.role != "system"
     context = index.context(created_ms, body, new.before) if has_context else None
     quoted = new.before_ids[-2:] if has_context and len(body) < index.SHORT_CHARS else ()
-    before1, before2 = [*reversed(quoted), 0, 0][:2]
-    return (
-        id,
-        conversation,
-        new.seq,
-        new.turn,
-        entry.role,
-        body,
-        indexed if indexed != body else None,
-        context,
-        before1 or None,
-        before2 or None,
-        meta,
-        created_ms,
-        int(entry.trusted),
-        new.sha or entry.sha,
-        new.chain,
-    )
+    before = ([id or None for id in reversed(quoted)] + [None, None])[:2]
+    text = (body, indexed if indexed != body else None, context, *before, entry.meta)
+    place = (id, conversation, new.seq, new.turn, entry.role)
+    return *place, *text, created_ms, int(entry.trusted), new.sha or entry.sha, new.chain
 
 
 class _Position(NamedTuple):
@@ -159,15 +138,13 @@ def archive(
     *,
     session: str | None = None,
     model: str = "",
-    title: str | None = None,
     recent: LruCache[NamedHistory] | None = None,
 ) -> list[int]:
     """Store the new messages of a history; the ids of all its messages, in order. The same history stores nothing.
 
     The id 0 stands for a message that was forgotten, and is not stored again. `session` is the client's name for the
-    conversation; without it, a changed history becomes a branch. `title` is that of a new conversation; None = the
-    first line of the first user message. `recent` saves time only: its content is checked against the file, since a
-    transaction may have been rolled back.
+    conversation; without it, a changed history becomes a branch. `recent` saves time only: its content is checked
+    against the file, since a transaction may have been rolled back.
     """
     if not history:
         return []
@@ -196,9 +173,7 @@ def archive(
     places = {named.chains[i]: i for i in reversed(fresh)}
     new = sorted(places.values())  # a repeated system prompt is stored once
     if new or kept:
-        if title is None:
-            title = title_of(entries[i] for i in new)
-        title = clean(title)
+        title = title_of(entries[i] for i in new)
         if not end or (rest and is_followed):
             end = place or _Position(0, 0, -1, 0, 0)
             if new:
@@ -335,7 +310,10 @@ def _store(
         named.ids[i] = id
     rows, aliases = list[NewMessage](), list[tuple[bytes, int, int]]()
     _, conversation, seq, turn, tip = end
-    texts, ids = _before(named, min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0))
+    start = min((i for i in (*new, *kept) if named.entries[i].role != "system"), default=0)
+    stored = (i for i in reversed(range(start)) if named.ids[i] and named.entries[i].role != "system")
+    before = list(islice(stored, 2))[::-1]
+    texts, ids = tuple(named.entries[i].text for i in before), tuple(named.ids[i] for i in before)
     for i in sorted(named_here.keys() | kept.keys()):
         entry = named.entries[i]
         if i in kept:
@@ -351,13 +329,6 @@ def _store(
         connection.executemany("INSERT OR REPLACE INTO alias(chain, message, tip) VALUES(?, ?, ?)", aliases)
 
 
-def _before(named: NamedHistory, i: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Texts and ids of the last two stored messages before `i`, without system prompts."""
-    stored = (j for j in reversed(range(i)) if named.ids[j] and named.entries[j].role != "system")
-    last = list(islice(stored, 2))[::-1]
-    return tuple(named.entries[j].text for j in last), tuple(named.ids[j] for j in last)
-
-
 def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> None:
     """Set the state of these messages; pruned ones stay pruned."""
     connection.execute(
@@ -366,7 +337,7 @@ def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> Non
     )
 
 
-def pin(connection: apsw.Connection, id: int, pinned: bool) -> None:
+def pin(connection: apsw.Connection, id: int, pinned: bool = True) -> None:
     """Protect a message from pruning, or no longer. Raises: `InvalidRequest` for an unknown id."""
     connection.execute("UPDATE message SET pinned = ? WHERE id = ?", (int(pinned), id))
     if not connection.changes():

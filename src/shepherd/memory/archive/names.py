@@ -31,11 +31,9 @@ class NamedHistory:
         cls, entries: tuple[Entry, ...], seed: str, n_deletions: int = 0, old: NamedHistory | None = None
     ) -> NamedHistory:
         """Digests of all messages. The prefix shared with `old` is copied, unless messages were deleted since."""
-        if old is not None and old.n_deletions != n_deletions:
-            old = None
-        n = _n_common(old.entries, entries) if old else 0
-        made = cls(entries, n_deletions, [], [], [], [])
-        if old:
+        n, made = 0, cls(entries, n_deletions, [], [], [], [])
+        if old and old.n_deletions == n_deletions:
+            n = _n_common(old.entries, entries)
             made.shas[:], made.chains[:], made.ids[:] = old.shas[:n], old.chains[:n], old.ids[:n]
             for i in (i for i in old.systems if i < n):
                 made._name(i, made._link(i, seed))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,23 @@ _CONVERSATION = (
 _LINEAGE = """
 WITH RECURSIVE line(id, parent, parent_seq, last) AS (
     SELECT id, parent, parent_seq, 9223372036854775807 FROM conversation WHERE id = ?
-    UNION ALL
-    SELECT c.id, c.parent, c.parent_seq, min(line.parent_seq, line.last)
+    UNION
+    SELECT c.id, c.parent, c.parent_seq, min(coalesce(line.parent_seq, -1), line.last)
     FROM line JOIN conversation c ON c.id = line.parent
 )
 """
 """A conversation and those it branched off, each with the last `seq` that belongs to the branch."""
+_STATS = """
+SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
+    -- two partial indexes; one query for both would read all rows
+    (SELECT count(*) FROM message WHERE state = 1 AND pinned = 0)
+        + (SELECT count(*) FROM message WHERE state = 1 AND pinned = 1),
+    (SELECT count(*) FROM message WHERE state = 2), (SELECT count(*) FROM fact WHERE status = 'current'),
+    (SELECT count(*) FROM vector),
+    min((SELECT created_ms FROM message WHERE message.conversation = conversation.id ORDER BY seq LIMIT 1)),
+    max((SELECT created_ms FROM message WHERE message.conversation = conversation.id ORDER BY seq DESC LIMIT 1))
+FROM conversation
+"""
 
 
 def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
@@ -64,6 +77,14 @@ def messages(
     return [_stored(row) for row in rows]
 
 
+def lineage(connection: apsw.Connection, conversation: int) -> list[tuple[int, int]]:
+    """A conversation and those it branched off, the oldest first, each with the last `seq` that belongs to it."""
+    return [
+        (int(id), int(last))
+        for id, last in connection.execute(f"{_LINEAGE} SELECT id, last FROM line ORDER BY id", (conversation,))
+    ]
+
+
 def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
     """The states of these messages; unknown ids are left out."""
     rows = connection.execute(
@@ -73,7 +94,7 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 
 
 def conversations(
-    connection: apsw.Connection, *, limit: int | None = None, before: int | None = None
+    connection: apsw.Connection, limit: int | None = None, before: int | None = None
 ) -> list[Conversation]:
     """All conversations, newest first; `before`: those older than the one with this id."""
     sql = f"SELECT {_CONVERSATION} FROM conversation WHERE id < ? ORDER BY id DESC LIMIT ?"
@@ -118,54 +139,21 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
         ") ORDER BY seq DESC",
         (clean(session),),
     )
-    turn, ids = None, list[int]()
-    for id, its in rows:
-        if its != (turn := its if turn is None else turn):
-            break
-        ids.append(id)
-    return ids[::-1]
+    newest: list[Any] = next((list(group) for _, group in groupby(rows, key=itemgetter(1))), [])
+    return [id for id, _ in reversed(newest)]
 
 
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
     """Counts and sizes of a file."""
-    counts = [
-        connection.execute(f"SELECT count(*) FROM {what}").get
-        for what in (
-            "conversation",
-            "message",
-            "message WHERE state = 1 AND pinned = 0",  # two partial indexes; one query for both would read all rows
-            "message WHERE state = 1 AND pinned = 1",
-            "message WHERE state = 2",
-            "fact WHERE status = 'current'",
-            "vector",
-        )
-    ]
-    ends = [
-        connection.execute(
-            f"SELECT {extreme}((SELECT created_ms FROM message WHERE message.conversation = conversation.id "
-            f"ORDER BY seq {order} LIMIT 1)) FROM conversation"
-        ).get
-        for extreme, order in (("min", "ASC"), ("max", "DESC"))
-    ]
-    n_conversations, n_messages, n_evicted, n_pinned, n_pruned, n_facts, n_vectors = map(int, counts)
-    log = Path(f"{path}-wal")
-    return Stats(
-        conversations=n_conversations,
-        messages=n_messages,
-        evicted=n_evicted + n_pinned,
-        pruned=n_pruned,
-        facts=n_facts,
-        vectors=n_vectors,
-        size_bytes=retention.size_bytes(connection, path),
-        file_bytes=path.stat().st_size,
-        log_bytes=log.stat().st_size if log.exists() else 0,
-        limit_bytes=limit_bytes,
-        oldest_ms=ends[0],
-        newest_ms=ends[1],
-    )
+    row: tuple[Any, ...]
+    (row,) = connection.execute(_STATS)
+    pages, log = retention.sizes(connection, path)
+    sizes = [pages + log, path.stat().st_size, log, limit_bytes]
+    return Stats(*row[:6], *sizes, *row[6:])
 
 
 def _stored(row: tuple[Any, ...]) -> StoredMessage:
     id, conversation, seq, turn, role, body, created_ms, trust, state, pinned, meta = row
-    trusted, where = Trust(trust), State(state)
-    return StoredMessage(id, conversation, seq, turn, role, body, created_ms, trusted, where, bool(pinned), meta)
+    return StoredMessage(
+        id, conversation, seq, turn, role, body, created_ms, Trust(trust), State(state), bool(pinned), meta
+    )

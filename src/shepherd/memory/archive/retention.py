@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from shepherd.memory.archive import forget, index
 from shepherd.memory.archive.history import NOTES
-from shepherd.memory.records import Call, State
+from shepherd.memory.records import State
 from shepherd.memory.schema import pragma_int
 
 STEP = 20
@@ -52,21 +51,8 @@ DENSE_BYTES = 2600
 """Average fill of an FTS5 page, of 4,000; below it, pages are merged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """The result of one step."""
-
-    n_messages: int = 0
-    """0 = nothing more can be pruned."""
-    freed_bytes: int = 0
-
-
-def size_bytes(connection: apsw.Connection, path: Path | str) -> int:
-    """The size of a memory: used pages, and the log beside the file."""
-    return sum(_sizes(connection, path))
-
-
-def _sizes(connection: apsw.Connection, path: Path | str) -> tuple[int, int]:
+def sizes(connection: apsw.Connection, path: Path | str) -> tuple[int, int]:
+    """The bytes of the used pages, and of the log beside the file."""
     pages = pragma_int(connection, "page_count") - pragma_int(connection, "freelist_count")
     try:
         log = os.stat(f"{os.fspath(path)}-wal").st_size
@@ -81,7 +67,7 @@ def weight_bytes(connection: apsw.Connection, path: Path | str, limit_bytes: int
     A reader of an old state keeps the log long, and pruning makes it longer: if all of it counted, one reader could
     cause the deletion of the whole archive.
     """
-    pages, log = _sizes(connection, path)
+    pages, log = sizes(connection, path)
     return pages + min(log, log_pages(limit_bytes) * pragma_int(connection, "page_size"))
 
 
@@ -91,25 +77,23 @@ def log_pages(limit_bytes: int) -> int:
 
 
 def is_due(size_bytes: int, limit_bytes: int) -> bool:
-    """Whether pruning is due when there is time."""
+    """Whether pruning is due when there is time; above the limit itself, it is due at once."""
     return size_bytes > limit_bytes * FULL
 
 
-def is_over(size_bytes: int, limit_bytes: int) -> bool:
-    """Whether pruning is due at once, before waiting jobs."""
-    return size_bytes > limit_bytes
+def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> int:
+    """Prune a little, if it `is_due`; the number of messages, 0 = nothing more can be pruned.
 
-
-def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> Pruned:
-    """Prune a little, if it `is_due`. In a transaction; the space is free after commit and checkpoint."""
+    In a transaction; the space is free after commit and checkpoint.
+    """
     size = weight_bytes(connection, path, limit_bytes)
     if not is_due(size, limit_bytes):
-        return Pruned()
+        return 0
     n = _prune(connection, size, limit_bytes)
     for table in index.FTS_TABLES:
         _compact(connection, table)
     connection.execute(f"PRAGMA incremental_vacuum({pragma_int(connection, 'freelist_count')})").fetchall()
-    return Pruned(n, max(0, size - weight_bytes(connection, path, limit_bytes)))
+    return n
 
 
 def _prune(connection: apsw.Connection, size: int, limit_bytes: int) -> int:
@@ -123,7 +107,7 @@ def _prune(connection: apsw.Connection, size: int, limit_bytes: int) -> int:
             if chosen := _choose(connection, f"role = '{role}' AND state = 1 AND pinned = 0"):
                 return _shorten(connection, chosen, 0)
     chosen = _choose(connection, "state = 2 AND pinned = 0")
-    if not chosen and is_over(size, limit_bytes):
+    if not chosen and size > limit_bytes:
         chosen = _choose(connection, "pinned = 0")
     forget.delete(connection, [(id, role) for id, role, _, _ in chosen])
     return len(chosen)
@@ -202,10 +186,9 @@ def _without_arguments(meta: str | None) -> str | None:
     if not meta or len(meta) <= CALL_CHARS:
         return meta
     fields = json.loads(meta)
-    calls = [Call(**call) for call in fields.get("calls", ())]
-    fields["calls"] = [
-        (call if len(call.arguments) <= CALL_CHARS else call._replace(arguments="{}"))._asdict() for call in calls
-    ]
+    for call in fields.get("calls", ()):
+        if len(call["arguments"]) > CALL_CHARS:
+            call["arguments"] = "{}"
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 

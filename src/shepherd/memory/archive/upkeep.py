@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from shepherd.memory.archive import retention
-from shepherd.memory.archive.retention import Pruned
 from shepherd.memory.schema import BUSY_MS, pragma_int
 from shepherd.memory.writer import begin
 
@@ -33,13 +32,19 @@ PATIENCE = 4
 """The log may be so many times as long before a waiting job waits for a checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    n_messages: int = 0
+    """0 = nothing more can be pruned."""
+    freed_bytes: int = 0
+
+
 @dataclass(slots=True)
 class Upkeep:
     """The upkeep of one file, on its writer's connection."""
 
     path: Path
     limit_bytes: int
-    log_pages: int = field(init=False)
     must_empty_log: bool = False
     """Forgotten text is still in it."""
     _size: int = 0
@@ -53,8 +58,9 @@ class Upkeep:
     _busy_at: float = 0.0
     """The time of the last commit, by the monotonic clock."""
 
-    def __post_init__(self) -> None:
-        self.log_pages = retention.log_pages(self.limit_bytes)
+    @property
+    def log_pages(self) -> int:
+        return retention.log_pages(self.limit_bytes)
 
     def attach(self, connection: apsw.Connection) -> None:
         """Take over checkpoints from SQLite, which would run them inside of a commit."""
@@ -101,7 +107,7 @@ class Upkeep:
         if has_waiting:
             return None  # `settle` has done the urgent part
         self._size = size = self._weight(connection)
-        is_over = retention.is_over(size, self.limit_bytes)
+        is_over = size > self.limit_bytes
         if not is_over and (quiet_s := time.monotonic() - self._busy_at) < QUIET_S:
             return QUIET_S - quiet_s
         if is_over or size > self._spent_at + self.limit_bytes // 50:
@@ -118,11 +124,11 @@ class Upkeep:
             return Pruned()
         self._empty_log(connection)  # it counts, and may hold old states of the same pages
         begin(connection)
-        done = retention.step(connection, self.path, limit_bytes)
+        n_messages = retention.step(connection, self.path, limit_bytes)
         connection.execute("COMMIT")
         self._empty_log(connection)  # or pruning itself would take space
         self._busy_at = busy_at
-        return Pruned(done.n_messages, max(0, size - retention.weight_bytes(connection, self.path, limit_bytes)))
+        return Pruned(n_messages, max(0, size - retention.weight_bytes(connection, self.path, limit_bytes)))
 
     def _weight(self, connection: apsw.Connection) -> int:
         return retention.weight_bytes(connection, self.path, self.limit_bytes)

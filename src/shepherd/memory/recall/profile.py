@@ -31,7 +31,6 @@ MAX_CANDIDATES = 8
 """Of one message."""
 MAX_NAME_WORDS = 5
 
-_RULES = [(rule, re.compile(rule.pattern, re.IGNORECASE)) for rule in RULES]
 _BLOT = "\x1f"
 _FOREIGN = re.compile(
     r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|^(?: {4}|\t)[^\n]*|^ {0,3}>[^\n]*|`[^`\n]*`|"
@@ -92,13 +91,13 @@ def _in_sentence(sentence: str, own: str) -> Iterator[Candidate]:
             continue
         opener = OPENERS.match(own, clause)
         start = opener.end() if opener else clause
-        for rule, pattern in _RULES:
-            if (is_passing and not rule.is_name) or not (match := pattern.match(own, start)):
+        for kind, is_name, pattern in RULES:
+            if (is_passing and not is_name) or not (match := pattern.match(own, start)):
                 continue
-            end = _name_end(own, match.end()) if rule.is_name else len(own)
+            end = _name_end(own, match.end()) if is_name else len(own)
             value = to_one_line(sentence[start:end]).rstrip(" .!,;:")
             if end and len(value) <= MAX_VALUE_CHARS:
-                yield Candidate(rule.kind, value[0].upper() + value[1:])
+                yield Candidate(kind, value[0].upper() + value[1:])
                 taken = end
                 break
 

@@ -7,19 +7,8 @@ is ignored. English, and the simplest forms of German, French and Spanish.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from shepherd.memory.records import FactKind
-
-
-class Rule(NamedTuple):
-    """One way to begin a standing wish."""
-
-    kind: FactKind
-    pattern: str
-    is_name: bool = False
-    """A name follows, and only the name is kept; else the rest of the sentence is."""
-
 
 # An English imperative has no form of its own: only verbs that users address to a model count as one.
 _DO = (
@@ -64,123 +53,100 @@ _TALE = "time|day|night|movie|film|song|game|one|guy|scene|episode|thing|when|pl
 _PLEASE_FR = r"(?:s'il (?:te|vous) pla[iî]t|stp|svp)"
 _PLEASE_ES = "(?:por favor,? )?"
 
-RULES = (
-    Rule("instruction", r"(?:you (?:can|may) |please |just )*(?:call me|address me as|refer to me as)", is_name=True),
-    Rule("preference", r"(?:my name is|my name's|i am called|i'm called)", is_name=True),
-    Rule("preference", r"(?:i go by|people call me|everyone calls me)(?-i:(?= [A-ZÀ-Þ]))", is_name=True),
-    Rule("instruction", rf"{_WHEN}(?:always|never(?:,? ever)?),? {_PAST}\w"),
-    Rule("instruction", rf"{_WHEN}{_FROM_NOW},? {_WHEN}(?:you (?:will|are)\b|{_DO}\b)"),
-    Rule("instruction", rf"in (?:all|every|each)(?: of)?(?: your)? \w+, ?{_WHEN}{_DO}\b"),
-    Rule("instruction", rf"{_WHEN}{_DO}\b[^,;]*?{_STANDING}"),
-    Rule("instruction", rf"(?:whenever|every time|each time|any ?time) (?:i|you)\b[^,]{{1,120}}, ?{_WHEN}{_DO}\b"),
-    Rule("instruction", r"please (?:don't|do not|avoid|refrain from|stop) \w"),
-    Rule("instruction", r"stop (?:using|saying|adding|calling|apologi[sz]ing|repeating|asking|including|giving)\b"),
-    Rule(
-        "instruction",
-        r"(?:please )?(?:remember|keep in mind|bear in mind|don't forget|do not forget)"
-        rf"(?: that |: ?|, | (?=(?:i|i'm|i've|my|we|our)\b))(?!(?:{_TALE})\b)\w",
-    ),
-    Rule(
-        "preference",
-        r"i (?:(?:really|much|strongly|generally|usually|always|do|definitely|also|personally|still) )*"
-        rf"prefer\b{_CHOSEN}",
-    ),
-    Rule("preference", r"i(?:'d| would) (?:rather|prefer(?: it| that)?(?: if)?) you\b"),
-    Rule(
-        "preference", r"i (?:really )?(?:like|love|hate|dislike|(?:don't|do not) like|can't stand) it (?:when|if) you\b"
-    ),
-    Rule(
-        "preference", r"i (?:like|want|need) (?:my|your|all|the) (?:answers|replies|responses|explanations|examples)\b"
-    ),
-    Rule(
-        "preference",
-        r"my (?:preference|(?:preferred|(?:least )?favou?rite) (?!(?:part|one|bit|line|example|answer|of)\b)"
-        r"[\w -]{2,40}?) (?:is|are)\b",
-    ),
+_ASKING_TO_CALL = (
+    r"(?:you (?:can|may) |please |just )*(?:call me|address me as|refer to me as)",
+    r"(?:bitte )?(?:nenne? mich|du kannst mich)",
+    r"appel(?:le|ez)[- ]moi",
+    rf"{_PLEASE_ES}llámame",
+)
+_NAMING = (
+    r"(?:my name is|my name's|i am called|i'm called)",
+    r"(?:i go by|people call me|everyone calls me)(?-i:(?= [A-ZÀ-Þ]))",
+    r"(?:ich hei(?:ß|ss)e|mein name ist)",
+    r"(?:je m'appelle|mon (?:pré)?nom est)",
+    r"(?:me llamo|mi nombre es)",
+)
+_INSTRUCTIONS = (
+    rf"{_WHEN}(?:always|never(?:,? ever)?),? {_PAST}\w",
+    rf"{_WHEN}{_FROM_NOW},? {_WHEN}(?:you (?:will|are)\b|{_DO}\b)",
+    rf"in (?:all|every|each)(?: of)?(?: your)? \w+, ?{_WHEN}{_DO}\b",
+    rf"{_WHEN}{_DO}\b[^,;]*?{_STANDING}",
+    rf"(?:whenever|every time|each time|any ?time) (?:i|you)\b[^,]{{1,120}}, ?{_WHEN}{_DO}\b",
+    r"please (?:don't|do not|avoid|refrain from|stop) \w",
+    r"stop (?:using|saying|adding|calling|apologi[sz]ing|repeating|asking|including|giving)\b",
+    r"(?:please )?(?:remember|keep in mind|bear in mind|don't forget|do not forget)"
+    rf"(?: that |: ?|, | (?=(?:i|i'm|i've|my|we|our)\b))(?!(?:{_TALE})\b)\w",
     # German
-    Rule("instruction", r"(?:bitte )?(?:nenne? mich|du kannst mich)", is_name=True),
-    Rule("preference", r"(?:ich hei(?:ß|ss)e|mein name ist)", is_name=True),
-    Rule(
-        "instruction",
-        rf"(?:bitte )?{_DO_DE}\b[^,;]*?\b(?:immer|nie|niemals|stets|grundsätzlich|ab jetzt|ab sofort|künftig|"
-        r"in zukunft|von (?:nun|jetzt) an)\b",
-    ),
-    Rule(
-        "instruction",
-        r"(?:ab jetzt|ab sofort|von (?:nun|jetzt) an|künftig|in zukunft),? (?:bitte |sollst du |möchte ich, dass du |"
-        rf"{_DO_DE}\b)",
-    ),
-    Rule("instruction", r"(?:bitte|du sollst) (?:mir )?(?:immer|nie|niemals|stets|nicht|keine?[nmrs]?)\b"),
-    Rule(
-        "preference",
-        r"(?:ich bevorzuge\b(?! (?:das|den|die) (?:erste|zweite|letzte))|ich ziehe\b.*\bvor\b|"
-        r"ich mag es (?:nicht)?,? ?wenn du\b|mir (?:ist|sind)\b.*\blieber\b|mein\w? lieblings\w+ (?:ist|sind)\b)",
-    ),
-    Rule("instruction", r"(?:bitte )?(?:merke? dir|denke? (?:bitte )?daran|vergiss (?:bitte )?nicht)(?:, dass\b|:)"),
+    rf"(?:bitte )?{_DO_DE}\b[^,;]*?\b(?:immer|nie|niemals|stets|grundsätzlich|ab jetzt|ab sofort|künftig|in zukunft|"
+    r"von (?:nun|jetzt) an)\b",
+    r"(?:ab jetzt|ab sofort|von (?:nun|jetzt) an|künftig|in zukunft),? (?:bitte |sollst du |möchte ich, dass du |"
+    rf"{_DO_DE}\b)",
+    r"(?:bitte|du sollst) (?:mir )?(?:immer|nie|niemals|stets|nicht|keine?[nmrs]?)\b",
+    r"(?:bitte )?(?:merke? dir|denke? (?:bitte )?daran|vergiss (?:bitte )?nicht)(?:, dass\b|:)",
     # French
-    Rule("instruction", r"appel(?:le|ez)[- ]moi", is_name=True),
-    Rule("preference", r"(?:je m'appelle|mon (?:pré)?nom est)", is_name=True),
-    Rule("instruction", rf"{_DO_FR}\b[^,;]*?\b(?:toujours|jamais|désormais|dorénavant|à partir de maintenant)\b"),
-    Rule(
-        "instruction",
-        rf"(?:désormais|dorénavant|à partir de maintenant|à l'avenir),? (?:{_DO_FR}\b|tu dois\b|vous devez\b|"
-        r"je (?:veux|voudrais) que (?:tu|vous)\b|n(?:e |'))",
-    ),
-    Rule("instruction", r"(?:ne |n')(?:\w+[ '-]){1,3}jamais\b"),
-    Rule("instruction", rf"{_PLEASE_FR},? n(?:e |').*\bpas\b"),
-    Rule(
-        "preference",
-        r"(?:je préfère\b(?! (?:l[ea] (?:premi|second|deuxi|derni)|celui|celle|ça|cela))|"
-        r"m(?:on|a) [\w ]{2,40}? préférée? est\b)",
-    ),
-    Rule("instruction", r"(?:souviens-toi|souvenez-vous|rappelle-toi|retiens|n'oublie(?:z)? pas) qu(?:e |')"),
+    rf"{_DO_FR}\b[^,;]*?\b(?:toujours|jamais|désormais|dorénavant|à partir de maintenant)\b",
+    rf"(?:désormais|dorénavant|à partir de maintenant|à l'avenir),? (?:{_DO_FR}\b|tu dois\b|vous devez\b|"
+    r"je (?:veux|voudrais) que (?:tu|vous)\b|n(?:e |'))",
+    r"(?:ne |n')(?:\w+[ '-]){1,3}jamais\b",
+    rf"{_PLEASE_FR},? n(?:e |').*\bpas\b",
+    r"(?:souviens-toi|souvenez-vous|rappelle-toi|retiens|n'oublie(?:z)? pas) qu(?:e |')",
     # Spanish
-    Rule("instruction", rf"{_PLEASE_ES}llámame", is_name=True),
-    Rule("preference", r"(?:me llamo|mi nombre es)", is_name=True),
-    Rule("instruction", rf"{_PLEASE_ES}siempre {_DO_ES}\b"),
-    Rule("instruction", rf"{_PLEASE_ES}(?:nunca|jamás) (?:me )?{_DONT_ES}\b"),
-    Rule("instruction", rf"{_PLEASE_ES}{_DO_ES}\b[^,;]*?\b(?:siempre|de ahora en adelante|a partir de ahora)\b"),
-    Rule(
-        "instruction",
-        rf"(?:de|a partir de) (?:ahora|aquí)(?: en adelante)?,? {_PLEASE_ES}"
-        rf"(?:{_DO_ES}\b|no (?:me )?{_DONT_ES}\b|quiero que\b)",
-    ),
-    Rule("instruction", rf"por favor,? no (?:me )?{_DONT_ES}\b"),
-    Rule(
-        "preference",
-        r"(?:prefiero\b(?! (?:el|la) (?:primer|segund|últim|otr)| es[teoa]| no\b)|"
-        r"mi [\w ]{2,40}? (?:favorit|preferid)[oa] es\b)",
-    ),
-    Rule("instruction", r"(?:recuerda|no olvides|ten en cuenta|acuérdate de) que\b"),
+    rf"{_PLEASE_ES}siempre {_DO_ES}\b",
+    rf"{_PLEASE_ES}(?:nunca|jamás) (?:me )?{_DONT_ES}\b",
+    rf"{_PLEASE_ES}{_DO_ES}\b[^,;]*?\b(?:siempre|de ahora en adelante|a partir de ahora)\b",
+    rf"(?:de|a partir de) (?:ahora|aquí)(?: en adelante)?,? {_PLEASE_ES}"
+    rf"(?:{_DO_ES}\b|no (?:me )?{_DONT_ES}\b|quiero que\b)",
+    rf"por favor,? no (?:me )?{_DONT_ES}\b",
+    r"(?:recuerda|no olvides|ten en cuenta|acuérdate de) que\b",
+)
+_PREFERENCES = (
+    r"i (?:(?:really|much|strongly|generally|usually|always|do|definitely|also|personally|still) )*"
+    rf"prefer\b{_CHOSEN}",
+    r"i(?:'d| would) (?:rather|prefer(?: it| that)?(?: if)?) you\b",
+    r"i (?:really )?(?:like|love|hate|dislike|(?:don't|do not) like|can't stand) it (?:when|if) you\b",
+    r"i (?:like|want|need) (?:my|your|all|the) (?:answers|replies|responses|explanations|examples)\b",
+    r"my (?:preference|(?:preferred|(?:least )?favou?rite) (?!(?:part|one|bit|line|example|answer|of)\b)"
+    r"[\w -]{2,40}?) (?:is|are)\b",
+    r"(?:ich bevorzuge\b(?! (?:das|den|die) (?:erste|zweite|letzte))|ich ziehe\b.*\bvor\b|"
+    r"ich mag es (?:nicht)?,? ?wenn du\b|mir (?:ist|sind)\b.*\blieber\b|mein\w? lieblings\w+ (?:ist|sind)\b)",
+    r"(?:je préfère\b(?! (?:l[ea] (?:premi|second|deuxi|derni)|celui|celle|ça|cela))|"
+    r"m(?:on|a) [\w ]{2,40}? préférée? est\b)",
+    r"(?:prefiero\b(?! (?:el|la) (?:primer|segund|últim|otr)| es[teoa]| no\b)|"
+    r"mi [\w ]{2,40}? (?:favorit|preferid)[oa] es\b)",
 )
 
+_TABLES: tuple[tuple[FactKind, bool, tuple[str, ...]], ...] = (
+    ("instruction", True, _ASKING_TO_CALL),
+    ("preference", True, _NAMING),
+    ("instruction", False, _INSTRUCTIONS),
+    ("preference", False, _PREFERENCES),
+)
+RULES = tuple((kind, is_name, re.compile(one, re.IGNORECASE)) for kind, is_name, table in _TABLES for one in table)
+"""Ways to begin a standing wish: its kind, and whether a name follows. Only the name is kept; else all."""
+
 PASSING = re.compile(
-    r"\b(?:this time|just (?:this )?once|for now|right now|for the moment|at the moment|(?<!from )today|tonight|yet|"
-    r"(?:for|in|to|from) this (?!chat|conversation|point)\w+|(?:do|say|send|delete|touch|run) (?:that|this|it)\b|"
+    r"(?i)\b(?:this time|just (?:this )?once|for now|right now|for the moment|at the moment|(?<!from )today|tonight|"
+    r"yet|(?:for|in|to|from) this (?!chat|conversation|point)\w+|(?:do|say|send|delete|touch|run) (?:that|this|it)\b|"
     r"(?:don't|do not) (?:worry|hesitate|judge|laugh|be (?:mad|angry|sad|offended)|get me wrong|tell anyone|hate me|"
     r"leave|go|stop|cry|ask me|mind)|diesmal|heute|jetzt nicht|nicht jetzt|dieses mal|cette fois|aujourd'hui|esta vez|"
-    r"hoy)\b",
-    re.IGNORECASE,
+    r"hoy)\b"
 )
 """In a sentence about the moment."""
 REPORTED = re.compile(
-    r"\b(?:said|says?|saying|told|tells|wrote|writes|heard|reads?|quot\w+|think|thinks|thought|believes?|wonder\w*|"
+    r"(?i)\b(?:said|says?|saying|told|tells|wrote|writes|heard|reads?|quot\w+|think|thinks|thought|believes?|wonder\w*|"
     r"claim\w*|called|titled|motto|slogan|sagte?|meinte?|dit|disait|dice|dijo|translate|rephrase|rewrite|proofread|"
-    r"übersetze|traduis|traduce)\b",
-    re.IGNORECASE,
+    r"übersetze|traduis|traduce)\b"
 )
 """Before a wish of another person, or a text to be edited."""
 ANNOUNCED = re.compile(
-    r"\b(?:rules?|instructions?|requests?|preferences?|wish|note|reminder|thing|important|please|fyi|ps|bitte|wichtig|"
-    r"regel)\W*$",
-    re.IGNORECASE,
+    r"(?i)\b(?:rules?|instructions?|requests?|preferences?|wish|note|reminder|thing|important|please|fyi|ps|bitte|"
+    r"wichtig|regel)\W*$"
 )
 """Before a colon that introduces a wish of the user."""
 OPENERS = re.compile(
-    r"\s*(?:(?:[-*•>]|\d+[.)])\s+|(?:hi|hello|hey|ok|okay|well|so|and|also|but|oh|btw|by the way|yes|no|right|alright|"
-    r"thanks|thank you|great|one more thing|another thing|fyi|p\.?s\.?|then|first|shepherd|assistant|hallo|also gut|"
-    r"übrigens|und|bonjour|salut|et|hola|y|oye)\b[\s,:!.–—-]+)*",
-    re.IGNORECASE,
+    r"(?i)\s*(?:(?:[-*•>]|\d+[.)])\s+|(?:hi|hello|hey|ok|okay|well|so|and|also|but|oh|btw|by the way|yes|no|right|"
+    r"alright|thanks|thank you|great|one more thing|another thing|fyi|p\.?s\.?|then|first|shepherd|assistant|"
+    r"hallo|also gut|übrigens|und|bonjour|salut|et|hola|y|oye)\b[\s,:!.–—-]+)*"
 )
 """Before a wish, and not part of it."""
 

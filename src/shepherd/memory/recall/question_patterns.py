@@ -14,38 +14,37 @@ HEAD_CHARS = 120
 _SENTENCE = re.compile(r"[^\n]*?\w[^\n]*?(?:[.!?]+(?=[\s\"'”)\]*_]|$)|[。！？]+|$)", re.MULTILINE)
 _AUXILIARY = "(?:is|are|was|were|am|do|does|did|can|could|should|would|will|has|have|had)"
 _QUESTION = re.compile(
-    r"\W*(?:(?:and|so|but|ok|okay|hey|hi|hello|please|well|then|also|now)\W+)*(?:"
+    r"(?i)\W*(?:(?:and|so|but|ok|okay|hey|hi|hello|please|well|then|also|now)\W+)*(?:"
     rf"(?:what|which|whose|who|whom|how)(?:'s| (?:\w+ ){{0,3}}{_AUXILIARY}\b)|(?:when|where|why)(?:'s| {_AUXILIARY}\b)|"
     r"(?:do|does|did|can|could|would|will|should|have|has|is|are|was) (?:i|you|we|he|she|it|they|my|there)\b|"
-    r"(?:tell|remind|give|show) me\b|explain\b|describe\b)",
-    re.IGNORECASE,
+    r"(?:tell|remind|give|show) me\b|explain\b|describe\b)"
 )
-_WANTING = re.compile(
-    r"\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|find|"
-    r"suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b",
-    re.IGNORECASE,
-)
-_LEANING = re.compile(
-    r"\A\W*(?:and|but|so|what about|how about|und|et|y)\b|\b(?:it|its|it's|he|him|his|she|her|hers|they|them|their|"
-    r"theirs|this|that|these|those|there|one|ones|same|er|sie|es|ihn|ihm|il|elle|ils|lui|él|ella|ello)\b",
-    re.IGNORECASE,
-)
+asks_for_answer = re.compile(
+    r"(?i)\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|"
+    r"find|suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b"
+).search
+"""Whether a text asks for an answer, without being a question."""
+refers_back = re.compile(
+    r"(?i)\A\W*(?:and|but|so|what about|how about|und|et|y)\b|\b(?:it|its|it's|he|him|his|she|her|hers|they|them|their|"
+    r"theirs|this|that|these|those|there|one|ones|same|er|sie|es|ihn|ihm|il|elle|ils|lui|él|ella|ello)\b"
+).search
+"""Whether a text refers to an earlier message."""
 _EVASION = re.compile(
-    r"\b(?:i(?:'m| am) (?:sorry|afraid|unable|not (?:sure|able|aware))|i (?:don't|do not|can't|cannot|couldn't|"
+    r"(?i)\b(?:i(?:'m| am) (?:sorry|afraid|unable|not (?:sure|able|aware))|i (?:don't|do not|can't|cannot|couldn't|"
     r"didn't) (?:\w+ )?(?:know|have|recall|remember|find|see|look|access|mention)|no (?:information|record|memory|"
-    r"mention)|as an ai|(?:ich weiß|weiß ich)(?: \w+)? nicht|je ne sais pas|no (?:lo )?sé)\b",
-    re.IGNORECASE,
+    r"mention)|as an ai|(?:ich weiß|weiß ich)(?: \w+)? nicht|je ne sais pas|no (?:lo )?sé)\b"
 )
-_CHANGE = re.compile(
-    r"\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|since|"
-    r"sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b",
-    re.IGNORECASE,
-)
-_OWN = re.compile(
-    r"\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b",
-    re.IGNORECASE,
-)
-_NAME = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+")
+reports_change = re.compile(
+    r"(?i)\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|"
+    r"since|sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b"
+).search
+"""Whether a text reports that something has changed."""
+is_first_person = re.compile(
+    r"(?i)\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b"
+).search
+"""Whether a text is in the first person."""
+find_names = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+").findall
+"""The capitalised words within sentences."""
 
 
 def is_question_only(text: str) -> bool:
@@ -66,31 +65,6 @@ def ends_with_question(text: str) -> bool:
     return text.rstrip(" \t\r\n\"')*_").endswith(("?", "？"))
 
 
-def asks_for_answer(text: str) -> bool:
-    """Whether a text asks for an answer, without being a question."""
-    return _WANTING.search(text) is not None
-
-
-def refers_back(text: str) -> bool:
-    """Whether a text refers to an earlier message."""
-    return _LEANING.search(text) is not None
-
-
 def does_not_know(text: str) -> bool:
     """Whether an answer says that it does not know."""
     return _EVASION.search(text[:HEAD_CHARS].replace("’", "'")) is not None
-
-
-def reports_change(text: str) -> bool:
-    """Whether a text reports that something has changed."""
-    return _CHANGE.search(text) is not None
-
-
-def is_first_person(text: str) -> bool:
-    """Whether a text is in the first person."""
-    return _OWN.search(text) is not None
-
-
-def find_names(text: str) -> list[str]:
-    """The capitalised words within sentences."""
-    return _NAME.findall(text)

@@ -88,8 +88,6 @@ STOP_WORDS = frozenset().union(*STOP.values())
 
 @dataclass(frozen=True, slots=True)
 class RecallBlock:
-    """A block to put before a question."""
-
     text: str
     """The block, and a blank line after it."""
     ids: tuple[int, ...]
@@ -98,8 +96,6 @@ class RecallBlock:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """One line of a block."""
-
     message: StoredMessage
     text: str
     """The body, or the part of it that fits, unchanged."""
@@ -167,13 +163,12 @@ def recall(
     shown: Collection[int] = (),
     budget: int,
     count: Callable[[str], int],
-    max_items: int = MAX_ITEMS,
 ) -> RecallBlock | None:
     """The earlier messages that matter to `question`; None when none does.
 
     `previous` is the user's message before it. `live` are the messages in the model's context, the question included;
     `shown` are those that blocks in the context quote. The block has at most `budget` tokens, which `count` counts, and
-    at most `max_items` units.
+    at most `MAX_ITEMS` units.
 
     Raises: `MemoryFailure`.
     """
@@ -182,7 +177,7 @@ def recall(
         ranked = store.rank(query, limit=LOOK, filters=DIALOGUE)
         choose = partial(_select, query=query, ranked=ranked, live=frozenset(live), shown=frozenset(shown), asked=asked)
         if units := store.read(choose):
-            return _fitted(units[:max_items], budget, count)
+            return _fitted(units[:MAX_ITEMS], budget, count)
     return None
 
 
@@ -288,7 +283,8 @@ class _Reader:
             n_when = self._n_when(message)
             n_terms = known[message.id].n_terms + n_when
             covered = min(1.0, known[message.id].coverage + n_when / len(self.terms))
-            if not (n_when or self._is_named(message)):
+            is_named = not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
+            if not (n_when or is_named):
                 is_enough = covered >= UNNAMED_COVERAGE
             elif n_terms >= ENOUGH_TERMS:
                 is_enough = covered >= ENOUGH_COVERAGE or 2 * n_terms >= len(self.terms)
@@ -323,10 +319,6 @@ class _Reader:
                 return answer
         return None
 
-    def _is_named(self, message: StoredMessage) -> bool:
-        """Whether it has a name of the question, or the question has none."""
-        return not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
-
     def _n_when(self, message: StoredMessage) -> int:
         """How many words of the question name the day of the message, if they include its weekday or month."""
         time = message.time
@@ -344,16 +336,12 @@ def _chosen(units: Sequence[QuoteUnit], coverage: Mapping[int, float], query: st
         return []
     best = max(coverage[unit.found.id] for unit in units)
     since = max(_age(unit.found) for unit in units if coverage[unit.found.id] == best)
-    return [
-        unit
-        for unit in units
-        if coverage[unit.found.id] >= best * (BESIDE_OLD if _is_correction(unit.found, since) else BESIDE_BEST)
-    ]
 
+    def share(message: StoredMessage) -> float:
+        is_correction = message.role == "user" and _age(message) > since and reports_change(message.body)
+        return BESIDE_OLD if is_correction else BESIDE_BEST
 
-def _is_correction(message: StoredMessage, since: tuple[int, int]) -> bool:
-    """Whether a user reports a change after that time."""
-    return message.role == "user" and _age(message) > since and reports_change(message.body)
+    return [unit for unit in units if coverage[unit.found.id] >= best * share(unit.found)]
 
 
 def _without_repetition(units: Iterable[QuoteUnit], held: Sequence[QuoteUnit]) -> list[QuoteUnit]:

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from shepherd.memory.archive.index import spaced
@@ -106,15 +107,16 @@ FEW_WORDS = 6
 class ComparedText:
     """A text, prepared for comparison with many others."""
 
-    __slots__ = ("numbers", "plain", "shingles", "text", "words")
-
     def __init__(self, text: str) -> None:
         self.text = text[:COMPARED_CHARS].casefold()
         self.plain = " ".join(re.findall(r"\w+", self.text))
         self.numbers = _NUMBER.findall(self.text)
         self.words = frozenset(self.plain.split())
-        self.shingles: frozenset[str] | None = None
-        """Runs of four characters; made on first use."""
+
+    @cached_property
+    def shingles(self) -> frozenset[str]:
+        """Runs of four characters."""
+        return frozenset(self.plain[at : at + 4] for at in range(max(1, len(self.plain) - 3)))
 
     def is_near_duplicate_of(self, other: ComparedText) -> bool:
         """Whether nearly all letters, every number and the count of negations agree."""
@@ -127,15 +129,10 @@ class ComparedText:
         n_words = max(len(self.words), len(other.words))
         if n_words >= FEW_WORDS and 2 * len(self.words & other.words) < n_words:
             return False  # a cheap test first: most texts differ
-        mine, theirs = self._shingled(), other._shingled()
+        mine, theirs = self.shingles, other.shingles
         if len(mine & theirs) < ALIKE * len(mine | theirs):
             return False
         return len(_NEGATION.findall(self.text)) == len(_NEGATION.findall(other.text))
-
-    def _shingled(self) -> frozenset[str]:
-        if self.shingles is None:
-            self.shingles = frozenset(self.plain[at : at + 4] for at in range(max(1, len(self.plain) - 3)))
-        return self.shingles
 
 
 def is_near_duplicate(one: str, other: str) -> bool:

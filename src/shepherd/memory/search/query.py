@@ -92,13 +92,15 @@ class Filters:
         for field, value, end in (("phrase", self.phrase, ""), ("prefix", self.prefix, " *")):
             if value is None:
                 continue
-            words = " ".join(words_of(value))
-            if not words:
+            if not (words := " ".join(words_of(value))):
                 raise InvalidRequest(
                     f"{field}: {value!r} has no letter and no digit; give the text to find", field=field
                 )
             parts.append(f"{quoted(words)}{end}")
         return f"body : ({' AND '.join(parts)})" if parts else ""
+
+
+NO_FILTERS = Filters()
 
 
 def terms_of(text: str) -> list[Term]:

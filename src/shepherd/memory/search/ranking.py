@@ -10,9 +10,9 @@ Runs on any connection to the file, in the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
 from math import exp
 
 import apsw
@@ -21,13 +21,12 @@ from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.postings import FtsTable, Matches, find_matches
-from shepherd.memory.search.query import Filters, Term, answer_type_of, is_about_answers, terms_of
-from shepherd.memory.search.scope import Scope, find_scope
-from shepherd.memory.search.scoring import WEIGHTS, Score, Scorer, Weights
+from shepherd.memory.search.query import NO_FILTERS, Filters, answer_type_of, is_about_answers, terms_of
+from shepherd.memory.search.scope import MessageRow, find_scope
+from shepherd.memory.search.scoring import Score, Scorer
 from shepherd.memory.search.spelling import correct_spelling
 from shepherd.memory.search.vectors import Nearest
 
-NO_FILTERS = Filters()
 USER, OTHER = FTS_TABLES
 MAX_READ = {USER: 100, OTHER: 30}
 """Messages of a table that are read, at most,"""
@@ -60,7 +59,6 @@ def rank(
     filters: Filters = NO_FILTERS,
     without: Collection[int] = (),
     vectors: Nearest | None = None,
-    weights: Weights = WEIGHTS,
 ) -> list[RankedMessage]:
     """The messages that answer a question, best first, at most `limit`; none when nothing does.
 
@@ -76,13 +74,25 @@ def rank(
     wanted = {TABLE_OF_ROLE.get(role) for role in filters.roles} or set(FTS_TABLES)
     tables = [FtsTable(connection, name, required, scope.first, scope.last) for name in FTS_TABLES if name in wanted]
     tokenize = tokenizer.word_tokenizer(connection)
-    job = RankQuery(query, terms, tokenize, scope, frozenset(without), limit + MARGIN, weights)
-    matches = {table: job.find_matches(table) for table in tables}
+    most = {table: min(MAX_READ[table.name], limit + MARGIN) for table in tables}
+
+    def find(table: FtsTable) -> Matches:
+        if not terms:
+            return Matches(table.ids("", MAX_NEWEST), (), ())
+        # Filters apply when a message is read. With them, every message that was counted may have to be read.
+        n = None if scope.where else most[table] + len(frozenset(without))
+        return find_matches(table, terms, n, MAX_COUNTED[table.name])
+
+    matches = {table: find(table) for table in tables}
     missing = frozenset[int].intersection(*(each.missing for each in matches.values())) if terms and tables else ()
     if missing and (corrected := correct_spelling(tables, terms, missing, tokenize)) != terms:
-        job = replace(job, terms=corrected)
-        matches = {table: job.find_matches(table) for table in tables}
-    found = {table.name: job.score_matches(table, each) for table, each in matches.items()}
+        terms = corrected
+        matches = {table: find(table) for table in tables}
+    found = dict[str, list[ScoredMessage]]()
+    for table, match in matches.items():
+        scorer = Scorer(terms, match, answer_type_of(query), tokenize) if terms else None
+        rows = scope.read(connection, match.ids.tolist(), without)
+        found[table.name] = _scored(islice(rows, most[table]), scorer)
     questions, answers = found.get(USER, []), found.get(OTHER, [])
     if is_about_answers(query):
         scores = {(each.conversation, each.turn): each.rank_score for each in questions}
@@ -105,14 +115,6 @@ def rank(
     return _monotonic(ranked[:limit])
 
 
-def newest(
-    connection: apsw.Connection, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
-) -> list[int]:
-    """The ids of the newest messages with text, newest first."""
-    scope = find_scope(connection, filters)
-    return scope.newest(connection, limit, without) if scope else []
-
-
 @dataclass(slots=True)
 class ScoredMessage:
     """A message that was read, and its score."""
@@ -125,36 +127,14 @@ class ScoredMessage:
     """To compare messages of all tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankQuery:
-    """One question, and where to look."""
-
-    query: str
-    terms: Sequence[Term]
-    tokenize: tokenizer.Tokenize
-    scope: Scope
-    without: frozenset[int]
-    most: int
-    """Messages of a table that are read, at most."""
-    weights: Weights
-
-    def find_matches(self, table: FtsTable) -> Matches:
-        if not self.terms:
-            return Matches(table.ids("", MAX_NEWEST), (), ())
-        # Filters apply when a message is read. With them, every message that was counted may have to be read.
-        most = None if self.scope.where else min(MAX_READ[table.name], self.most) + len(self.without)
-        return find_matches(table, self.terms, most, MAX_COUNTED[table.name])
-
-    def score_matches(self, table: FtsTable, matches: Matches) -> list[ScoredMessage]:
-        """Reads and scores the likeliest messages; those with a score of 0 are left out."""
-        scorer = Scorer(self.terms, matches, answer_type_of(self.query), self.tokenize, self.weights)
-        made = []
-        rows = self.scope.read(table.connection, matches.ids.tolist(), self.without)
-        for row in islice(rows, min(MAX_READ[table.name], self.most)):
-            score = scorer.score(row.body, row.context, row.reply_kind) if self.terms else Score(1.0, 1.0, 1.0, 0)
-            if score.share > 0:
-                made.append(ScoredMessage(row.id, row.conversation, row.turn, score, score.score))
-        return made
+def _scored(rows: Iterable[MessageRow], scorer: Scorer | None) -> list[ScoredMessage]:
+    """The messages with a score above 0. Without a scorer all are equal."""
+    made = []
+    for row in rows:
+        score = scorer.score(row.body, row.context, row.reply_kind) if scorer else Score(1.0, 1.0, 1.0, 0)
+        if score.share > 0:
+            made.append(ScoredMessage(row.id, row.conversation, row.turn, score, score.score))
+    return made
 
 
 def fuse(
@@ -178,11 +158,9 @@ def fuse(
 
 def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
     """The same list, each message at least as relevant as all that follow."""
-    fallen: list[RankedMessage] = []
-    for each in reversed(ranked):
-        score = max(each.score, fallen[-1].score) if fallen else each.score
-        fallen.append(RankedMessage(each.id, score, each.coverage, each.n_terms))
-    return fallen[::-1]
+    scores = list(accumulate((each.score for each in reversed(ranked)), max))[::-1]
+    pairs = zip(ranked, scores, strict=True)
+    return [RankedMessage(each.id, score, each.coverage, each.n_terms) for each, score in pairs]
 
 
 def _relevance(share: float) -> float:

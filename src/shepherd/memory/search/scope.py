@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import apsw
 
 from shepherd.memory.records import Trust, clean
-from shepherd.memory.search.query import Filters
+from shepherd.memory.search.query import NO_FILTERS, Filters
 
 ASKED_CHARS = 300
 """A shorter message that ends with a question mark is a question, and the next message is its reply."""
@@ -61,40 +61,39 @@ class Scope:
             by_id = {row[0]: MessageRow(*row) for row in rows}
             yield from (by_id[id] for id in batch if id in by_id)
 
-    def newest(self, connection: apsw.Connection, limit: int, without: Collection[int]) -> list[int]:
-        """The ids of the newest messages with text, newest first."""
-        rows = connection.execute(
-            "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
-            f"AND {self.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
-            (self.first, self.last, *self.values, json.dumps(list(without)), limit),
-        )
-        return [id for (id,) in rows]
-
 
 def find_scope(connection: apsw.Connection, filters: Filters) -> Scope | None:
     """The scope of the filters; None when it is empty."""
-    where, values = list[str](), list[object]()
-    first, last = 0, 2**62
+    inside, ids, first, last = "conversation IN (SELECT value FROM json_each(?))", None, 0, 2**62
     if filters.conversation is not None or filters.session is not None:
         rows = connection.execute(
             "SELECT id FROM conversation WHERE (?1 IS NULL OR uuid = ?1) AND (?2 IS NULL OR session = ?2)",
             [name if name is None else clean(name) for name in (filters.conversation, filters.session)],
         )
         ids = json.dumps([id for (id,) in rows])
-        where.append("conversation IN (SELECT value FROM json_each(?))")
-        values.append(ids)
-        first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {where[0]}", (ids,)).get
+        first, last = connection.execute(f"SELECT min(id), max(id) FROM message WHERE {inside}", (ids,)).get
         if first is None:
             return None
-    if filters.roles:
-        where.append("role IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(filters.roles))
-    for condition, value in (
-        ("created_ms >= ?", filters.after_ms),
-        ("created_ms < ?", filters.before_ms),
-        ("trust < ?", None if filters.untrusted else int(Trust.UNTRUSTED)),
-    ):
-        if value is not None:
-            where.append(condition)
-            values.append(value)
-    return Scope(" AND ".join(where), tuple(values), first, last)
+    given = {
+        inside: ids,
+        "role IN (SELECT value FROM json_each(?))": json.dumps(filters.roles) if filters.roles else None,
+        "created_ms >= ?": filters.after_ms,
+        "created_ms < ?": filters.before_ms,
+        "trust < ?": None if filters.untrusted else int(Trust.UNTRUSTED),
+    }
+    conditions = {condition: value for condition, value in given.items() if value is not None}
+    return Scope(" AND ".join(conditions), tuple(conditions.values()), first, last)
+
+
+def newest(
+    connection: apsw.Connection, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
+) -> list[int]:
+    """The ids of the newest messages with text, newest first."""
+    if (scope := find_scope(connection, filters)) is None:
+        return []
+    rows = connection.execute(
+        "SELECT id FROM message WHERE role != 'system' AND body != '' AND id BETWEEN ? AND ? "
+        f"AND {scope.where or 'true'} AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT ?",
+        (scope.first, scope.last, *scope.values, json.dumps(list(without)), limit),
+    )
+    return [id for (id,) in rows]

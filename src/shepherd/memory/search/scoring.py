@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from shepherd.memory.search.postings import Matches
@@ -20,44 +19,31 @@ from shepherd.memory.search.scope import ReplyKind
 from shepherd.memory.search.tokenizer import Tokenize
 from shepherd.memory.search.words import NUMBERS, WHEN
 
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Tuned on generated conversations, half of them held out; the values agree with measurements on real ones."""
-
-    saturation: float = 1.0
-    """BM25's k1: how soon a repeated term stops counting."""
-    passage: int = 80
-    """Words."""
-    beside: float = 0.35
-    """Weight of a term that is outside of the passage."""
-    answered: float = 0.15
-    """Weight of a term in the message before, where that is mostly a model's."""
-    reply: float = 0.5
-    """Weight of a term in the message before, where that is a question: it is half of the statement."""
-    day: float = 0.7
-    """Weight of a term in the day of the message."""
-    near: float = 0.3
-    """Weight of a near form."""
-    proximity: float = 0.3
-    """Bonus of two terms that stand side by side as in the question."""
-    speaker: float = 0.4
-    """Bonus of a message whose speaker the question names."""
-    question: float = 0.2
-    """Malus of a short question, which asks for a fact and does not state it."""
-    brief: float = 0.4
-    """A message of half of `full` words counts 0.5 to the power of this: it is a remark, not a statement."""
-    full: int = 16
-    definition: float = 0.3
-    """Bonus of a short message to a model that defines a term of the question. It is no remark then. Measured: of 100
-    facts among long lists of the same words, 97 are found instead of 78."""
-    short: int = 40
-    """Words."""
-    answer_type: float = 0.2
-    """Bonus of a message with a time, a number or a name, where the question asks for that."""
-
-
-WEIGHTS = Weights()
+# Tuned on generated conversations, half of them held out; the values agree with measurements on real ones.
+SATURATION = 1.0
+"""BM25's k1: how soon a repeated term stops counting."""
+PASSAGE = 80
+"""Words."""
+BESIDE = {"": 0.35, "answered": 0.15, "reply": 0.5}
+"""Weight of a term that is outside of the passage, by `ReplyKind`: less where the message before is mostly a model's,
+and more where it is a question, which is half of the statement."""
+DAY = 0.7
+"""Weight of a term in the day of the message."""
+NEAR_FORM = 0.3
+"""Weight of a near form."""
+PROXIMITY = 0.3
+"""Bonus of two terms that stand side by side as in the question."""
+SPEAKER = 0.4
+"""Bonus of a message whose speaker the question names."""
+QUESTION = 0.2
+"""Malus of a short question, which asks for a fact and does not state it."""
+BRIEF, FULL_WORDS = 0.4, 16
+"""A message of half of `FULL_WORDS` counts 0.5 to the power of `BRIEF`: it is a remark, not a statement."""
+DEFINITION, SHORT_WORDS = 0.3, 40
+"""Bonus of a message to a model, so short, that defines a term of the question. It is no remark then. Measured: of 100
+facts among long lists of the same words, 97 are found instead of 78."""
+ANSWER_TYPE = 0.2
+"""Bonus of a message with a time, a number or a name, where the question asks for that."""
 
 _SPEAKER = re.compile(r"([^\W\d_][\w .'’-]{0,30}): ")
 """`Anna: ...`, in the conversations of several people."""
@@ -89,8 +75,6 @@ def definition_pattern(terms: Sequence[Term]) -> re.Pattern[str] | None:
 
 
 class Score(NamedTuple):
-    """How well one message answers."""
-
     score: float
     """To compare messages of one table."""
     share: float
@@ -100,8 +84,6 @@ class Score(NamedTuple):
 
 
 class TermHit(NamedTuple):
-    """A term in a text."""
-
     position: int
     """Number of the word."""
     term: int
@@ -111,15 +93,8 @@ class TermHit(NamedTuple):
 class Scorer:
     """Scores messages of one table for one question."""
 
-    def __init__(
-        self,
-        terms: Sequence[Term],
-        matches: Matches,
-        answer_type: AnswerType,
-        tokenize: Tokenize,
-        weights: Weights = WEIGHTS,
-    ) -> None:
-        self._idf, self._answer_type, self._tokenize, self._weights = matches.idf, answer_type, tokenize, weights
+    def __init__(self, terms: Sequence[Term], matches: Matches, answer_type: AnswerType, tokenize: Tokenize) -> None:
+        self._idf, self._answer_type, self._tokenize = matches.idf, answer_type, tokenize
         self._total, self._is_large = sum(matches.idf), matches.is_large
         self._definition = definition_pattern(terms)
         self._days: dict[str, list[TermHit]] = {}
@@ -128,7 +103,7 @@ class Scorer:
         self._starts: dict[str, list[tuple[list[str], int, float]]] = {}
         """First word of a form -> its other words, its term, its weight."""
         for at, term in enumerate(terms):
-            near = weights.near * min(1.0, matches.near_idf[at] / matches.idf[at])
+            near = NEAR_FORM * min(1.0, matches.near_idf[at] / matches.idf[at])
             for forms, weight in ((term.forms, 1.0), (term.near, near)):
                 for form in forms:
                     if words := tokenize(form):
@@ -136,8 +111,6 @@ class Scorer:
 
     def score(self, body: str, context: str, reply_kind: ReplyKind = "") -> Score:
         """How well a message answers, by its text and the context that it is indexed with."""
-        weights = self._weights
-        beside_weight = {"": weights.beside, "answered": weights.answered, "reply": weights.reply}[reply_kind]
         words = self._tokenize(body)
         hits, others = self._passage(self._hits(words))
         day, _, before = context.partition("\n")
@@ -146,21 +119,21 @@ class Scorer:
         beside, counts, best = dict[int, float](), dict[int, float](), dict[int, float]()
         if not (self._is_large and reply_kind == "answered"):
             for _, term, weight in self._hits(self._tokenize(before)):
-                beside[term] = max(beside.get(term, 0.0), weight * beside_weight)
+                beside[term] = max(beside.get(term, 0.0), weight * BESIDE[reply_kind])
         if day not in self._days:
             self._days[day] = self._hits(self._tokenize(day))
         for _, term, weight in self._days[day]:
-            beside[term] = max(beside.get(term, 0.0), weight * weights.day)
+            beside[term] = max(beside.get(term, 0.0), weight * DAY)
         for _, term, weight in hits:
             counts[term] = counts.get(term, 0.0) + weight
             best[term] = max(best.get(term, 0.0), weight)
         for _, term, weight in others:
-            beside[term] = max(beside.get(term, 0.0), weight * weights.beside)
+            beside[term] = max(beside.get(term, 0.0), weight * BESIDE[""])
             best[term] = max(best.get(term, 0.0), weight)
-        share = weights.proximity * self._proximity(hits)
+        share = PROXIMITY * self._proximity(hits)
         for term in counts.keys() | beside.keys():
             count = counts.get(term, 0.0) + beside.get(term, 0.0)
-            share += self._idf[term] * count * (1 + weights.saturation) / (count + weights.saturation)
+            share += self._idf[term] * count * (1 + SATURATION) / (count + SATURATION)
         share /= self._total
         covered = sum(self._idf[term] * weight for term, weight in best.items())
         n_terms = sum(weight == 1.0 for weight in best.values())
@@ -178,7 +151,7 @@ class Scorer:
 
     def _passage(self, hits: list[TermHit]) -> tuple[list[TermHit], list[TermHit]]:
         """The hits of the best passage, and the others."""
-        if not hits or hits[-1].position - hits[0].position < self._weights.passage:
+        if not hits or hits[-1].position - hits[0].position < PASSAGE:
             return hits, []
         inside: dict[int, int] = {}
         worth = best = 0.0
@@ -186,7 +159,7 @@ class Scorer:
         for last, hit in enumerate(hits):
             inside[hit.term] = inside.get(hit.term, 0) + 1
             worth += self._idf[hit.term] * (inside[hit.term] == 1)
-            while hit.position - hits[first].position >= self._weights.passage:
+            while hit.position - hits[first].position >= PASSAGE:
                 inside[hits[first].term] -= 1
                 worth -= self._idf[hits[first].term] * (inside[hits[first].term] == 0)
                 first += 1
@@ -208,26 +181,20 @@ class Scorer:
 
     def _form_factor(self, body: str, n_words: int, reply_kind: ReplyKind) -> float:
         """How much a message looks like an answer, rather than a remark or a question; 1.0 = neither."""
-        weights = self._weights
         speaker = _SPEAKER.match(body)
         is_to_model = bool(reply_kind) or not speaker
-        if (
-            is_to_model
-            and n_words <= weights.short
-            and body[-1:] != "?"
-            and self._definition
-            and self._definition.search(body)
-        ):
-            factor = 1 + weights.definition
+        is_short = is_to_model and n_words <= SHORT_WORDS and body[-1:] != "?"
+        if is_short and self._definition and self._definition.search(body):
+            factor = 1 + DEFINITION
         else:
-            factor = 1.0 if reply_kind == "reply" else min(1.0, max(n_words, 1) / weights.full) ** weights.brief
+            factor = 1.0 if reply_kind == "reply" else min(1.0, max(n_words, 1) / FULL_WORDS) ** BRIEF
         if speaker and not self._asked.isdisjoint(self._tokenize(speaker[1])):
-            factor *= 1 + weights.speaker
-        if "?" in body and n_words <= weights.passage:
+            factor *= 1 + SPEAKER
+        if "?" in body and n_words <= PASSAGE:
             asked = (len(sentence.split()) for sentence in _SENTENCE.findall(body) if sentence.endswith("?"))
-            factor *= 1 - weights.question * min(1.0, sum(n for n in asked if n <= _SHORT_QUESTION) / max(n_words, 1))
+            factor *= 1 - QUESTION * min(1.0, sum(n for n in asked if n <= _SHORT_QUESTION) / max(n_words, 1))
         if self._answer_type and self._has_answer_type(body[:_LOOKED_AT]):
-            factor *= 1 + weights.answer_type
+            factor *= 1 + ANSWER_TYPE
         return factor
 
     def _has_answer_type(self, body: str) -> bool:

@@ -16,8 +16,9 @@ from shepherd.core import InvalidRequest, Role
 from shepherd.memory.records import Hit, Trust, clean, to_datetime
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import ComparedText, shorten, snippet, term_spans
-from shepherd.memory.search.query import Filters, terms_of
-from shepherd.memory.search.ranking import NO_FILTERS, newest, rank
+from shepherd.memory.search.query import NO_FILTERS, Filters, terms_of
+from shepherd.memory.search.ranking import rank
+from shepherd.memory.search.scope import newest
 from shepherd.memory.search.vectors import Nearest
 
 MOST_RESULTS = 50
@@ -67,7 +68,7 @@ def search(
             timestamp=to_datetime(exchange.created_ms),
             message_id=exchange.id,
             role=exchange.role,
-            conversation=exchange.conversation,
+            conversation=exchange.uuid,
             title=exchange.title,
             snippet=snippet(exchange.body, term_spans(exchange.body, terms, locate), SNIPPET_CHARS),
             untrusted=exchange.trust == Trust.UNTRUSTED,
@@ -103,11 +104,23 @@ class Exchange(NamedTuple):
     body: str
     created_ms: int
     trust: int
-    conversation: str
+    uuid: str
     title: str
-    turn: tuple[int, int]
+    conversation: int
+    turn: int
     asked: str
     answered: str
+
+
+_EXCHANGES = """
+SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
+    coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
+        AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
+    coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
+        AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
+        ORDER BY a.seq DESC LIMIT 1), '')
+FROM message m JOIN conversation c ON c.id = m.conversation WHERE m.id IN (SELECT value FROM json_each(?1))
+"""
 
 
 def _exchanges(
@@ -117,32 +130,12 @@ def _exchanges(
     ids, turns = list(scores), set[tuple[int, int]]()
     for start in range(0, len(ids), at_once):
         part = ids[start : start + at_once]
-        found = _read(connection, part)
+        rows = connection.execute(_EXCHANGES, (json.dumps(part), LONGEST_TURN))
+        found = {row[0]: Exchange(*row) for row in rows}
         for exchange in (found[id] for id in part if id in found):
-            if exchange.turn not in turns:
-                turns.add(exchange.turn)
+            if (turn := (exchange.conversation, exchange.turn)) not in turns:
+                turns.add(turn)
                 yield exchange, scores[exchange.id]
-
-
-def _read(connection: apsw.Connection, ids: Sequence[int]) -> dict[int, Exchange]:
-    """Messages by their ids, each in its exchange."""
-    rows = connection.execute(
-        """
-        SELECT m.id, m.role, m.body, m.created_ms, m.trust, c.uuid, c.title, m.conversation, m.turn,
-            coalesce((SELECT body FROM message u WHERE u.conversation = m.conversation AND u.turn = m.turn
-                AND u.seq BETWEEN m.seq - ?2 AND m.seq AND u.role = 'user' ORDER BY u.seq LIMIT 1), ''),
-            coalesce((SELECT body FROM message a WHERE a.conversation = m.conversation AND a.turn = m.turn
-                AND a.seq BETWEEN m.seq - ?2 AND m.seq + ?2 AND a.role = 'assistant' AND a.body != ''
-                ORDER BY a.seq DESC LIMIT 1), '')
-        FROM message m JOIN conversation c ON c.id = m.conversation
-        WHERE m.id IN (SELECT value FROM json_each(?1))
-        """,
-        (json.dumps(ids), LONGEST_TURN),
-    )
-    return {
-        id: Exchange(id, role, body, created_ms, trust, uuid, title, (conversation, turn), asked, answered)
-        for id, role, body, created_ms, trust, uuid, title, conversation, turn, asked, answered in rows
-    }
 
 
 def _distinct(exchanges: Iterable[tuple[Exchange, float]], most: int) -> list[tuple[Exchange, float]]:

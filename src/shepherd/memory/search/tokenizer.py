@@ -14,24 +14,13 @@ Locate = Callable[[str], list[tuple[int, int, str]]]
 
 
 def word_tokenizer(connection: apsw.Connection) -> Tokenize:
-    split = _split(connection)
-
-    def tokenize(text: str) -> list[str]:
-        flags = {"include_offsets": False, "include_colocated": False}
-        return cast(list[str], split(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, **flags))
-
-    return tokenize
+    return cast(Tokenize, _tokenizer(connection, include_offsets=False))
 
 
 def span_tokenizer(connection: apsw.Connection) -> Locate:
-    split = _split(connection)
-
-    def locate(text: str) -> list[tuple[int, int, str]]:
-        found = split(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_colocated=False)
-        return cast(list[tuple[int, int, str]], found)  # the stub returns the union of all forms
-
-    return locate
+    return cast(Locate, _tokenizer(connection))
 
 
-def _split(connection: apsw.Connection) -> apsw.FTS5Tokenizer:
-    return connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+def _tokenizer(connection: apsw.Connection, **options: bool) -> Callable[[str], object]:
+    split = connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+    return lambda text: split(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_colocated=False, **options)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -76,12 +76,12 @@ _PASSAGES = """
 """
 """Each message, with the one before it if both are short: a short message is often an answer. A long one needs no
 context, and would hide the other as context."""
-_WANTED = "WHERE m.id > :above AND m.id < :below AND trim(m.body, char(9, 10, 13, 32)) <> ''"
+_WANTED = "WHERE m.id < :below AND trim(m.body, char(9, 10, 13, 32)) <> ''"
 _FIRST = "(m.role = 'user' OR m.id IN (SELECT source FROM fact WHERE source IS NOT NULL))"
 _MISSING = "NOT EXISTS (SELECT 1 FROM vector v WHERE v.message = m.id AND +v.embedder = :embedder)"
 _TIERS = {False: f"AND {_FIRST} AND {_MISSING}", True: f"AND m.role = 'assistant' AND NOT {_FIRST} AND {_MISSING}"}
 """By `assistants`. The plus prevents the use of the index that begins with the embedder."""
-_SIZES = {"short": tables.SHORT_CHARS, "chars": PASSAGE_CHARS}
+_VALUES = {"short": tables.SHORT_CHARS, "chars": PASSAGE_CHARS, "below": (1 << 63) - 1}
 
 
 def register(connection: apsw.Connection, embedder: Embedder) -> int:
@@ -109,30 +109,23 @@ def add(connection: apsw.Connection, embedder: int, ids: Sequence[int], vectors:
 
 
 def missing(
-    connection: apsw.Connection,
-    embedder: int,
-    limit: int,
-    *,
-    assistants: bool = False,
-    above: int = 0,
-    below: int | None = None,
+    connection: apsw.Connection, embedder: int, limit: int, *, assistants: bool = False, below: int = _VALUES["below"]
 ) -> list[Passage]:
-    """The messages without a vector of this embedder, newest first.
+    """The messages with an id `below` and without a vector of this embedder, newest first.
 
-    These are users' messages and sources of facts; with `assistants`, assistants' messages instead. `above`, `below`:
-    only ids between them.
+    These are users' messages and sources of facts; with `assistants`, assistants' messages instead.
     """
     rows: Iterable[Any] = connection.execute(
         f"{_PASSAGES} {_WANTED} {_TIERS[assistants]} ORDER BY m.id DESC LIMIT :limit",
-        {**_SIZES, **_between(above, below), "embedder": embedder, "limit": limit},
+        {**_VALUES, "below": below, "embedder": embedder, "limit": limit},
     )
     return [Passage(*row) for row in rows]
 
 
-def n_missing(connection: apsw.Connection, embedder: int, *, assistants: bool = False, above: int = 0) -> int:
-    """How many messages `missing` would return without a limit. It scans all ids above `above`."""
+def n_missing(connection: apsw.Connection, embedder: int, *, assistants: bool = False) -> int:
+    """How many messages `missing` would return without a limit. It scans all messages."""
     query = f"SELECT count(*) FROM message m {_WANTED} {_TIERS[assistants]}"
-    return int(connection.execute(query, {**_between(above, None), "embedder": embedder}).get)
+    return int(connection.execute(query, {**_VALUES, "embedder": embedder}).get)
 
 
 def backfill(
@@ -141,30 +134,29 @@ def backfill(
     embedder: Embedder,
     *,
     assistants: bool = False,
-    above: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> int:
     """Compute the missing vectors, those of the newest messages first; how many were computed.
 
-    It scans the messages once, in steps of `N_AT_ONCE`. Each step is kept, and the next run continues there. `above`
-    skips the messages up to an id, if all of them were done before. Vectors of other embedders are deleted at the end.
-    `on_progress` gets how many are done and how many there are; `stop` is called before each step.
+    It scans the messages once, in steps of `N_AT_ONCE`. Each step is kept, and the next run continues there. Vectors of
+    other embedders are deleted at the end. `on_progress` gets how many are done and how many there are; `stop` is
+    called before each step.
 
     Raises: `EngineError` of the embedder, and the errors of `read` and `write`.
     """
     number = write(partial(register, embedder=embedder))
     tiers = (False, True) if assistants else (False,)
-    total = sum(read(partial(n_missing, embedder=number, assistants=tier, above=above)) for tier in tiers)
+    total = sum(read(partial(n_missing, embedder=number, assistants=tier)) for tier in tiers)
     done = made = 0
     for tier in tiers:
-        below: int | None = None
+        below = _VALUES["below"]
         while True:
             if on_progress is not None:
                 on_progress(done, max(done, total))
             if stop is not None and stop():
                 return made
-            look = partial(missing, embedder=number, limit=N_AT_ONCE, assistants=tier, above=above, below=below)
+            look = partial(missing, embedder=number, limit=N_AT_ONCE, assistants=tier, below=below)
             if not (found := read(look)):
                 break
             vectors = _embedded(embedder, found)
@@ -194,16 +186,11 @@ def _embedded(embedder: Embedder, passages: Sequence[Passage]) -> Vectors:
 def _add_unchanged(connection: apsw.Connection, embedder: int, found: Sequence[Passage], vectors: Vectors) -> int:
     """Store the vectors whose passages have not changed: some may have been forgotten or pruned meanwhile."""
     query = f"{_PASSAGES} {_WANTED} AND m.id IN (SELECT value FROM json_each(:ids))"
-    among = {"ids": json.dumps([passage.id for passage in found])}
-    rows: Iterable[Any] = connection.execute(query, {**_SIZES, **_between(0, None), **among})
+    rows: Iterable[Any] = connection.execute(query, {**_VALUES, "ids": json.dumps([passage.id for passage in found])})
     now = {Passage(*row) for row in rows}
     kept = [index for index, passage in enumerate(found) if passage in now]
     add(connection, embedder, [found[index].id for index in kept], vectors[kept])
     return len(kept)
-
-
-def _between(above: int, below: int | None) -> dict[str, int]:
-    return {"above": above, "below": (1 << 63) - 1 if below is None else below}
 
 
 def _drop_others(connection: apsw.Connection, embedder: int) -> int:
@@ -260,29 +247,18 @@ class VectorIndex:
         """A function that searches on this connection for a question in words. It raises `EngineError`."""
         return lambda question, k: self.nearest(connection, self._embedder.embed([question])[0], k)
 
-    def nearest(
-        self,
-        connection: apsw.Connection,
-        vector: npt.NDArray[np.float32],
-        k: int,
-        allowed: Collection[int] | None = None,
-    ) -> list[tuple[int, float]]:
-        """Up to `k` messages and their cosines with this vector ([dim], length 1), best and newest first.
-
-        `allowed`: only these messages.
-        """
-        self.refresh(connection)
-        held = self._held
-        n_wanted = max(N_RESCORED, PER_ASKED * k)
-        ids = self._closest(held, vector, n_wanted, allowed)
-        scored = self._scored(connection, held, ids, vector)
-        if 2 * len(scored) < len(ids):  # many vectors in memory have been deleted or replaced
-            with self._lock:
-                if self._held is held:
-                    self._held = self._empty(None)
+    def nearest(self, connection: apsw.Connection, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """Up to `k` messages and their cosines with this vector ([dim], length 1), best and newest first."""
+        for _ in range(2):
             self.refresh(connection)
             held = self._held
-            scored = self._scored(connection, held, self._closest(held, vector, n_wanted, allowed), vector)
+            ids = self._closest(held, vector, max(N_RESCORED, PER_ASKED * k))
+            scored = self._scored(connection, held, ids, vector)
+            if 2 * len(scored) >= len(ids):
+                break
+            with self._lock:  # many vectors in memory have been deleted or replaced: read all of them again
+                if self._held is held:
+                    self._held = self._empty(None)
         return sorted(scored, key=lambda found: (-found[1], -found[0]))[:k]
 
     def refresh(self, connection: apsw.Connection) -> None:
@@ -327,15 +303,11 @@ class VectorIndex:
         padded[:, :n_bytes] = signs
         return padded.view(np.uint64).T
 
-    def _closest(self, held: _SignTable, vector: Vectors, n: int, allowed: Collection[int] | None) -> Ids:
+    def _closest(self, held: _SignTable, vector: Vectors, n: int) -> Ids:
         """Ids of the `n` messages whose signs differ least from those of the vector, and of all that are as close."""
-        ids, words = held.ids[: held.n], held.words[:, : held.n]
-        if allowed is not None:
-            among = np.flatnonzero(np.isin(ids, np.fromiter(allowed, np.int64, len(allowed))))
-            ids, words = ids[among], words[:, among]
         signs = _signs(np.asarray(vector, np.float32)[None])[0]
-        at = _least(_differences(words, self._as_words(signs, len(signs))[:, 0]), n)
-        return ids[at]
+        differences = _differences(held.words[:, : held.n], self._as_words(signs, len(signs))[:, 0])
+        return held.ids[_least(differences, n)]
 
     def _scored(
         self, connection: apsw.Connection, held: _SignTable, ids: Ids, vector: Vectors

@@ -13,39 +13,23 @@ from typing import Any
 from shepherd.memory.records import Conversation, Fact, Hit, Stats, StoredMessage, to_datetime
 
 
-def hit(found: Hit) -> dict[str, Any]:
+def hit(one: Hit) -> dict[str, Any]:
     return {
-        "score": round(found.score, 4),
-        "user_message": found.user_message,
-        "assistant_response": found.assistant_response,
-        "time": _iso(found.timestamp),
-        "message_id": found.message_id,
-        "role": found.role,
-        "conversation": found.conversation,
-        "title": found.title,
-        "snippet": found.snippet,
-        "untrusted": found.untrusted,
+        "score": round(one.score, 4),
+        **_fields(one, "user_message", "assistant_response"),
+        "time": _iso(one.timestamp),
+        **_fields(one, "message_id", "role", "conversation", "title", "snippet", "untrusted"),
     }
 
 
 def conversation(one: Conversation) -> dict[str, Any]:
-    return {
-        "conversation": one.uuid,
-        "title": one.title,
-        "time": iso(one.created_ms),
-        "model": one.model,
-        "source": one.source,
-        "n_messages": one.n_messages,
-    }
+    named = {"conversation": one.uuid, "title": one.title, "time": iso(one.created_ms)}
+    return named | _fields(one, "model", "source", "n_messages")
 
 
 def message(one: StoredMessage) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "seq": one.seq,
-        "turn": one.turn,
-        "role": one.role,
-        "body": one.body,
+        **_fields(one, "id", "seq", "turn", "role", "body"),
         **(json.loads(one.meta) if one.meta else {}),
         "time": iso(one.created_ms),
         "trust": one.trust.name.lower(),
@@ -55,22 +39,19 @@ def message(one: StoredMessage) -> dict[str, Any]:
 
 
 def fact(one: Fact) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "key": one.key,
-        "value": one.value,
-        "kind": one.kind,
-        "status": one.status,
-        "time": iso(one.created_ms),
-        "ended": None if one.ended_ms is None else iso(one.ended_ms),
-        "message_id": one.source,
-    }
+    ended = None if one.ended_ms is None else iso(one.ended_ms)
+    times = {"time": iso(one.created_ms), "ended": ended, "message_id": one.source}
+    return _fields(one, "id", "key", "value", "kind", "status") | times
 
 
 def stats(one: Stats) -> dict[str, Any]:
     fields = asdict(one)
     oldest, newest = fields.pop("oldest_ms"), fields.pop("newest_ms")
     return fields | {name: None if ms is None else iso(ms) for name, ms in (("oldest", oldest), ("newest", newest))}
+
+
+def _fields(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
 
 
 def iso(ms: int) -> str:

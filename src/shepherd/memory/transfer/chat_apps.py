@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shepherd.memory.records import Call, Entry
-from shepherd.memory.transfer.items import ImportedConversation, Items, digest_name
+from shepherd.memory.transfer.items import ImportedConversation, ReadItems, digest_name
 from shepherd.memory.transfer.messages import ROLES, json_arguments, part_text, read_messages
 from shepherd.memory.transfer.values import as_ms, find_object, find_objects, find_text
 
@@ -21,10 +21,11 @@ _CITATION = re.compile("\ue200[^\ue201]*\ue201")
 """Marks that only ChatGPT's web page can show."""
 
 
-def read_chatgpt(fields: Mapping[str, Any], where: str) -> Items:
+def read_chatgpt(fields: Mapping[str, Any], where: str) -> ReadItems:
     """A conversation of ChatGPT: `mapping` is a tree, and the user sees the path from its root to `current_node`."""
     nodes = {key: node for key, node in fields["mapping"].items() if isinstance(node, dict)}
-    path = _path(nodes, fields.get("current_node"))
+    tree = {k: (n.get("parent"), as_ms(find_object(n, "message").get("create_time")) or 0) for k, n in nodes.items()}
+    path = _path(tree, fields.get("current_node"))
     entries: list[Entry] = []
     model, call = find_text(fields, "default_model_slug"), ""
     for key in path:
@@ -49,17 +50,14 @@ def read_chatgpt(fields: Mapping[str, Any], where: str) -> Items:
         )
 
 
-def read_claude(fields: Mapping[str, Any], where: str) -> Items:
+def read_claude(fields: Mapping[str, Any], where: str) -> ReadItems:
     """A conversation of Claude: messages in order, which may name their parents and so form a tree."""
     messages = [each for each in fields["chat_messages"] if isinstance(each, dict)]
     nodes = {find_text(each, "uuid"): each for each in messages}
     parents = [each.get("parent_message_uuid") for each in messages]
     chosen = messages
     if len(nodes) == len(messages) and len(set(parents)) < len(parents) and all(isinstance(p, str) for p in parents):
-        tree = {
-            key: {"parent": node["parent_message_uuid"], "message": {"create_time": node.get("created_at")}}
-            for key, node in nodes.items()
-        }
+        tree = {k: (node["parent_message_uuid"], as_ms(node.get("created_at")) or 0) for k, node in nodes.items()}
         chosen = [nodes[key] for key in _path(tree, fields.get("current_leaf_message_uuid"))]
     entries = yield from read_messages(chosen, where)
     if entries:
@@ -74,20 +72,18 @@ def read_claude(fields: Mapping[str, Any], where: str) -> Items:
         )
 
 
-def _path(nodes: Mapping[str, Mapping[str, Any]], last: Any) -> list[str]:
-    """The keys from the root to `last`, or to the newest leaf if `last` is not in the tree."""
+def _path(nodes: Mapping[str, tuple[Any, int]], last: Any) -> list[str]:
+    """The keys from the root to `last`, or to the newest leaf if `last` is not in the tree.
+
+    `nodes`: the parent of each, and its time.
+    """
     if not isinstance(last, str) or last not in nodes:
-        parents = {str(node.get("parent")) for node in nodes.values()}
-        leaves = [key for key in nodes if key not in parents]
-
-        def created_ms(key: str) -> int:
-            return as_ms(find_object(nodes[key], "message").get("create_time")) or 0
-
-        last = max(leaves, key=created_ms, default=None)
+        parents = {str(parent) for parent, _ in nodes.values()}
+        last = max((key for key in nodes if key not in parents), key=lambda key: nodes[key][1], default=None)
     path: dict[str, None] = {}
     while isinstance(last, str) and last in nodes and last not in path:
         path[last] = None
-        last = nodes[last].get("parent")
+        last = nodes[last][0]
     return list(path)[::-1]
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from shepherd.core import InvalidRequest
+from shepherd.memory.archive import queries
 from shepherd.memory.records import State, Trust
 from shepherd.memory.transfer.as_json import iso
 
@@ -55,7 +56,7 @@ def _archive(store: MemoryStore) -> Iterator[str]:
 
 def _with_ancestors(store: MemoryStore, id: int) -> Iterator[str]:
     """A conversation after those it branched off, which are cut where they part."""
-    for its, upto in store.read(partial(_ancestors, id=id)):
+    for its, upto in store.read(partial(queries.lineage, conversation=id)):
         for _, row in store.read(partial(_conversations, after=its - 1, limit=1)):
             yield _json(row)
             yield from _messages(store, its, row["uuid"], upto)
@@ -70,16 +71,6 @@ def _messages(store: MemoryStore, conversation: int, uuid: str, upto: int) -> It
 
 def _json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
-def _ancestors(connection: apsw.Connection, id: int) -> list[tuple[int, int]]:
-    """A conversation and those it branched off, the oldest first, each with the last `seq` that belongs to it."""
-    rows = connection.execute(
-        "WITH RECURSIVE line(id, upto) AS (VALUES(?, ?) UNION SELECT parent, min(upto, coalesce(parent_seq, -1)) "
-        "FROM line JOIN conversation USING (id) WHERE parent IS NOT NULL) SELECT id, upto FROM line ORDER BY id",
-        (id, ALL),
-    )
-    return [(int(id), int(upto)) for id, upto in rows]
 
 
 def _conversations(connection: apsw.Connection, *, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:

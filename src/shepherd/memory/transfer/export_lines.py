@@ -24,8 +24,6 @@ _STATUSES: Mapping[str, FactStatus] = {status: status for status in get_args(Fac
 
 @dataclass(frozen=True, slots=True)
 class ConversationLine:
-    """A conversation."""
-
     uuid: str
     session: str | None
     title: str
@@ -52,8 +50,6 @@ class ConversationLine:
 
 @dataclass(frozen=True, slots=True)
 class MessageLine:
-    """A message."""
-
     uuid: str
     """Of its conversation."""
     seq: int
@@ -98,8 +94,6 @@ class MessageLine:
 
 @dataclass(frozen=True, slots=True)
 class FactLine:
-    """A fact."""
-
     key: str
     value: str
     kind: FactKind

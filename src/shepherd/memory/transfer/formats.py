@@ -7,6 +7,7 @@ conversations (`chat_apps.py`), and single messages (`messages.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from shepherd.memory.records import Entry
@@ -16,8 +17,8 @@ from shepherd.memory.transfer.items import (
     ExportLine,
     ImportedConversation,
     ImportProblem,
-    Items,
     LooseMessage,
+    ReadItems,
     UnreadableError,
     digest_name,
 )
@@ -29,7 +30,7 @@ _OWN_NAMES = (*_NAMES, "id", "uuid")
 """Of a conversation itself. In a message, `id` and `uuid` are those of the message."""
 
 
-def read_object(fields: Any, where: str) -> Items:
+def read_object(fields: Any, where: str) -> ReadItems:
     """What an object holds. Raises: `UnreadableError` when its shape is not known."""
     if isinstance(fields, list) and _has_message(fields):
         fields = {"messages": fields}
@@ -45,11 +46,11 @@ def read_object(fields: Any, where: str) -> Items:
     )
 
 
-def _read_export_line(fields: dict[str, Any], where: str) -> Items:
+def _read_export_line(fields: dict[str, Any], where: str) -> ReadItems:
     yield ExportLine(where, fields)
 
 
-def _read_list(fields: dict[str, Any], where: str) -> Items:
+def _read_list(fields: dict[str, Any], where: str) -> ReadItems:
     """A list of conversations one level down."""
     for number, each in enumerate(fields["conversations"], 1):
         try:
@@ -58,14 +59,15 @@ def _read_list(fields: dict[str, Any], where: str) -> Items:
             yield ImportProblem(f"{where}, conversation {number}", str(error))
 
 
-def _read_loose_message(fields: dict[str, Any], where: str) -> Items:
+def _read_loose_message(fields: dict[str, Any], where: str) -> ReadItems:
     found = read_message(fields, where)
     yield from (each for each in found if isinstance(each, ImportProblem))
     entries = tuple(each for each in found if isinstance(each, Entry))
-    yield LooseMessage(find_name(fields, _NAMES), entries, find_text(fields, "title"), find_text(fields, "model"))
+    name, title, model = find_name(fields, _NAMES) or "", find_text(fields, "title"), find_text(fields, "model")
+    yield LooseMessage(ImportedConversation("jsonl", name, entries, title=title, model=model))
 
 
-def _read_conversation(fields: dict[str, Any], where: str) -> Items:
+def _read_conversation(fields: dict[str, Any], where: str) -> ReadItems:
     """One conversation as a list of messages in the form of the APIs."""
     messages = fields.get("messages", fields.get("conversations"))
     assert isinstance(messages, list)
@@ -85,7 +87,7 @@ def _has_message(objects: list[Any]) -> bool:
     return any(isinstance(each, dict) and ({"role", "sender", "from"} & each.keys()) for each in objects)
 
 
-SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], Items]], ...] = (
+SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], ReadItems]], ...] = (
     (lambda o: o.get("type") == "message" and "seq" in o and "body" in o, _read_export_line),
     (lambda o: o.get("type") == "conversation" and "uuid" in o, _read_export_line),
     (lambda o: o.get("type") == "fact" and "key" in o, _read_export_line),
@@ -103,24 +105,20 @@ class LooseMessages:
     """Gathers loose messages into conversations. Yields a part as soon as it is full, and the rest at the end."""
 
     def __init__(self) -> None:
-        self._entries: dict[str | None, list[Entry]] = {}
-        self._first: dict[str | None, LooseMessage] = {}
-        self._names: dict[str | None, str] = {}
-        """Of the conversations with a part that was yielded."""
+        self._held: dict[str, ImportedConversation] = {}
 
-    def add(self, message: LooseMessage) -> Iterator[ImportedConversation]:
-        entries = self._entries.setdefault(message.conversation, [])
-        self._first.setdefault(message.conversation, message)
-        entries.extend(message.entries)
-        if len(entries) >= PART:
-            yield self._part(message.conversation)
+    def add(self, part: ImportedConversation) -> Iterator[ImportedConversation]:
+        held = self._held.get(part.name)
+        self._held[part.name] = held = replace(held, entries=held.entries + part.entries) if held else part
+        if len(held.entries) >= PART:
+            yield self._part(part.name)
 
     def close(self) -> Iterator[ImportedConversation]:
-        for key in [key for key, entries in self._entries.items() if entries]:
+        for key in [key for key, held in self._held.items() if held.entries]:
             yield self._part(key)
 
-    def _part(self, key: str | None) -> ImportedConversation:
-        entries = tuple(self._entries.pop(key))
-        known, first = self._names.get(key), self._first[key]
-        self._names[key] = name = known or (digest_name(entries) if key is None else key)
-        return ImportedConversation("jsonl", name, entries, known is not None, first.title, None, first.model)
+    def _part(self, key: str) -> ImportedConversation:
+        held = self._held[key]
+        part = replace(held, name=held.name or digest_name(held.entries))
+        self._held[key] = replace(part, entries=(), is_continued=True)
+        return part

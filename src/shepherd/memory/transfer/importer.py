@@ -1,6 +1,6 @@
 """Imports files into a memory: exports of ChatGPT and Claude, JSON Lines, and our own export.
 
-file, folder, zip ─▶ `readers` ─▶ conversations, export lines ─▶ batches ─▶ `Merge`, one transaction each
+file, folder, zip ─▶ `readers` ─▶ conversations, export lines ─▶ batches ─▶ `merge`, one transaction each
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import apsw
-
 from shepherd.memory.transfer import readers
-from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
-from shepherd.memory.transfer.merge import ImportResult, ImportState, Merge
+from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem, Items
+from shepherd.memory.transfer.merge import ImportResult, ImportState, merge
 
 if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
@@ -54,9 +52,17 @@ def import_stream(
 ) -> ImportResult:
     """`import_file` for one stream, read from start to end. Problems are reported with its `name`."""
     result, state = ImportResult(), ImportState()
+    for batch in _batches(readers.read(stream, name, on_bytes), result):
+        done, state = store.write(partial(merge, items=batch, earlier=state))
+        result.add(done)
+    return result
+
+
+def _batches(items: Items, result: ImportResult) -> Iterator[list[ImportedConversation | ExportLine]]:
+    """What one transaction stores. Problems go to `result`."""
     batch: list[ImportedConversation | ExportLine] = []
     weight = 0
-    for item in readers.read(stream, name, on_bytes):
+    for item in items:
         if isinstance(item, ImportProblem):
             result.add_problem(item)
             continue
@@ -64,26 +70,12 @@ def import_stream(
             batch.append(part)
             weight += len(part.entries) if isinstance(part, ImportedConversation) else 1
             if weight >= BATCH:
-                result.add(_store(store, batch, state))
+                yield batch
                 batch, weight = [], 0
-    result.add(_store(store, batch, state))
-    return result
+    yield batch
 
 
 def _parts(whole: ImportedConversation) -> Iterator[ImportedConversation]:
     for at in range(0, len(whole.entries), BATCH):
         is_continued, n_left_out = whole.is_continued or at > 0, 0 if at else whole.n_left_out
         yield replace(whole, entries=whole.entries[at : at + BATCH], is_continued=is_continued, n_left_out=n_left_out)
-
-
-def _store(store: MemoryStore, batch: list[ImportedConversation | ExportLine], state: ImportState) -> ImportResult:
-    """Store a batch in one transaction. `state` changes after the commit only, since the job may run twice."""
-
-    def job(connection: apsw.Connection) -> Merge:
-        merge = Merge(connection, state)
-        merge.store(batch)
-        return merge
-
-    merge = store.write(job)
-    state.update(merge.state)
-    return merge.result

@@ -54,17 +54,18 @@ class ImportProblem:
 class LooseMessage:
     """A message on a line of its own."""
 
-    conversation: str | None
-    entries: tuple[Entry, ...]
-    title: str
-    model: str
+    part: ImportedConversation
+    """The message as a part of its conversation; `name` "" = the conversation of all that name none."""
 
 
 class UnreadableError(Exception):
     """Says what is wrong with one object."""
 
 
-Items = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
+Items = Iterator[ImportedConversation | ExportLine | ImportProblem]
+"""What a file holds."""
+ReadItems = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
+"""What an object of a file holds."""
 
 
 def digest_name(entries: Sequence[Entry]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import apsw
@@ -20,7 +20,7 @@ import apsw
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive import history, queries
 from shepherd.memory.archive.history import NewMessage
-from shepherd.memory.records import Entry, State, Trust, chained, clean
+from shepherd.memory.records import Entry, State, Trust, chained
 from shepherd.memory.transfer.export_lines import ConversationLine, FactLine, MessageLine
 from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
 from shepherd.wire.base import Fields
@@ -32,8 +32,6 @@ _NAMESPACE = uuids.UUID("6f3c1d0a-53f2-4f0e-9a55-5348504412aa")
 
 @dataclass(slots=True)
 class ImportResult:
-    """What an import has done."""
-
     conversations: int = 0
     """New ones, branches included."""
     messages: int = 0
@@ -50,9 +48,9 @@ class ImportResult:
     """The first `SHOWN_PROBLEMS` of them."""
 
     def add(self, other: ImportResult) -> None:
-        for name in ("conversations", "messages", "facts", "known", "forgotten", "left_out", "n_problems"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.problems += other.problems[: SHOWN_PROBLEMS - len(self.problems)]
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        del self.problems[SHOWN_PROBLEMS:]
 
     def add_problem(self, problem: ImportProblem) -> None:
         self.add(ImportResult(n_problems=1, problems=[problem]))
@@ -85,28 +83,31 @@ class ImportState:
     targets: dict[str, int] = field(default_factory=dict)
     """Of our own export: the ids of the stored conversations that their messages go to, by uuid."""
 
-    def update(self, other: ImportState) -> None:
-        self.ends.update(other.ends)
-        self.lines.update(other.lines)
-        self.targets.update(other.targets)
+    def copy(self) -> ImportState:
+        return ImportState(self.ends.copy(), self.lines.copy(), self.targets.copy())
 
 
-class Merge:
+def merge(
+    connection: apsw.Connection, items: Iterable[ImportedConversation | ExportLine], earlier: ImportState
+) -> tuple[ImportResult, ImportState]:
+    """Store some items of a file, in their order. `earlier` does not change, since the job may run twice."""
+    made = _Merge(connection, earlier)
+    made.store(items)
+    return made.result, made.state
+
+
+class _Merge:
     """One transaction of an import."""
 
     def __init__(self, connection: apsw.Connection, earlier: ImportState) -> None:
         self.connection = connection
-        self.result = ImportResult()
-        self.state = ImportState()
-        """What this transaction adds to `earlier`."""
-        self._earlier = earlier
+        self.result, self.state = ImportResult(), earlier.copy()
         self._has_erased = self._find_row("SELECT 1 FROM erased LIMIT 1") is not None
 
     def _find_row(self, sql: str, *values: Any) -> Any:
-        return next(iter(self.connection.execute(sql, values).fetchall()), None)
+        return self.connection.execute(sql, values).fetchone()
 
     def store(self, items: Iterable[ImportedConversation | ExportLine]) -> None:
-        """Store them, in their order."""
         run: list[MessageLine] = []
         for item in items:
             if isinstance(item, ImportedConversation):
@@ -135,7 +136,7 @@ class Merge:
     def _store_conversation(self, new: ImportedConversation) -> None:
         """Store the new messages of a conversation: after the known ones, or in a branch if others follow those."""
         key = (new.source, new.name)
-        end = (self.state.ends.get(key) or self._earlier.ends.get(key)) if new.is_continued else None
+        end = self.state.ends.get(key) if new.is_continued else None
         end = end or ConversationEnd(f"{new.source}:{new.name}", time_ms=new.created_ms)
         entries = new.entries
         chains = chained([entry.sha for entry in entries], end.seed)
@@ -153,14 +154,10 @@ class Merge:
         kept = [i for i in range(n_known, len(entries)) if not self._is_erased(entries[i].sha, chains[i])]
         if kept:
             end = self._append(new, end, [entries[i] for i in kept], [chains[i] for i in kept])
-        self.result.add(
-            ImportResult(
-                messages=len(kept),
-                known=sum(map(bool, ids)),
-                forgotten=len(entries) - len(kept) - sum(map(bool, ids)),
-                left_out=new.n_left_out,
-            )
-        )
+        known = sum(map(bool, ids))
+        forgotten = len(entries) - len(kept) - known
+        done = ImportResult(messages=len(kept), known=known, forgotten=forgotten, left_out=new.n_left_out)
+        self.result.add(done)
         self.state.ends[key] = replace(end, seed=chains[-1].hex())
 
     def _append(
@@ -173,9 +170,10 @@ class Merge:
             timed.append(replace(entry, created_ms=time_ms))
         if not end.conversation or self._has_message(end.conversation, end.seq + 1):
             uuid = new.name if not end.conversation and _is_uuid(new.name) else ""
-            id = self._add_conversation(
-                uuid,
-                chains[0],
+            self.result.conversations += 1
+            id = history.add_conversation(
+                self.connection,
+                uuid=self._free_uuid(uuid, chains[0]),
                 title=new.title.strip() or history.title_of(entries),
                 created_ms=timed[0].created_ms if new.created_ms is None or end.conversation else new.created_ms,
                 model=new.model,
@@ -183,11 +181,11 @@ class Merge:
                 parent=(end.conversation, end.seq) if end.conversation else None,
             )
             end = replace(end, conversation=id)
-        at, turn = [], end.turn
+        new_messages, turn = [], end.turn
         for seq, (entry, chain) in enumerate(zip(timed, chains, strict=True), end.seq + 1):
             turn += entry.role == "user"
-            at.append((seq, turn, chain))
-        ids, before = self._add(end.conversation, end.before, timed, at)
+            new_messages.append(NewMessage(entry, seq, turn, chain))
+        ids, before = self._add(end.conversation, end.before, new_messages)
         # They are in no context here.
         self.connection.execute(
             "UPDATE message SET state = ? WHERE id BETWEEN ? AND ?", (int(State.EVICTED), ids[0], ids[-1])
@@ -195,53 +193,26 @@ class Merge:
         return replace(end, seq=end.seq + len(timed), turn=turn, time_ms=time_ms, before=before)
 
     def _add(
-        self,
-        conversation: int,
-        before: tuple[tuple[str, int], ...],
-        entries: Sequence[Entry],
-        at: Sequence[tuple[int, int, bytes]],
+        self, conversation: int, before: tuple[tuple[str, int], ...], new: Iterable[NewMessage]
     ) -> tuple[range, tuple[tuple[str, int], ...]]:
-        """Store messages, each `at` its seq, turn and chain; their ids, and texts and ids of the last two messages."""
-        first = history.next_id(self.connection)
-        ids = range(first, first + len(entries))
-        new = []
-        for id, entry, (seq, turn, chain) in zip(ids, entries, at, strict=True):
-            new.append(NewMessage(entry, seq, turn, chain, [text for text, _ in before], [id for _, id in before]))
-            if entry.role != "system":
-                before = (*before, (entry.text, id))[-2:]
-        made = history.add_messages(self.connection, conversation, new)
-        assert made == ids
-        return ids, before
+        """Store messages after those `before`; their ids, and texts and ids of the last two messages."""
+        rows = []
+        for id, each in enumerate(new, history.next_id(self.connection)):
+            rows.append(each._replace(before=[text for text, _ in before], before_ids=[id for _, id in before]))
+            if each.entry.role != "system":
+                before = (*before, (each.entry.text, id))[-2:]
+        return history.add_messages(self.connection, conversation, rows), before
 
     def _has_message(self, conversation: int, first: int, last: int = 2**62) -> bool:
         """Whether a conversation has a message from one `seq` to another."""
         sql = "SELECT 1 FROM message WHERE conversation = ? AND seq BETWEEN ? AND ?"
         return self._find_row(sql, conversation, first, last) is not None
 
-    def _add_conversation(
-        self,
-        uuid: str,
-        chain: bytes,
-        *,
-        title: str,
-        created_ms: int | None,
-        model: str = "",
-        source: str = "",
-        parent: tuple[int, int] | None = None,
-    ) -> int:
-        """A new conversation called `uuid`. If that is taken, its uuid is made of its first message."""
+    def _free_uuid(self, uuid: str, chain: bytes) -> str | None:
+        """`uuid` for a new conversation; if that is taken, one made of its first message; None = that is taken too."""
         names = (name for name in (uuid, str(uuids.uuid5(_NAMESPACE, chain.hex()))) if name)
         taken = "SELECT 1 FROM conversation WHERE uuid = ?"
-        self.result.conversations += 1
-        return history.add_conversation(
-            self.connection,
-            uuid=next((name for name in names if not self._find_row(taken, name)), None),
-            title=clean(title),
-            created_ms=created_ms,
-            model=clean(model),
-            source=source,
-            parent=parent,
-        )
+        return next((name for name in names if not self._find_row(taken, name)), None)
 
     def _is_erased(self, sha: bytes, chain: bytes) -> bool:
         """Whether a message was forgotten here, by its content or by its place."""
@@ -274,9 +245,7 @@ class Merge:
 
     def _find_line(self, uuid: str) -> ConversationLine | None:
         """The line of a conversation that is not stored yet."""
-        if self._target(uuid):
-            return None
-        return self.state.lines.get(uuid) or self._earlier.lines.get(uuid)
+        return None if self._target(uuid) else self.state.lines.get(uuid)
 
     def _skip_forgotten(self, message: MessageLine) -> None:
         """Count a message that was forgotten here, and clear the title that quotes it."""
@@ -289,8 +258,10 @@ class Merge:
 
     def _target(self, uuid: str) -> int:
         """The stored conversation that messages of `uuid` go to; 0 = none."""
-        target = self.state.targets.get(uuid) or self._earlier.targets.get(uuid)
-        return target or (self._find_row("SELECT id FROM conversation WHERE uuid = ?", uuid) or (0,))[0]
+        return (
+            self.state.targets.get(uuid)
+            or (self._find_row("SELECT id FROM conversation WHERE uuid = ?", uuid) or (0,))[0]
+        )
 
     def _store_lines(self, run: Sequence[MessageLine]) -> None:
         """Store messages of one conversation; in a branch, if the conversation has other messages at their places."""
@@ -320,8 +291,7 @@ class Merge:
             target = self._create_branch(new, None)
         earlier = queries.messages(self.connection, target, after_seq=first.seq - 5, shared=True)
         before = tuple((m.body, m.id) for m in earlier if m.seq < first.seq and m.role != "system")[-2:]
-        at = [(message.seq, message.turn, message.chain) for message in new]
-        ids, _ = self._add(target, before, [message.entry for message in new], at)
+        ids, _ = self._add(target, before, (NewMessage(m.entry, m.seq, m.turn, m.chain) for m in new))
         self.result.messages += len(new)
         for message, id in zip(new, ids, strict=True):
             row = (int(message.state), message.pinned, message.sha)
@@ -331,10 +301,14 @@ class Merge:
     def _create_branch(self, new: Sequence[MessageLine], parent: tuple[int, int] | None) -> int:
         """A conversation for messages without one, or for those whose places are taken."""
         first = new[0]
-        title = history.title_of(message.entry for message in new)
-        created_ms = first.entry.created_ms
-        target = self._add_conversation(first.uuid, first.chain, title=title, created_ms=created_ms, parent=parent)
-        self.state.targets[first.uuid] = target
+        self.result.conversations += 1
+        self.state.targets[first.uuid] = target = history.add_conversation(
+            self.connection,
+            uuid=self._free_uuid(first.uuid, first.chain),
+            title=history.title_of(message.entry for message in new),
+            created_ms=first.entry.created_ms,
+            parent=parent,
+        )
         return target
 
     def _store_fact(self, new: FactLine) -> None:

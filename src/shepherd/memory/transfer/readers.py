@@ -21,13 +21,7 @@ from typing import IO, Any
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.transfer.formats import LooseMessages, read_object
-from shepherd.memory.transfer.items import (
-    ExportLine,
-    ImportedConversation,
-    ImportProblem,
-    LooseMessage,
-    UnreadableError,
-)
+from shepherd.memory.transfer.items import ImportProblem, Items, LooseMessage, UnreadableError
 
 CHUNK_BYTES = 1 << 20
 ELEMENT_CHARS = 1 << 29
@@ -91,9 +85,7 @@ def _chosen(names: Mapping[str, object], path: Path) -> list[str]:
     return chosen
 
 
-def read(
-    stream: IO[bytes], name: str = "", on_bytes: Callable[[int], None] | None = None
-) -> Iterator[ImportedConversation | ExportLine | ImportProblem]:
+def read(stream: IO[bytes], name: str = "", on_bytes: Callable[[int], None] | None = None) -> Items:
     """What a file holds; nothing for a blank one. `on_bytes` gets how many bytes have been read, after each chunk."""
     text = _TextStream(stream, on_bytes or (lambda _n: None))
     where = f"{name}, " if name else ""
@@ -104,7 +96,7 @@ def read(
             for each in read_object(_parsed(part), where + place):
                 found = True
                 if isinstance(each, LooseMessage):
-                    yield from loose.add(each)
+                    yield from loose.add(each.part)
                 else:
                     yield each
         except (UnreadableError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""The bytes of a file and the text in them: which encoding, some lines of it, as much as fits; or what else they are.
+"""The bytes of a file and the text in them: its encoding, some of its lines, or the kind of a binary file.
 
-    sniff(head) ─▶ Text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
+    sniff(head) ─▶ text encoding | "PNG image"        blocks ─▶ in_utf8 ─▶ read_lines ─▶ Lines
 
-A file is read in blocks and never whole: it may have any size, and be one line. Not here: whose file it is
+A file is read in blocks and never whole: it may have any size, and be one line. Not here: which files may be opened
 (`tools/sandbox/roots.py`).
 """
 
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.results import MOST_CHARS_PER_TOKEN, char_boundary, fits
+from shepherd.tools.results import Count, char_boundary, room_for
 from shepherd.tools.sandbox.folder import Folder
 
 T = TypeVar("T", str, bytes)
 
 BLOCK_BYTES = 1 << 20
 HEAD_BYTES = 8192
-"""By which text is told from anything else."""
+"""Of which `sniff` takes a look."""
 LOOKED_THROUGH_BYTES = 256 << 20
-"""On the way to the first line that is asked for: a second or less."""
+"""Before the first requested line: a second or less."""
 COUNTED_BYTES = 64 << 20
-"""After the last line that is shown, to say how many there are."""
+"""After the last shown line, to count the lines."""
 
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -38,38 +38,22 @@ MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 SIGNATURES = {
-    b"\x89PNG\r\n": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"GIF8": "a GIF image",
-    b"BM": "a BMP image",
-    b"\x00\x00\x01\x00": "an icon",
-    b"%PDF-": "a PDF document",
-    b"PK\x03\x04": "a ZIP archive (or an office document, a package)",
-    b"\x1f\x8b": "gzip data",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
-    b"\x28\xb5\x2f\xfd": "zstandard data",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"\x7fELF": "a program or library (ELF)",
-    b"MZ": "a program or library (Windows)",
-    b"\xcf\xfa\xed\xfe": "a program or library (macOS)",
-    b"\xca\xfe\xba\xbe": "a Java class or macOS program",
-    b"\x00asm": "a WebAssembly module",
-    b"SQLite format 3\x00": "an SQLite database",
-    b"GGUF": "a model (GGUF)",
-    b"OggS": "Ogg sound or film",
-    b"ID3": "MP3 sound",
-    b"fLaC": "FLAC sound",
-    b"RIFF": "RIFF sound, film or image",
-    b"wOF2": "a font",
-    b"\x00\x01\x00\x00": "a font",
-}
-"""How files begin that are no text."""
+    b"\x89PNG\r\n": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"BM": "a BMP image",
+    b"\x00\x00\x01\x00": "an icon", b"%PDF-": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive (or an office document, a package)", b"\x1f\x8b": "gzip data", b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstandard data", b"7z\xbc\xaf": "a 7z archive",
+    b"\x7fELF": "a program or library (ELF)", b"MZ": "a program or library (Windows)",
+    b"\xcf\xfa\xed\xfe": "a program or library (macOS)", b"\xca\xfe\xba\xbe": "a Java class or macOS program",
+    b"\x00asm": "a WebAssembly module", b"SQLite format 3\x00": "an SQLite database", b"GGUF": "a model (GGUF)",
+    b"OggS": "Ogg sound or film", b"ID3": "MP3 sound", b"fLaC": "FLAC sound", b"RIFF": "RIFF sound, film or image",
+    b"wOF2": "a font", b"\x00\x01\x00\x00": "a font",
+}  # fmt: skip
+"""The beginnings of binary files."""
 TEXT_CONTROLS = frozenset("\t\n\r\f\b\x1b")
 
 
 def sniff(head: bytes) -> tuple[str | None, str]:
-    """The encoding of a file that begins so, None = it is no text; and what it is in that case.
+    """The encoding of a file by its beginning, None = it is not text; and its kind.
 
     Any encoding but UTF-8 needs a mark at its beginning; text in another one is read as UTF-8 with errors.
     """
@@ -114,38 +98,50 @@ def opened(folder: Folder, name: str) -> Iterator[Iterator[bytes]]:
         os.close(handle)
 
 
+def first_bytes(blocks: Iterator[bytes], most: int) -> bytes:
+    """All bytes of the blocks, or the first ones: a little more than `most`."""
+    content = b""
+    for block in blocks:
+        content += block
+        if len(content) > most:
+            break
+    return content
+
+
 def in_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    """The same text in UTF-8, without a mark at its beginning; what is no character is replaced."""
+    """The same text in UTF-8, without a mark at its beginning; wrong bytes are replaced."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     for block in blocks:
         yield decoder.decode(block).encode()
     yield decoder.decode(b"", final=True).encode()
 
 
+Part = tuple[int, int | None, int]
+"""The first line (from 1), the number of lines (None = all), the first character of the first line (from 1)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some lines of a text."""
+    """Some lines of a text, with their ends."""
 
     text: str
-    """With their ends."""
     next: int
     """The line with which to read on."""
     column: int
     """The character of that line with which to read on, from 1."""
     is_end: bool
-    """There is nothing after it."""
+    """Nothing follows."""
     total: int | None
     """Lines in all; None = too many to be counted."""
     is_cut: bool
-    """There was no room for all that was asked for."""
+    """There was no room for all of the part."""
 
 
-def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: int, room: Room) -> Lines:
-    """At most `limit` lines of a text in UTF-8 from line `offset` on, from its character `column` on (both from 1).
-
-    `room`: how many characters of a text there is room for. A cut is made behind a whole line, unless that would be
-    before the first. Raises: `ToolError` when there is no such line, or too much before it.
+def read_lines(blocks: Iterator[bytes], part: Part, budget: int, count: Count) -> Lines:
+    """Part of a text in UTF-8, at most `budget` tokens. A cut is made behind a whole line, if there is one. Raises:
+    `ToolError` when there is no such line, or too much before it.
     """
+    offset, limit, column = part
     number, n_passed, rest, last = 1, 0, b"", b"\n"
     for block in blocks:
         n_ends = block.count(b"\n")
@@ -165,7 +161,7 @@ def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: 
         n_lines = offset - 1 if number == offset else number - (last == b"\n")
         raise ToolError(f"it has {n_lines:,} line{'s' * (n_lines != 1)}, and no line {offset:,}")
     asked = text if limit is None else text[: nth_end(text, "\n", limit)]
-    n_chars = room(asked[:MOST_CHARS])
+    n_chars = room_for(asked[:MOST_CHARS], budget, count)
     is_cut = n_chars < len(asked)
     if is_cut:
         n_chars = asked.rfind("\n", 0, n_chars) + 1 or max(1, char_boundary(asked, n_chars))
@@ -191,13 +187,12 @@ def read_lines(blocks: Iterator[bytes], offset: int, limit: int | None, column: 
     )
 
 
-Room = Callable[[str], int]
 MOST_CHARS = 2_000_000
 """That are shown at once, in any context."""
 
 
 def text_from(rest: bytes, blocks: Iterator[bytes], column: int, is_enough: Callable[[str], bool]) -> tuple[str, bool]:
-    """The text from character `column` of the line on with which `rest` begins, and whether it goes to the end."""
+    """The text from character `column` of the first line on, and whether it goes to the end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, to_drop, n_dropped = "", column - 1, 0
     for block, final in itertools.chain([(rest, False)], ((block, False) for block in blocks), [(b"", True)]):
@@ -219,7 +214,7 @@ def text_from(rest: bytes, blocks: Iterator[bytes], column: int, is_enough: Call
 
 
 def nth_end(text: T, end: T, n: int) -> int:
-    """Behind the `n`th line end; the length of a text that has not so many."""
+    """The place behind the `n`th line end; the length of a text that has fewer."""
     at = 0
     for _ in range(n):
         found = text.find(end, at)
@@ -229,30 +224,8 @@ def nth_end(text: T, end: T, n: int) -> int:
     return at
 
 
-def room_in(budget: int, count: Callable[[str], int]) -> Room:
-    """How many characters of a text have at most `budget` tokens."""
-
-    def room(text: str) -> int:
-        if fits(text, budget, count):
-            return len(text)
-        least, most = 0, min(len(text), budget * MOST_CHARS_PER_TOKEN)
-        n_chars = min(most, budget * 3)
-        while least < n_chars < most:
-            n_tokens = count(text[:n_chars])
-            if n_tokens <= budget:
-                least = n_chars
-                if n_tokens > budget * 0.9:
-                    break
-            else:
-                most = n_chars
-            n_chars = min(max(int(n_chars * budget * 0.95 / max(1, n_tokens)), least + 1), most - 1)
-        return least
-
-    return room
-
-
-def lines_that_fit(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> int:
+def lines_that_fit(lines: Sequence[str], budget: int, count: Count) -> int:
     """How many of the first lines there is room for, at least one."""
     text = "\n".join(lines)
-    n_chars = room_in(max(budget, 1), count)(text)
+    n_chars = room_for(text, max(budget, 1), count)
     return len(lines) if n_chars == len(text) else max(1, text.count("\n", 0, n_chars))

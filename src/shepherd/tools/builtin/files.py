@@ -1,8 +1,7 @@
 """The file tools: read, write, edit, delete, list, and whether there is one.
 
-Names, arguments and results are the seeds' (requirements 3.2); other names by which models know them are aliases. What
-is outside of the roots cannot be reached (`tools/sandbox/roots.py`). What cannot be done is said in one sentence that
-tells how to go on. Not here: what is in the files of a whole tree (`search.py`).
+Names, arguments and results are the seeds' (requirements 3.2); other names by which models know them are aliases.
+Nothing outside the roots can be reached (`tools/sandbox/roots.py`). Not here: the search in a tree (`search.py`).
 """
 
 from __future__ import annotations
@@ -13,27 +12,35 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from functools import wraps
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.builtin.content import charset, in_utf8, lines_that_fit, opened, read_lines, room_in, sniff
+from shepherd.tools.builtin.content import (
+    Part,
+    charset,
+    first_bytes,
+    in_utf8,
+    lines_that_fit,
+    opened,
+    read_lines,
+    sniff,
+)
 from shepherd.tools.builtin.diff import MOST_CHARS as MOST_COMPARED
 from shepherd.tools.builtin.diff import unified
 from shepherd.tools.builtin.near_match import MOST_PLACES, not_found, places_of
 from shepherd.tools.results import fits
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.roots import Location, MissingPath, NotAFolder, Roots, printable, quoted
-from shepherd.tools.signature import as_json, in_thread, tool
+from shepherd.tools.signature import as_json, tool
 from shepherd.tools.tool import ToolContext
 
 NOTE_TOKENS = 60
-"""Kept free of what is shown: for the sentence that says how to read on."""
+"""Kept free for the sentence that says how to read on."""
 MOST_ENTRIES = 500
 """Of a folder that are shown."""
 MOST_BYTES = 16 << 20
-"""Of a file that is changed in memory, and of what is written at once."""
+"""Of a file that is edited, and of one call of `write_file`."""
 MOST_BASE64_BYTES = 1 << 20
 SUMMARY_NAMES = 12
 SHOWN_PLACES = 10
@@ -41,7 +48,7 @@ SHOWN_PLACES = 10
 HERE = re.compile(
     r"(\./)?([\s_.-]*(current|working|this|the|my|here|root|project|files?|directory|dir|folder|cwd|pwd))+[\s_.-]*"
 )
-"""What models say who mean the current folder."""
+"""Phrases by which models mean the current folder."""
 PATH = {"file_path": "path", "file": "path", "filename": "path"}
 FOLDER = {"directory": "path", "dir": "path", "folder": "path", "directory_path": "path"}
 
@@ -52,27 +59,22 @@ def roots_of(context: ToolContext) -> Roots:
     return context.roots
 
 
-def preview(change: Callable[..., str]) -> Callable[[ToolContext, Mapping[str, Any]], Awaitable[str]]:
-    """The diff of a change that is not made, as `Tool.preview` wants it."""
-
-    @wraps(change)
-    async def run(context: ToolContext, arguments: Mapping[str, Any]) -> str:
-        diff: str = await in_thread(lambda: change(context, **arguments))
-        return diff
-
-    return run
+def stored_result(context: ToolContext, path: str) -> str | None:
+    """The result that a path such as `result:3` names; None = the path of a file. Raises: `ToolError`."""
+    if not path.strip().lower().startswith("result:"):
+        return None
+    if context.kept is None:
+        raise ToolError(f"this conversation stores no results; {quoted(path)} cannot be read")
+    return context.kept.get(path)
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("Read", "view_file", "open_file"),
+    category="filesystem", effect="read", aliases=("Read", "view_file", "open_file"), subject="path",
     argument_aliases={**PATH, "start_line": "offset", "max_lines": "limit"},
-    subject="path",
-)
+)  # fmt: skip
 def read_file(
     context: ToolContext,
     path: str,
@@ -86,10 +88,8 @@ def read_file(
     if offset < 0 or column < 0 or limit < -1 or limit == 0:
         raise ToolError("offset and column must be at least 1; limit, too, or -1 for all lines")
     part = (max(offset, 1), None if limit == -1 else limit, max(column, 1))
-    if path.strip().lower().startswith("result:"):
-        if context.kept is None:
-            raise ToolError(f"this conversation stores no results; {quoted(path)} cannot be read")
-        return shown_part(context, path, iter([context.kept.get(path).encode()]), part)
+    if (result := stored_result(context, path)) is not None:
+        return shown_part(context, path, iter([result.encode()]), part)
     with roots_of(context).find(path) as place:
         if kind_of(place.stat()) == "directory":
             raise ToolError(f"{quoted(path)} is a folder; list_directory shows what is in it")
@@ -101,7 +101,11 @@ def read_file(
             whole = itertools.chain([head], blocks)
             if encoding.strip().lower() == "base64":
                 return in_base64(context, name, whole)
-            found, kind = read_as(encoding, head)
+            found, kind = sniff(head)
+            wanted = encoding.strip().lower()
+            if wanted not in {"", "auto"}:
+                found = found or "utf-8" if wanted == "text" else charset(wanted)
+                found = "utf-8-sig" if found == "utf-8" and head.startswith(codecs.BOM_UTF8) else found
             if found is None:
                 size = f"{place.stat().st_size:,} bytes"
                 note = f'{name} is {kind} of {size}, not text; encoding="base64" would give the bytes themselves'
@@ -110,24 +114,12 @@ def read_file(
             return shown_part(context, path, text, part, encoding)
 
 
-def read_as(encoding: str, head: bytes) -> tuple[str | None, str]:
-    """The encoding to read a file in that begins so, None = none; and what kind of file it is then."""
-    wanted = encoding.strip().lower()
-    found, kind = sniff(head)
-    if wanted in {"", "auto"}:
-        return found, kind
-    name = found or "utf-8" if wanted == "text" else charset(wanted)
-    return ("utf-8-sig" if name == "utf-8" and head.startswith(codecs.BOM_UTF8) else name), kind
-
-
-def shown_part(
-    context: ToolContext, path: str, blocks: Iterator[bytes], part: tuple[int, int | None, int], encoding: str = "auto"
-) -> Result:
-    """As much of the lines asked for as there is room for, and how to read on."""
-    offset, limit, column = part
+def shown_part(context: ToolContext, path: str, blocks: Iterator[bytes], part: Part, encoding: str = "auto") -> Result:
+    """As many of the requested lines as there is room for, and how to read on."""
+    offset = part[0]
     budget = max(context.budget - NOTE_TOKENS, context.budget // 2, 1)
     try:
-        lines = read_lines(blocks, offset, limit, column, room_in(budget, context.count))
+        lines = read_lines(blocks, part, budget, context.count)
     except ToolError as error:
         raise ToolError(f"{quoted(path)}: {error.message}") from error
     last = lines.next - (lines.column == 1)
@@ -144,25 +136,17 @@ def shown_part(
 
 
 def in_base64(context: ToolContext, name: str, blocks: Iterator[bytes]) -> Result:
-    content = b""
-    for block in blocks:
-        content += block
-        if len(content) > MOST_BASE64_BYTES:
-            break
-    text = base64.b64encode(content).decode()
+    content = first_bytes(blocks, MOST_BASE64_BYTES)
+    text, size = base64.b64encode(content).decode(), size_of(content, MOST_BASE64_BYTES)
     if len(content) > MOST_BASE64_BYTES or not fits(text, context.budget, context.count):
-        size = f"{len(content):,} bytes" if len(content) <= MOST_BASE64_BYTES else f"over {MOST_BASE64_BYTES:,} bytes"
         raise ToolError(f"{name} has {size}: too much to be shown as base64, which may have {context.budget:,} tokens")
-    return Result(text, summary=f"{len(content):,} bytes")
+    return Result(text, summary=size)
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("List", "LS", "list_dir", "list_files"),
+    category="filesystem", effect="read", aliases=("List", "LS", "list_dir", "list_files"), subject="path",
     argument_aliases={**PATH, **FOLDER},
-    subject="path",
-)
+)  # fmt: skip
 def list_directory(
     context: ToolContext, path: str = ".", details: Annotated[bool, "sizes and kinds"] = False
 ) -> Result:
@@ -188,7 +172,7 @@ def list_directory(
 
 
 def entry(folder: Folder, name: str, details: bool) -> str:
-    """One line about something in a folder; empty if it has gone meanwhile. A link is shown and not followed."""
+    """The line of one entry of a folder; empty if it is gone. A link is shown and not followed."""
     if (status := folder.look(name)) is None:
         return ""
     match kind_of(status):
@@ -203,14 +187,14 @@ def entry(folder: Folder, name: str, details: bool) -> str:
 
 
 def or_here(roots: Roots, path: str) -> tuple[str, str]:
-    """The path, or the current folder where a model describes it and does not name it; and a line that says so."""
-    said = path.strip(" \"'")
-    if HERE.fullmatch(said.casefold()):
+    """The path, or the current folder if the path only describes it; and a line that says so."""
+    words = path.strip(" \"'")
+    if HERE.fullmatch(words.casefold()):
         try:
             with roots.find(path) as place:
                 place.stat()
         except MissingPath:
-            return ".", f'\n(there is no {quoted(said)}; this is the current folder, ".")'
+            return ".", f'\n(there is no {quoted(words)}; this is the current folder, ".")'
     return path, ""
 
 
@@ -224,44 +208,42 @@ def file_exists(context: ToolContext, path: str) -> dict[str, Any]:
         return {"exists": False}
 
 
+def size_of(content: bytes, most: int) -> str:
+    """For a person; `content` may be cut, as by `first_bytes`."""
+    return f"{len(content):,} bytes" if len(content) <= most else f"over {most:,} bytes"
+
+
 # -- changing ---------------------------------------------------------------------------------------------------------
 
 
 def old_content(place: Location, most: int) -> bytes | None:
-    """What is in a file, or the beginning of it, a little more than `most`; None = there is none yet.
-
+    """The content of a file, of a large one the beginning, a little more than `most`; None = there is no file yet.
     Raises: `ToolError` for a folder; `NotAFile`, `OSError`.
     """
     if (status := place.look()) is None:
         return None
     if kind_of(status) == "directory":
         raise ToolError(f"{quoted(place.shown)} is a folder; give the path of a file")
-    content = b""
     with opened(place.folder, place.name) as blocks:
-        for block in blocks:
-            content += block
-            if len(content) > most:
-                break
-    return content
+        return first_bytes(blocks, most)
 
 
 def change_of(old: bytes | None, new: bytes | None, name: str) -> str:
     """For a person: a diff of text, else the sizes."""
-    encodings = [sniff(side or b"")[0] if len(side or b"") <= MOST_COMPARED else None for side in (old, new)]
-    if all(encodings):
-        before, after = (
-            None if side is None else side.decode(encoding, errors="replace").removeprefix("\ufeff")
-            for side, encoding in zip((old, new), encodings, strict=True)
-            if encoding
-        )
-        return unified(before, after, name)
-    sizes = ["nothing" if side is None else f"{len(side):,} bytes" if len(side) <= MOST_COMPARED else
-             f"over {MOST_COMPARED:,} bytes" for side in (old, new)]  # fmt: skip
-    return "" if old == new else f"{name}: {sizes[0]} become {sizes[1]}"
+    texts: list[str | None] = []
+    for side in (old, new):
+        encoding = sniff(side or b"")[0] if len(side or b"") <= MOST_COMPARED else None
+        if encoding is None:
+            before, after = ("nothing" if each is None else size_of(each, MOST_COMPARED) for each in (old, new))
+            return "" if old == new else f"{name}: {before} become {after}"
+        texts.append(None if side is None else side.decode(encoding, errors="replace").removeprefix("\ufeff"))
+    return unified(texts[0], texts[1], name)
 
 
-def new_content(content: str, encoding: str) -> bytes:
-    """What a model wants to write, as bytes. Raises: `ToolError`."""
+def new_content(path: str, content: str, encoding: str) -> bytes:
+    """The bytes that a call of `write_file` writes. Raises: `ToolError`."""
+    if path.endswith(("/", os.sep)) or not path.strip():
+        raise ToolError(f"{quoted(path)} is not the name of a file; give a file name, missing folders are created")
     wanted = encoding.strip().lower()
     try:
         if wanted == "base64":
@@ -278,37 +260,27 @@ def new_content(content: str, encoding: str) -> bytes:
     return written
 
 
-def check_name(path: str) -> None:
-    if path.endswith(("/", os.sep)) or not path.strip():
-        raise ToolError(f"{quoted(path)} is not the name of a file; give a file name, missing folders are created")
-
-
 def would_write(context: ToolContext, path: str, content: str, encoding: str = "text") -> str:
-    check_name(path)
-    new = new_content(content, encoding)
+    new = new_content(path, content, encoding)
     try:
         with roots_of(context).find(path) as place:
             return change_of(old_content(place, MOST_COMPARED), new, place.shown)
     except NotAFolder:
         raise
-    except MissingPath:  # folders on the way to it, which would be made
+    except MissingPath:  # of folders on the way, which would be created
         return change_of(None, new, printable(path))
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("Write", "create_file", "save_file"),
+    category="filesystem", effect="write", aliases=("Write", "create_file", "save_file"), subject="path",
     argument_aliases={**PATH, "text": "content", "contents": "content"},
-    preview=preview(would_write),
-    subject="path",
-)
+    preview=lambda context, arguments: would_write(context, **arguments),
+)  # fmt: skip
 def write_file(
     context: ToolContext, path: str, content: str, encoding: Annotated[str, "text, base64"] = "text"
 ) -> Result:
     """Create or overwrite a file."""
-    check_name(path)
-    new = new_content(content, encoding)
+    new = new_content(path, content, encoding)
     roots = roots_of(context)
     with roots.writing, roots.find(path, make=True) as place:
         old = old_content(place, MOST_COMPARED)
@@ -347,22 +319,18 @@ def edited(place: Location, old: str, new: str, replace_all: bool) -> tuple[byte
 
 
 def editable(content: bytes, shown: str) -> tuple[str, str, str]:
-    """The text of a file, and how to encode it again: what is no text in it, and a mark at its beginning, stay."""
+    """The text of a file, with the codec and the errors to encode it again without a loss."""
     if len(content) > MOST_BYTES:
         raise ToolError(f"{shown} has over {MOST_BYTES:,} bytes: too large for edit_file")
     encoding, kind = sniff(content)
     if encoding is None:
         raise ToolError(f"{shown} is {kind}, not text; it cannot be edited")
+    codec, errors = "utf-8", "surrogateescape"
+    if encoding in {"utf-16", "utf-32"}:  # in both, the mark of little endian begins with the same bytes
+        is_little = content.startswith(codecs.BOM_UTF16_LE)
+        codec, errors = f"{encoding}-le" if is_little else f"{encoding}-be", "strict"
     try:
-        match encoding:
-            case "utf-16":
-                codec = "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-                return content.decode(codec), codec, "strict"
-            case "utf-32":
-                codec = "utf-32-le" if content.startswith(codecs.BOM_UTF32_LE) else "utf-32-be"
-                return content.decode(codec), codec, "strict"
-            case _:
-                return content.decode("utf-8", "surrogateescape"), "utf-8", "surrogateescape"
+        return content.decode(codec, errors), codec, errors
     except UnicodeDecodeError as error:
         raise ToolError(
             f"{shown} begins like {encoding} and is not valid {encoding}; edit_file cannot edit it"
@@ -384,15 +352,12 @@ def would_edit(context: ToolContext, path: str, old: str, new: str, replace_all:
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("Edit", "str_replace", "replace_in_file"),
+    category="filesystem", effect="write", aliases=("Edit", "str_replace", "replace_in_file"), subject="path",
     argument_aliases={
         **PATH, "old_string": "old", "old_str": "old", "old_text": "old",
         "new_string": "new", "new_str": "new", "new_text": "new",
     },
-    preview=preview(would_edit),
-    subject="path",
+    preview=lambda context, arguments: would_edit(context, **arguments),
 )  # fmt: skip
 def edit_file(context: ToolContext, path: str, old: str, new: str, replace_all: bool = False) -> Result:
     """Replace a text in a file that is there exactly once."""
@@ -418,7 +383,7 @@ def would_delete(context: ToolContext, path: str) -> str:
 
 
 def removal(place: Location) -> str:
-    """What is lost, for a person. Raises: `ToolError` for a folder, `MissingPath`."""
+    """The diff of a deletion. Raises: `ToolError` for a folder, `MissingPath`."""
     kind = kind_of(place.stat())
     if kind == "directory":
         raise ToolError(f"{quoted(place.shown)} is a folder; delete_file deletes only files")
@@ -433,13 +398,9 @@ def removal(place: Location) -> str:
 
 
 @tool(
-    category="filesystem",
-    effect="write",
-    aliases=("remove_file",),
-    argument_aliases=PATH,
-    preview=preview(would_delete),
-    subject="path",
-)
+    category="filesystem", effect="write", aliases=("remove_file",), subject="path", argument_aliases=PATH,
+    preview=lambda context, arguments: would_delete(context, **arguments),
+)  # fmt: skip
 def delete_file(context: ToolContext, path: str) -> Result:
     """Delete a file."""
     roots = roots_of(context)

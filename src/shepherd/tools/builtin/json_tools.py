@@ -1,10 +1,9 @@
 """The JSON tools: read it, check it, write it neatly, take parts out of it.
 
-    text ─▶ `check`: depth, NaN, with line and column ─▶ `parse`: numbers keep their digits ─▶ `write`
+    text ─▶ `check`: depth, NaN, with line and column ─▶ `read`: numbers keep their digits ─▶ `write`
 
-Numbers come out as they went in: an integer of any length, 1.10, 1e400. Schemas and paths are applied in a process of
-its own (`tools/sandbox/isolated.py`), since the patterns in them can take for ever; a `$ref` to another document is
-never fetched.
+Numbers keep their form: an integer of any length, 1.10, 1e400. Schemas and paths are applied in a child process
+(`tools/sandbox/isolated.py`), since their patterns may never end; a `$ref` to another document is never fetched.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MOST_DEPTH = 200
-"""Of nesting: a reader that goes down by calling itself must come up again."""
+"""Of nesting: reader and writer are recursive."""
 MOST_ERRORS = 50
 MOST_INDENT = 16
 LINE_CHARS = 500
 MOST_DIGITS = 4000
-"""Of an integer that Python computes with; a longer one is carried along as text."""
+"""Of an integer that Python reads as a number; a longer one stays text."""
 JsonText = Annotated[str, "JSON text"]
 
 
@@ -104,23 +103,18 @@ def kind_of(value: Any) -> str:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*\\?(?:"|\Z)|[\[\]{}]|-?(?:NaN|Infinity)', re.DOTALL)
-"""A string that does not end is one to the end: looking for another beginning within it would take for ever."""
+"""A string without an end goes to the end of the text: to look for another beginning in it takes quadratic time."""
 
 
 class Digits(float):
-    """A number that remembers how it was written."""
+    """A number with its digits as written."""
 
-    text: str
-
-    @classmethod
-    def of(cls, text: str) -> Digits:
-        number = cls(text)
-        number.text = text
-        return number
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 def read(text: str) -> tuple[Any, list[str]]:
-    """The value, and a sentence for each key that comes twice. Raises: `ToolError` with line and column."""
+    """The value, and a sentence for each key that occurs twice. Raises: `ToolError` with line and column."""
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise ToolError("the JSON text is empty")
@@ -133,20 +127,19 @@ def read(text: str) -> tuple[Any, list[str]]:
             twice.update(dict.fromkeys(key for key, n in Counter(key for key, _ in pairs).items() if n > 1))
         return value
 
+    def as_integer(digits: str) -> int | Digits:
+        return int(digits) if len(digits) <= MOST_DIGITS else Digits(digits)
+
     try:
-        value = json.loads(text, object_pairs_hook=as_object, parse_float=Digits.of, parse_int=integer)
+        value = json.loads(text, object_pairs_hook=as_object, parse_float=Digits, parse_int=as_integer)
     except json.JSONDecodeError as error:
         wrong = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")
         raise ToolError(f"{where(text, error.pos)}: {wrong}{hint(text, error.pos)}") from error
     return value, [f"(the key {write(key)[:80]} comes twice in one object; the last one counts)" for key in twice]
 
 
-def integer(text: str) -> int | Digits:
-    return int(text) if len(text) <= MOST_DIGITS else Digits.of(text)
-
-
 def check(text: str) -> None:
-    """Raises: `ToolError` for what the standard has not, or no reader survives."""
+    """Raises: `ToolError` for NaN, and for too deep nesting."""
     depth = 0
     for token in TOKEN.finditer(text):
         match token[0][0]:
@@ -166,7 +159,7 @@ def where(text: str, position: int) -> str:
 
 
 def hint(text: str, position: int) -> str:
-    """What is there, and what may be meant."""
+    """What stands there, and what may be wrong with it."""
     rest = text[position:].lstrip()
     before = text[:position].rstrip()[-1:]
     if not rest:
@@ -198,7 +191,7 @@ def write(value: Any, indent: int = 0) -> str:
 
 
 def pieces(value: Any, indent: int, line: str) -> Iterator[str]:
-    """`line`: what a line of the surrounding level begins with."""
+    """`line`: the beginning of a line of the surrounding level."""
     match value:
         case Digits():
             yield value.text
@@ -228,17 +221,17 @@ def text_of(value: str) -> str:
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a character, which only an escape can say
+    except UnicodeEncodeError:  # half of a character needs an escape
         return json.dumps(value)
     return text
 
 
-# -- done in a process of its own -------------------------------------------------------------------------------------
+# -- in a child process -----------------------------------------------------------------------------------------------
 
 
 def problems(task: list[str]) -> list[str]:
-    """What a schema finds wrong with a value, both as text. Raises: `ToolError` for a schema that is none."""
-    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - only the child has to wait for it
+    """The errors of a value against a schema, both as text. Raises: `ToolError` for an invalid schema."""
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - only the child needs it
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
     from referencing.jsonschema import EMPTY_REGISTRY  # noqa: PLC0415
 
@@ -247,11 +240,11 @@ def problems(task: list[str]) -> list[str]:
         raise ToolError(f"schema: it must be an object, not {kind_of(schema)}")
     draft: Any = validators.validator_for(schema, default=Draft202012Validator)
     rules = {"registry": EMPTY_REGISTRY, "format_checker": draft.FORMAT_CHECKER}  # the default one fetches from the net
-    wrong = told(draft(draft.META_SCHEMA, **rules).iter_errors(schema))
+    wrong = sentences(draft(draft.META_SCHEMA, **rules).iter_errors(schema))
     if wrong:
         raise ToolError(f"schema: {'; '.join(wrong[:5])}")
     try:
-        return told(draft(schema, **rules).iter_errors(value))
+        return sentences(draft(schema, **rules).iter_errors(value))
     except Unresolvable as error:
         raise ToolError(
             f"schema: a $ref leads to {str(error.ref)[:200]!r}, which is not in the schema; other documents are not "
@@ -259,18 +252,16 @@ def problems(task: list[str]) -> list[str]:
         ) from error
 
 
-def told(errors: Iterator[ValidationError]) -> list[str]:
+def sentences(errors: Iterator[ValidationError]) -> list[str]:
     """One sentence for each error, in the order of the value."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415
 
-    def sentence(error: ValidationError) -> str:
-        text = f"{error.json_path}: {short(error.message)}"
+    found = []
+    for error in sorted(errors, key=lambda error: [str(step) for step in error.absolute_path]):
+        found.append(f"{error.json_path}: {short(error.message)}")
         nearest = best_match([error])
-        if nearest is not None and nearest is not error:  # of several forms that are allowed
-            text += f" (nearest: {nearest.json_path}: {short(nearest.message)})"
-        return text
-
-    found = [sentence(error) for error in sorted(errors, key=lambda error: [str(step) for step in error.absolute_path])]
+        if nearest is not None and nearest is not error:  # of several allowed forms
+            found[-1] += f" (nearest: {nearest.json_path}: {short(nearest.message)})"
     n_more = len(found) - MOST_ERRORS
     return found if n_more <= 0 else [*found[:MOST_ERRORS], f"and {n_more} more errors"]
 
@@ -280,7 +271,7 @@ def short(message: str) -> str:
 
 
 def matches(task: list[str]) -> dict[str, Any]:
-    """What a path finds in a value: how many, and the list of them as text. Raises: `ToolError` for a wrong path."""
+    """The matches of a path in a value: their number, and the list as text. Raises: `ToolError` for a wrong path."""
     from jsonpath import JSONPathEnvironment  # noqa: PLC0415
     from jsonpath.exceptions import JSONPathError  # noqa: PLC0415
     from jsonpath.function_extensions import Match, Search  # noqa: PLC0415
@@ -288,7 +279,7 @@ def matches(task: list[str]) -> dict[str, Any]:
     text, path = task
     paths = JSONPathEnvironment()
     paths.max_recursion_depth = 2 * MOST_DEPTH
-    # Patterns that are wrong are told; by default they match nothing.
+    # Wrong patterns raise; by default they match nothing.
     paths.function_extensions |= {"match": Match(debug=True), "search": Search(debug=True)}
     try:
         found = paths.findall(path, read(text)[0])

@@ -39,4 +39,6 @@ async def call_mcp_tool(
 ) -> Result:
     """Call any tool of an MCP server."""
     # A toolbox calls `resolve_call` first, so that its rules apply to the named tool; here the call is permitted.
-    return await servers_of(context).call(server, tool, arguments or {}, context)
+    named = {"server": server, "tool": tool, "arguments": arguments}
+    found, inner = servers_of(context).resolve_call(named)
+    return await found.run(context, inner)

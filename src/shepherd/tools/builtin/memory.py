@@ -1,7 +1,7 @@
 """The memory's tools: search it, and keep facts and notes in it.
 
-Names, arguments and results are the seeds' (requirements 3.6). Whose memory it is, the context says and no argument.
-Descriptions are short on purpose: every word is paid for in every prompt.
+Names, arguments and results are the seeds' (requirements 3.6). The context names the owner of the memory; the model
+cannot. Descriptions are short, since every prompt contains them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def search_memory(context: ToolContext, query: str, max_results: int = 5) 
         hits = store.search(query, min(max(1, max_results), MOST_RESULTS), without=without)
         n_chars = TEXT_CHARS
         while context.count(text := as_text(hits, query, most_chars=n_chars)) > context.budget and len(hits) > 1:
-            # First the long texts are shortened, then the least relevant results go.
+            # First the long texts are shortened, then the least relevant results are dropped.
             n_chars //= 2
             if n_chars < LEAST_CHARS * len(hits):
                 n_chars, hits = LEAST_CHARS * (len(hits) - 1), hits[:-1]

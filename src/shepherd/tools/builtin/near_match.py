@@ -1,31 +1,37 @@
-"""Where a text is in another one; and where it nearly is, for one who has quoted it a little wrong."""
+"""Where a text occurs in another one; and where it nearly does, for a model that has quoted it a little wrong."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
+from collections.abc import Iterator
 
 MOST_PLACES = 1_000
 MOST_LINES = 20_000
-"""Of a file that is searched for what is nearly right."""
+"""Of a file that is searched for the text with other white space."""
 MOST_NEAR_LINES = 2_000
-"""Likewise, for a line that is similar: this is slow."""
+"""Of a file that is searched for a similar line, which is slow."""
 SHOWN_CHARS = 1_000
 LONGEST_LINE = 400
 
 
-def places_of(old: str, text: str) -> list[int]:
-    """The numbers of the lines in which `old` begins, also where it overlaps itself; the first ones."""
-    found: list[int] = []
-    line, counted, at = 1, 0, text.find(old)
-    while at >= 0 and len(found) < MOST_PLACES:
+def occurrences(wanted: str, text: str, *, once_a_line: bool = False) -> Iterator[tuple[int, int]]:
+    """Where a text begins in another one, also where it overlaps itself: the line, from 0, and the character."""
+    line, counted, at = 0, 0, text.find(wanted)
+    while at >= 0:
         line += text.count("\n", counted, at)
-        found.append(line)
-        counted, at = at, text.find(old, at + 1)
-    return found
+        yield line, at
+        counted, last = at, text.find("\n", at) if once_a_line else at
+        at = text.find(wanted, last + 1) if last >= 0 else -1
+
+
+def places_of(old: str, text: str) -> list[int]:
+    """The numbers of the lines in which `old` begins; the first ones."""
+    return [line + 1 for line, _ in itertools.islice(occurrences(old, text), MOST_PLACES)]
 
 
 def not_found(old: str, text: str) -> str:
-    """What may have been meant, in a sentence; empty if nothing is near."""
+    """A sentence about the nearest text; empty if nothing is near."""
     if "\\n" in old and old.replace("\\n", "\n") in text:
         return 'It is there with line ends where you have written "\\n" as two characters.'
     lines = text.removeprefix("\ufeff").split("\n")

@@ -1,10 +1,11 @@
-"""A web page as plain text: what a reader sees of it, with headings, lists, links and tables as in Markdown.
+"""A web page as plain text, with headings, lists, links and tables as in Markdown.
 
-Runs in a process of its own (`tools/sandbox/isolated.py`): the parser takes long over pages that are made to hurt it.
+Runs in a child process (`tools/sandbox/isolated.py`): hostile pages can make the parser slow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin
@@ -28,24 +29,20 @@ def as_text(page: dict[str, str]) -> str:
     reader = Reader(page["url"])
     reader.feed(page["html"])
     reader.close()
-    return reader.text
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", "".join(reader.parts))).strip()
 
 
 class Reader(HTMLParser):
     def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)
         self._url = url
-        self._parts: list[str] = []
+        self.parts: list[str] = []
         self._skipped: list[str] = []
-        """What is open and not read."""
+        """The open tags whose text is left out."""
         self._n_pre = 0
         self._links: list[str] = []
         self._title: list[str] | None = None
-        """Being read while there is a list."""
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", "".join(self._parts))).strip()
+        """Of an open `title`."""
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag == "title":
@@ -55,20 +52,20 @@ class Reader(HTMLParser):
                 self._skipped.append(tag)
             return
         self._break(tag)
-        said = dict(attributes)
+        values = dict(attributes)
         if tag == "pre":
             self._n_pre += 1
         elif tag == "a":
-            self._links.append(said.get("href") or "")
-            self._parts += ["["] if self._links[-1] else []
-        elif tag == "img" and said.get("alt"):
-            self._parts.append(f"[image: {said['alt']}]")
+            self._links.append(values.get("href") or "")
+            self.parts += ["["] if self._links[-1] else []
+        elif tag == "img" and values.get("alt"):
+            self.parts.append(f"[image: {values['alt']}]")
         if tag in BEFORE:
-            self._parts.append(BEFORE[tag])
+            self.parts.append(BEFORE[tag])
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title" and self._title is not None:
-            self._parts.append("".join(self._title).strip() + "\n\n")
+            self.parts.append("".join(self._title).strip() + "\n\n")
             self._title = None
         if self._skipped:
             if tag in self._skipped:
@@ -77,29 +74,25 @@ class Reader(HTMLParser):
         if tag == "pre":
             self._n_pre = max(0, self._n_pre - 1)
         elif tag == "a" and self._links and (link := self._links.pop()):
-            self._parts.append(f"]({self._absolute(link)})")
+            with contextlib.suppress(ValueError):
+                link = urljoin(self._url, link)
+            self.parts.append(f"]({link})")
         elif tag in {"td", "th"}:
-            self._parts.append(" ")
+            self.parts.append(" ")
         self._break(tag)
 
     def handle_data(self, text: str) -> None:
         if self._title is not None:
             self._title.append(text)
+        elif self._n_pre and not self._skipped:
+            self.parts.append(text)
         elif not self._skipped:
-            self._add(text if self._n_pre else re.sub(r"\s+", " ", text))
-
-    def _add(self, text: str) -> None:
-        at_start = not self._parts or self._parts[-1].endswith(("\n", " "))
-        self._parts.append(text.lstrip(" ") if at_start and not self._n_pre else text)
+            text = re.sub(r"\s+", " ", text)
+            at_start = not self.parts or self.parts[-1].endswith(("\n", " "))
+            self.parts.append(text.lstrip(" ") if at_start else text)
 
     def _break(self, tag: str) -> None:
         if tag in APART:
-            self._parts.append("\n\n")
-        elif tag in BLOCKS and self._parts and not self._parts[-1].endswith("\n"):
-            self._parts.append("\n")
-
-    def _absolute(self, link: str) -> str:
-        try:
-            return urljoin(self._url, link)
-        except ValueError:
-            return link
+            self.parts.append("\n\n")
+        elif tag in BLOCKS and self.parts and not self.parts[-1].endswith("\n"):
+            self.parts.append("\n")

@@ -2,9 +2,9 @@
 
     walk the tree ─▶ names that the glob takes ─▶ text, in chunks ─▶ matching lines ─▶ as many as there is room for
                                                       └─ patterns: in a child (`tools/sandbox/isolated.py`),
-                                                         since one can take for ever; plain text: here
+                                                         since one may never end; plain text: here
 
-Links are not followed, and neither binary files nor those that nobody means (`tools/sandbox/tree.py`) are looked into.
+Links are not followed; binary files and the folders that `tools/sandbox/tree.py` skips are not searched.
 Not here: one file as a whole (`files.py`).
 """
 
@@ -13,13 +13,15 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
-from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of
+from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of, stored_result
+from shepherd.tools.builtin.near_match import occurrences
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.sandbox.roots import Location, printable, quoted
@@ -28,28 +30,26 @@ from shepherd.tools.signature import in_thread, tool
 from shepherd.tools.tool import ToolContext
 
 MOST_SECONDS = 20.0
-"""After which what has been found is shown."""
+"""Then the search stops and shows its results."""
 MOST_FILE_BYTES = 8 << 20
-"""Of a file in a tree; larger ones are skipped, and searched when they are named."""
+"""Of a file in a tree; larger ones are searched only when `path` names them."""
 CHUNK_CHARS = 1 << 20
 BATCH_CHARS = 4 << 20
-"""Of text that is handed to the other process at once."""
+"""Of text that is sent to the child at once."""
 MOST_SHOWN = 1_000
 LONGEST_LINE = 300
-"""What is shown of a line, around the match."""
+"""Of a line that is shown, around the match."""
 LONGEST_PATTERN = 2_000
 MOST_CONTEXT = 50
 MODES = {"content": "content", "files": "files", "files_with_matches": "files", "count": "count"}
 PLAIN = re.compile(r"[^\\\[\](){}*+?.^$|]+")
 """A pattern that stands for itself."""
 GLOB = re.compile(r"\*|[^\\\[]*[^\\\[]\*\*")
-"""What is no regular expression, and was meant as a glob."""
+"""Patterns that are globs and not regular expressions."""
 
 
 @tool(
-    category="filesystem",
-    effect="read",
-    aliases=("Grep", "Glob", "find_files", "search"),
+    category="filesystem", effect="read", aliases=("Grep", "Glob", "find_files", "search"), subject="path",
     argument_aliases={
         **PATH, **FOLDER, "query": "pattern", "regex": "pattern", "text": "pattern", "include": "glob",
         "file_pattern": "glob", "literal": "fixed", "fixed_strings": "fixed", "case_insensitive": "ignore_case",
@@ -57,7 +57,6 @@ GLOB = re.compile(r"\*|[^\\\[]*[^\\\[]\*\*")
         "context_before": "context", "context_after": "context", "output_mode": "mode", "head_limit": "limit",
         "max_results": "limit", "line_numbers": "", "-n": "", "multiline": "",
     },
-    subject="path",
 )  # fmt: skip
 async def search_files(
     call: ToolContext,
@@ -115,7 +114,7 @@ class Search:
     pattern: str
     path: str
     globs: Sequence[Sequence[str]]
-    """One of which takes a file; empty = all do."""
+    """A file must match one of them; empty = all files."""
     fixed: bool
     ignore_case: bool
     context: int
@@ -123,15 +122,15 @@ class Search:
     limit: int
     is_over: bool = False
     note: str = ""
-    """What is to be said about the path."""
+    """A line about the path."""
     lines: list[str] = field(default_factory=list)
     """To be shown."""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     """Matching lines by file."""
     n_files: int = 0
     is_more: bool = False
     """More than `limit` has been found."""
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
     """Files that were not searched, by reason."""
     closed: list[str] = field(default_factory=list)
     """Folders that may not be read."""
@@ -139,10 +138,8 @@ class Search:
 
     def run(self) -> Result:
         """Raises: `ToolError`."""
-        if self.path.strip().lower().startswith("result:"):
-            if self.call.kept is None:
-                raise ToolError(f"this conversation stores no results; {quoted(self.path)} cannot be searched")
-            self.look_in(cut(self.path, iter([self.call.kept.get(self.path)])))
+        if (text := stored_result(self.call, self.path)) is not None:
+            self.look_in(cut(self.path, iter([text])))
             return self.result()
         roots = roots_of(self.call)
         self.path, self.note = or_here(roots, self.path)
@@ -154,17 +151,15 @@ class Search:
                     self.lines.append(place.shown)
                 case "directory":
                     with place.open_folder() as folder:
-                        self.look_through(self.files(place, folder))
+                        files = self.files(place, folder)
+                        if self.pattern:
+                            self.look_in(chunk for file in files for chunk in self.chunks(*file, MOST_FILE_BYTES))
+                        else:
+                            self.lines = [shown for _, _, shown in itertools.islice(files, self.limit)]
+                            self.is_more = next(files, None) is not None
                 case kind:
                     raise ToolError(f"{quoted(self.path)} is a {kind}; only files can be searched")
         return self.result()
-
-    def look_through(self, files: Iterator[tuple[Folder, str, str]]) -> None:
-        if self.pattern:
-            self.look_in(chunk for file in files for chunk in self.chunks(*file, MOST_FILE_BYTES))
-            return
-        self.lines = [shown for _, _, shown in itertools.islice(files, self.limit)]
-        self.is_more = next(files, None) is not None
 
     @property
     def is_late(self) -> bool:
@@ -184,25 +179,23 @@ class Search:
                     yield inner, names[-1], printable(shown)
 
     def chunks(self, folder: Folder, name: str, shown: str, most: int | None) -> Iterator[Chunk]:
-        """The text of a file; of one that has none, is too large or may not be read, nothing."""
+        """The text of a file; none if it is binary, too large or cannot be read."""
         try:
             status = folder.look(name)
             if status is None or (most is not None and status.st_size > most):
-                self.skip("too large" if status else "gone")
+                self.skipped["too large" if status else "gone"] += 1
                 return
             with opened(folder, name) as blocks:
                 head = next(blocks, b"")
                 encoding, _ = sniff(head)
                 if encoding is None:
-                    self.skip("not text")
+                    self.skipped["not text"] += 1
                     return
                 self.n_files += 1
-                yield from cut(shown, texts(head, blocks, encoding))
+                text = in_utf8(itertools.chain([head], blocks), encoding)
+                yield from cut(shown, (block.decode() for block in text))
         except OSError:
-            self.skip("not readable")
-
-    def skip(self, why: str) -> None:
-        self.skipped[why] = self.skipped.get(why, 0) + 1
+            self.skipped["not readable"] += 1
 
     # what matches
 
@@ -216,7 +209,7 @@ class Search:
                 batch, n_batches = [], n_batches + 1
                 if self.is_more or self.is_late:
                     return
-        if batch or not n_batches:  # of no text, too: whether it is a pattern is to be said
+        if batch or not n_batches:  # without text, too: a wrong pattern is an error
             self.match(batch)
 
     def match(self, chunks: Sequence[Chunk]) -> None:
@@ -237,8 +230,7 @@ class Search:
             except ToolError as error:
                 raise ToolError(f"the pattern {quoted(self.pattern)}: {error.message}") from error
         for chunk, hits in zip(chunks, found, strict=True):
-            used = sum(self.counts.values()) if self.mode == "content" else len(self.counts)
-            room = self.limit - used
+            room = self.limit - (self.counts.total() if self.mode == "content" else len(self.counts))
             if hits and room <= 0 and (self.mode == "content" or chunk.name not in self.counts):
                 self.is_more = True
                 return
@@ -247,7 +239,7 @@ class Search:
                 hits = hits[:room]
                 self.lines += self.shown(chunk, dict(hits))
             if hits:
-                self.counts[chunk.name] = self.counts.get(chunk.name, 0) + len(hits)
+                self.counts[chunk.name] += len(hits)
 
     def shown(self, chunk: Chunk, hits: Mapping[int, int]) -> Iterator[str]:
         lines = chunk.text.removesuffix("\n").split("\n")
@@ -261,8 +253,6 @@ class Search:
             line = clipped(lines[at].removesuffix("\r"), hits.get(at, 0))
             yield f"{chunk.name}{sign}{chunk.first + at}{sign}{line}"
             before = at
-
-    # what is said
 
     def result(self) -> Result:
         lines = {
@@ -287,9 +277,8 @@ class Search:
             sought = f"line matches {quoted(self.pattern)}" if self.pattern else "file has such a name"
             files = f" in {numbered(self.n_files, 'file')}" if self.pattern else ""
             return Result(f"No {sought}{files}.{note}", summary="nothing found")
-        n_hits = sum(self.counts.values())
         where = numbered(len(self.counts if self.pattern else lines), "file")
-        found = f"{numbered(n_hits, 'line')} in {where}" if self.pattern else where
+        found = f"{numbered(self.counts.total(), 'line')} in {where}" if self.pattern else where
         return Result("\n".join(lines[:n_fit]) + note, summary=found)
 
 
@@ -298,12 +287,6 @@ def numbered(n: int, noun: str) -> str:
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
-
-
-def texts(head: bytes, blocks: Iterator[bytes], encoding: str) -> Iterator[str]:
-    """The text of a file whose first block is `head`, in pieces."""
-    for block in in_utf8(itertools.chain([head], blocks), encoding):
-        yield block.decode()
 
 
 def cut(name: str, pieces: Iterator[str]) -> Iterator[Chunk]:
@@ -322,15 +305,9 @@ def cut(name: str, pieces: Iterator[str]) -> Iterator[Chunk]:
 
 
 def lines_with(wanted: str, text: str, most: int) -> list[Hit]:
-    """The lines in which a text begins that is looked for."""
-    hits: list[Hit] = []
-    line, counted, at = 0, 0, text.find(wanted)
-    while at >= 0 and len(hits) < most:
-        line += text.count("\n", counted, at)
-        hits.append((line, at - text.rfind("\n", 0, at) - 1))
-        counted, end = at, text.find("\n", at)
-        at = text.find(wanted, end + 1) if end >= 0 else -1
-    return hits
+    """The lines in which `wanted` begins."""
+    places = ((line, at - text.rfind("\n", 0, at) - 1) for line, at in occurrences(wanted, text, once_a_line=True))
+    return [*itertools.islice(places, most)]
 
 
 def lines_that_match(payload: Mapping[str, Any]) -> list[list[Hit]]:
@@ -348,7 +325,7 @@ def lines_that_match(payload: Mapping[str, Any]) -> list[list[Hit]]:
 
 
 def clipped(line: str, column: int) -> str:
-    """A line of bearable length, around what has been found in it."""
+    """At most `LONGEST_LINE` characters of a line, around the match."""
     if len(line) <= LONGEST_LINE:
         return line
     start = max(0, min(column - LONGEST_LINE // 4, len(line) - LONGEST_LINE))

@@ -1,9 +1,7 @@
-"""`execute_command`: a shell command, with everything it starts, for as long as it may take.
+"""`execute_command`: runs a shell command, and ends it with everything that it has started.
 
-    command ─▶ bash in a session of its own, no input, no secrets ─▶ Capped(stdout), Capped(stderr) ─▶ text
+    command ─▶ bash in a session of its own, no input, no secrets ─▶ HeadAndTail of stdout and stderr ─▶ text
                     └─ at its end, at the deadline, when cancelled: ProcessTree.ending() ─▶ TERM, after 2 s KILL
-
-A command leaves no process behind, as far as `tools/sandbox/process_tree.py` can tell.
 
 Not here: whether a command may run at all (`tools/permission.py`).
 """
@@ -31,32 +29,24 @@ from typing import IO, Annotated
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
-from shepherd.tools.tool import CommandOptions, ToolContext
+from shepherd.tools.tool import ToolContext
 
 MOST_SECONDS = 3600
 FLUSH_S = 0.2
-"""For what a command has left in the background to end by itself: `tee >(sort)` has something to say yet."""
+"""For background processes to end by themselves: `sort` in `tee >(sort)` writes after the command has ended."""
 CHUNK_BYTES = 65_536
 TICK_S = 0.1
-"""How long a cancellation, or a line for the person who watches, may wait."""
+"""The longest delay of a cancellation or of a line of progress."""
 
 
 @tool(
-    category="command_execution",
-    effect="run",
-    aliases=("Bash", "run_command", "shell"),
+    category="command_execution", effect="run", aliases=("Bash", "run_command", "shell"), subject="command",
     argument_aliases={
-        "cmd": "command",
-        "cwd": "working_dir",
-        "workdir": "working_dir",
-        "timeout_s": "timeout",
-        "description": "",
+        "cmd": "command", "cwd": "working_dir", "workdir": "working_dir", "timeout_s": "timeout", "description": "",
         "run_in_background": "",
     },
-    subject="command",
-    offered=False,
-    timeout_s=MOST_SECONDS + 60,
-)
+    offered=False, timeout_s=MOST_SECONDS + 60,
+)  # fmt: skip
 async def execute_command(
     context: ToolContext,
     command: str,
@@ -64,7 +54,7 @@ async def execute_command(
     timeout: Annotated[float, "seconds"] = 30,  # noqa: ASYNC109 - the model's argument
 ) -> Result:
     """Run a shell command."""
-    may = context.commands or CommandOptions()
+    may = context.commands
     arguments = shell_line(command)
     seconds = seconds_of(timeout)
     folder = context.roots.directory(working_dir or ".") if context.roots else working_dir
@@ -78,7 +68,7 @@ async def execute_command(
     def work() -> FinishedCommand:
         return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=tell)
 
-    # Not a daemon: the program ends behind this thread, and the thread behind all that the command has started.
+    # Not a daemon: the program waits for this thread, which waits for everything that the command has started.
     thread = ThreadPoolExecutor(1, "command")
     running = asyncio.wrap_future(thread.submit(work))
     thread.shutdown(wait=False)
@@ -89,15 +79,14 @@ async def execute_command(
         try:
             await asyncio.wait([running])  # nothing that it has started survives the call
         finally:
-            if not running.cancel():  # who cancels twice does not wait
+            if not running.cancel():  # a second cancellation does not wait
                 running.exception()
         raise
     return ended.result(seconds)
 
 
 def seconds_of(timeout: float) -> float:
-    """Raises: `ToolError`."""
-    # Models that were trained on Bash tools say milliseconds; nobody waits for more than an hour.
+    """Models that were trained on Bash tools give milliseconds. Raises: `ToolError`."""
     seconds = timeout / 1000 if timeout > MOST_SECONDS else timeout
     if not 0 < seconds <= MOST_SECONDS:
         raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout:g}")
@@ -135,13 +124,13 @@ SECRET_VALUE = re.compile(
 """At the beginning of a value: how the keys of well-known services look."""
 PLAIN_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 SET_NAMES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""Nobody is there who could answer a pager or a prompt."""
+"""No person can answer a pager or a prompt."""
 
 
 def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Collection[str]) -> dict[str, str]:
-    """`have` without what is nobody's business: what looks like a key, and whatever has the same value as one.
+    """`have` without secrets: what looks like a key, and what has the same value as one.
 
-    A name in `keep` stays, whatever it is; a glob in `keep` opens what looks like a secret, but none of `secrets`.
+    A name in `keep` stays; a glob in `keep` opens what looks like a secret, but none of `secrets`.
     """
     private = {name.upper() for name in secrets}
 
@@ -160,11 +149,11 @@ def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Coll
     } | SET_NAMES
 
 
-# -- what it writes ---------------------------------------------------------------------------------------------------
+# -- its output -------------------------------------------------------------------------------------------------------
 
 
 class HeadAndTail:
-    """The beginning and the end of what a stream brings, in bounded memory."""
+    """The beginning and the end of a stream, in bounded memory."""
 
     def __init__(self, max_bytes: int) -> None:
         self.most_head = max_bytes // 2
@@ -173,7 +162,7 @@ class HeadAndTail:
         self.tail: deque[bytes] = deque()
         self.n_tail = 0
         self.n_bytes = self.n_lines = 0
-        """All that has come."""
+        """Of the whole stream."""
 
     def take(self, chunk: bytes) -> None:
         self.n_bytes += len(chunk)
@@ -190,7 +179,7 @@ class HeadAndTail:
 
     @property
     def text(self) -> str:
-        """As a person would have seen it; what is left out is told."""
+        """As a terminal would have shown it, with a note about what is left out."""
         tail = b"".join(self.tail)[-self.most_tail :] if self.most_tail else b""
         n_missing = self.n_bytes - len(self.head) - len(tail)
         head = bytes(self.head)
@@ -200,32 +189,30 @@ class HeadAndTail:
             return readable(head + tail)
         while tail and 0x80 <= tail[0] < 0xC0:  # the rest of a character that was cut
             tail, n_missing = tail[1:], n_missing + 1
-        whole = head.decode("utf-8", "ignore").encode() if is_utf8(head[:-3]) else head
+        try:
+            head[:-3].decode()
+        except UnicodeDecodeError as error:
+            is_utf8 = error.end >= len(head) - 6  # only its end is cut off
+        else:
+            is_utf8 = True
+        whole = head.decode("utf-8", "ignore").encode() if is_utf8 else head
         n_missing += len(head) - len(whole)
         return f"{readable(whole)}\n… {n_missing} bytes left out …\n{readable(tail)}"
 
 
-def is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.end >= len(data) - 3  # only its end is cut off
-    return True
-
-
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[PX^_][^\x1b]*(\x1b\\)?|[ -/]*[0-~])")
-"""What only a terminal understands: colours, titles, movements."""
+"""Signs for a terminal: colours, titles, movements."""
 CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
 
 
 def readable(data: bytes) -> str:
-    """The text, whatever the programs take for an encoding; without what only a terminal understands."""
+    """The text, without signs for a terminal; what is not UTF-8 is in the encoding of the locale."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         text = data.decode(locale.getencoding(), "replace")
     lines = ESCAPES.sub("", text).split("\n")
-    # Of what a progress bar has written over, the last state is left.
+    # Of a progress bar, the last state stays.
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines).translate(CONTROLS)
 
 
@@ -234,13 +221,11 @@ def last_line(chunk: bytes) -> str:
     return lines[-1].strip()[:200] if lines else ""
 
 
-# -- how it ends ------------------------------------------------------------------------------------------------------
+# -- its end ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedCommand:
-    """A command that has come to its end."""
-
     stdout: str
     stderr: str
     exit_code: int
@@ -248,7 +233,7 @@ class FinishedCommand:
     timed_out: bool = False
     n_lines: int = 0
     left: Sequence[str] = ()
-    """What it had left running in the background, and what was ended with it."""
+    """The command lines of its background processes, which were ended with it."""
 
     def result(self, timeout_s: float) -> Result:
         how = self.how(timeout_s)
@@ -291,9 +276,8 @@ def run(
     stop: threading.Event,
     tell: Callable[[str], None],
 ) -> FinishedCommand:
-    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind.
-
-    Raises: `ToolError` if it cannot be started.
+    """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. Raises:
+    `ToolError` if it cannot be started.
     """
     from shepherd.tools.sandbox.process_tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
@@ -303,20 +287,22 @@ def run(
         process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
-    with OutputReader(process, max_bytes, tell) as streams:
+    with contextlib.closing(OutputReader(process, max_bytes, tell)) as streams:
         tree = ProcessTree(process.pid, mark)
         try:
             while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
                 streams.pump(min(TICK_S, deadline - time.monotonic()))
             flushed = time.monotonic() + FLUSH_S
-            while exit_code is not None and streams.is_open and time.monotonic() < flushed:
+            while exit_code is not None and streams.n_open and time.monotonic() < flushed:
                 streams.pump(TICK_S / 10)
         finally:
             for pause_s in tree.ending():
                 streams.pump(pause_s)
             with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the system cannot be killed
                 process.wait(TICK_S)
-        streams.drain()
+        for _ in range(32):  # what the pipes still hold, and no more: a process that escaped may go on writing
+            if not streams.pump(0):
+                break
         out, err = streams.kept
         return FinishedCommand(
             out.text,
@@ -329,7 +315,7 @@ def run(
 
 
 class OutputReader:
-    """The two outputs of a process, read as they come; and its end, which wakes who waits for them."""
+    """The two outputs of a process, read as they come; the end of the process ends a wait, too."""
 
     def __init__(self, process: subprocess.Popen[bytes], max_bytes: int, tell: Callable[[str], None]) -> None:
         assert process.stdout is not None
@@ -337,9 +323,9 @@ class OutputReader:
         self.files: list[IO[bytes]] = [process.stdout, process.stderr]
         self.kept = [HeadAndTail(max_bytes) for _ in self.files]
         self.tell = tell
-        self.told = time.monotonic()
+        self.shown_at = time.monotonic()
         self.latest = b""
-        """What has come since."""
+        """The last chunk since then."""
         self.selector = selectors.DefaultSelector()
         for file, kept in zip(self.files, self.kept, strict=True):
             os.set_blocking(file.fileno(), False)
@@ -349,27 +335,19 @@ class OutputReader:
             self.files.append(os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0))
             self.selector.register(self.files[-1], selectors.EVENT_READ, None)
 
-    def __enter__(self) -> OutputReader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self.selector.close()
         for file in self.files:
             file.close()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether anybody may still write."""
-        return self.n_open > 0
-
     def pump(self, wait_s: float) -> bool:
-        """Take what is there, or wait for it so long; whether there was any."""
+        """Read what is there, or wait for it so long; whether there was any."""
         ready = self.selector.select(max(0.0, wait_s))
         n_read = sum(self.read(key) for key, _ in ready if key.data is not None)
         if not n_read and any(key.data is None for key, _ in ready):
             self.selector.unregister(self.files[-1])  # its end has been seen; further waits are real ones
-        if self.latest and time.monotonic() - self.told >= TICK_S:
-            self.told, line, self.latest = time.monotonic(), last_line(self.latest), b""
+        if self.latest and time.monotonic() - self.shown_at >= TICK_S:
+            self.shown_at, line, self.latest = time.monotonic(), last_line(self.latest), b""
             if line:
                 self.tell(line)
         return n_read > 0
@@ -386,9 +364,3 @@ class OutputReader:
         key.data.take(chunk)
         self.latest = chunk
         return True
-
-    def drain(self) -> None:
-        """Take what the pipes still hold; not more, in case that somebody has escaped and goes on writing."""
-        for _ in range(32):
-            if not self.pump(0):
-                return

@@ -5,8 +5,8 @@
        └──── a redirect: at most five, none of the caller's headers to another origin ◀──────────────┤
                                                                       unpack, up to a size ◀─ body ──┘
 
-Proxies, cookies, `.netrc` and other habits of the environment are left out: a request is what the model and the person
-see, and the address that was checked is the one that is called.
+Proxies, cookies, `.netrc` and the like are not used: the request is exactly the one that the person has seen, and the
+address that was checked is the one that is called.
 
 Not here: whether a call may be made at all (`tools/permission.py`).
 """
@@ -16,16 +16,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import contextlib
 import json
 import re
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urljoin
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.sandbox.isolated import run_isolated
@@ -44,20 +45,13 @@ NOT_FOLLOWED = "not followed: it leads to another host, which would receive the 
 TOO_MANY = f"not followed: these are more than {MOST_REDIRECTS} redirects"
 UNPACKED = {"": False, "identity": False, "gzip": True, "x-gzip": True, "deflate": True}
 UNREADABLE = re.compile(r"(image|audio|video|font)/(?!svg)|application/(pdf|zip|gzip|x-tar|wasm)\b", re.IGNORECASE)
-"""Types of bodies that are not even read."""
+"""Types of bodies that are not read."""
 PROGRESS_BYTES = 2**18
 MOST_HEADERS = 40
 """Of an answer without a body, shown to the model; with a body, only those of `SHOWN_HEADERS`."""
 SHOWN_HEADERS = (
-    "content-type",
-    "location",
-    "retry-after",
-    "last-modified",
-    "etag",
-    "link",
-    "www-authenticate",
-    "allow",
-)
+    "content-type", "location", "retry-after", "last-modified", "etag", "link", "www-authenticate", "allow",
+)  # fmt: skip
 OWN_HEADERS = frozenset({
     "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect",
     "accept-encoding",
@@ -75,13 +69,9 @@ NAMES = {"data": "body", "json": "body", "uri": "url", "timeout_s": "timeout"}
 
 
 @tool(
-    category="http",
-    effect="net",
-    aliases=("WebFetch", "fetch"),
+    category="http", effect="net", aliases=("WebFetch", "fetch"), subject="url", timeout_s=MOST_SECONDS + 10,
     argument_aliases={"uri": "url", "timeout_s": "timeout", "prompt": ""},
-    subject="url",
-    timeout_s=MOST_SECONDS + 10,
-)
+)  # fmt: skip
 async def http_get(
     context: ToolContext,
     url: str,
@@ -105,11 +95,9 @@ def sending(method: str) -> Tool:
     ) -> Result:
         return await call(context, prepare(method, url, headers, body), timeout)
 
-    send.__doc__ = f"Send an HTTP {method}."
-    name, limit_s = f"http_{method.lower()}", MOST_SECONDS + 10
-    return tool(name=name, category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=limit_s)(
-        send
-    )
+    send.__doc__, send.__name__ = f"Send an HTTP {method}.", f"http_{method.lower()}"
+    made = tool(category="http", effect="net", argument_aliases=NAMES, subject="url", timeout_s=MOST_SECONDS + 10)
+    return made(send)
 
 
 http_post, http_put, http_delete = map(sending, ("POST", "PUT", "DELETE"))
@@ -135,20 +123,20 @@ async def http_request(  # noqa: PLR0917 - called by names
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request on its way, which redirects change."""
+    """A request; a redirect makes a new one."""
 
     method: str
     target: Target
     headers: tuple[tuple[str, str], ...]
     body: bytes | None
     via: str = ""
-    """Whose redirect it is, for an error."""
+    """The redirect that led here, for an error."""
 
     def redirected(self, status: int, location: str) -> HttpRequest | None:
-        """What to ask next; None = what is sent would go to somebody else, whom nobody has named."""
+        """The next request; None = it would send the data to another host."""
         via = f"{self.target.authority} redirects: "
         try:
-            target = self.target.next(location)
+            target = Target.of(urljoin(self.target.url, location))
         except ToolError as error:
             raise ToolError(via + error.message) from error
         becomes_get = status == 303 or (status in {301, 302} and self.method == "POST")
@@ -164,52 +152,50 @@ class HttpRequest:
 
 @dataclass(slots=True)
 class HttpResponse:
-    """What has come back so far."""
+    """An answer, as far as it has arrived."""
 
     status: int
     headers: Sequence[tuple[str, str]]
     target: Target
     body: bytearray = field(default_factory=bytearray)
     note: str = ""
-    """Why it is not all there."""
+    """Why it is not complete."""
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key == name), "")
 
 
-async def call(context: ToolContext, asking: HttpRequest, timeout_s: float, *, as_text: bool = False) -> Result:
-    """The result of one tool. Raises: `ToolError` where there is no answer at all."""
+async def call(context: ToolContext, request: HttpRequest, timeout_s: float, *, as_text: bool = False) -> Result:
+    """The result of one tool. Raises: `ToolError` if there is no answer at all."""
     if not 0 < timeout_s <= MOST_SECONDS:
         raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout_s:g}")
-    exchange = HttpCall(context.reach or NetworkPolicy(), asking, timeout_s, context.tell)
+    exchange = HttpCall(context.reach or NetworkPolicy(), request, timeout_s, context.tell)
     try:
         async with asyncio.timeout(timeout_s):
             answer = await exchange.run()
     except TimeoutError as error:
         if exchange.answer is None:
-            raise ToolError(f"{exchange.asking.target.authority} has not answered within {timeout_s:g} s") from error
+            raise ToolError(f"{exchange.request.target.authority} has not answered within {timeout_s:g} s") from error
         answer = replace(exchange.answer, note=f"not complete: the time limit of {timeout_s:g} s was reached")
-    return await as_result(answer, url=asking.target.url, as_text=as_text)
+    return await as_result(answer, url=request.target.url, as_text=as_text)
 
 
 def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> HttpRequest:
-    """The request that the arguments mean. Raises: `ToolError` that names the argument."""
+    """The request of a call. Raises: `ToolError` that names the argument."""
     target = Target.of(url)
     lines = [header(name, value) for name, value in (headers or {}).items()]
-    have = {name.lower() for name, _ in lines}
+    defaults = {"user-agent": "shepherd", "accept": "*/*"}
     content: bytes | None = None
-    kind = ""
     if isinstance(body, str):
-        content, kind = body.encode(), "application/json" if is_json(body) else "text/plain; charset=utf-8"
+        content = body.encode()
+        defaults["content-type"] = "application/json" if is_json(body) else "text/plain; charset=utf-8"
     elif body is not None:
-        content, kind = json.dumps(body, ensure_ascii=False).encode(), "application/json"
-    defaults = [
-        ("user-agent", "shepherd"),
-        ("accept", "*/*"),
-        *([("content-type", kind)] if kind else []),
-        *([("authorization", "Basic " + base64.b64encode(target.user.encode()).decode())] if target.user else []),
-    ]
-    lines += [(name, value) for name, value in defaults if name not in have]
+        content = json.dumps(body, ensure_ascii=False).encode()
+        defaults["content-type"] = "application/json"
+    if target.user:
+        defaults["authorization"] = "Basic " + base64.b64encode(target.user.encode()).decode()
+    have = {name.lower() for name, _ in lines}
+    lines += [(name, value) for name, value in defaults.items() if name not in have]
     return HttpRequest(method, target, tuple(lines), content)
 
 
@@ -234,62 +220,60 @@ def is_json(text: str) -> bool:
 # -- the wire ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class HttpCall:
-    """A request and all that it leads to. `asking` and `answer` are as far as it has come, should its time be up."""
+    """A request and its redirects."""
 
-    def __init__(
-        self, reach: NetworkPolicy, asking: HttpRequest, timeout_s: float, tell: Callable[[str], None]
-    ) -> None:
-        self.reach = reach
-        self.asking = asking
-        self.timeout_s = timeout_s
-        self.tell = tell
-        self.answer: HttpResponse | None = None
+    reach: NetworkPolicy
+    request: HttpRequest
+    """The current one."""
+    timeout_s: float
+    tell: Callable[[str], None]
+    answer: HttpResponse | None = None
+    """The last one, as far as it has arrived when the time is up."""
 
     async def run(self) -> HttpResponse:
         """Raises: `ToolError`, with the reason why there is no answer."""
         for n_left in reversed(range(MOST_REDIRECTS + 1)):
-            async with opened(self.reach, self.asking, self.timeout_s) as response:
+            async with opened(self.reach, self.request, self.timeout_s) as response:
                 lines = [(name.lower(), value) for name, value in response.headers.multi_items()]
-                answer = HttpResponse(response.status_code, lines, self.asking.target)
+                answer = HttpResponse(response.status_code, lines, self.request.target)
                 location = answer.header("location")
                 if answer.status in REDIRECTS and location:
-                    further = self.asking.redirected(answer.status, location)
+                    further = self.request.redirected(answer.status, location)
                     if further is not None and n_left:
-                        self.asking = further
+                        self.request = further
                         continue
                     answer.note = NOT_FOLLOWED if further is None else TOO_MANY
                 self.answer = answer
-                if self.asking.method != "HEAD":
+                if self.request.method != "HEAD":
                     await read(answer, response, self.reach.max_bytes, self.tell)
                 return answer
         raise AssertionError("the last redirect is not followed")
 
 
-@asynccontextmanager
-async def opened(reach: NetworkPolicy, asking: HttpRequest, timeout_s: float) -> AsyncIterator[httpx2.Response]:
+@contextlib.asynccontextmanager
+async def opened(reach: NetworkPolicy, wanted: HttpRequest, timeout_s: float) -> AsyncIterator[httpx2.Response]:
     """The response of one server, its body unread. Raises: `ToolError`."""
-    # Loaded by the first call: a chat that calls nothing must not wait for it.
-    import httpx2  # noqa: PLC0415
+    import httpx2  # noqa: PLC0415 - takes long, and most chats call nothing
 
-    target = asking.target
+    target = wanted.target
     try:
         addresses = await reach.addresses(target)
     except ToolError as error:
-        raise ToolError(f"{asking.via}{error.message}") from error
-    # A client of its own for each request: a connection must never be used again for another name at that address.
+        raise ToolError(f"{wanted.via}{error.message}") from error
+    # A client for each request: a connection must never be used again for another name at that address.
     transport = httpx2.AsyncHTTPTransport(verify=reach.trust or trusted(), trust_env=False)
     timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
     try:
         async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
             for address in addresses:
+                path = target.path.encode("ascii")
                 request = httpx2.Request(
-                    asking.method,
-                    httpx2.URL(
-                        scheme=target.scheme, host=address, port=target.port, raw_path=target.path.encode("ascii")
-                    ),
-                    headers=[("host", target.authority), *asking.headers, ("accept-encoding", "gzip, deflate")],
-                    content=asking.body,
+                    wanted.method,
+                    httpx2.URL(scheme=target.scheme, host=address, port=target.port, raw_path=path),
+                    headers=[("host", target.authority), *wanted.headers, ("accept-encoding", "gzip, deflate")],
+                    content=wanted.body,
                     extensions={"sni_hostname": target.host, "timeout": timeout.as_dict()},
                 )
                 try:
@@ -323,7 +307,7 @@ def reason(error: BaseException) -> str:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Made once: reading all the certificates takes longer than most requests."""
+    """Made once: reading the certificates takes longer than most requests."""
     import httpx2  # noqa: PLC0415
 
     return httpx2.create_ssl_context()
@@ -341,7 +325,7 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
         answer.note = f"not shown: {int(size):,} bytes" if size.isdecimal() else "not shown"
         return
     unpacker = Unpacker() if UNPACKED[packing] else None
-    n_raw = n_told = 0
+    n_raw = n_reported = 0
     try:
         async for chunk in response.aiter_raw():
             n_raw += len(chunk)
@@ -349,15 +333,15 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
                 answer.body += piece
                 if len(answer.body) > most:
                     break
-            if len(answer.body) > most or n_raw > most:  # a pack may be empty for ever
+            if len(answer.body) > most or n_raw > most:  # compressed data may contain nothing
                 del answer.body[most:]
                 total = f" of {int(size):,}" if size.isdecimal() and not unpacker else ""
                 answer.note = f"cut: only the first {len(answer.body):,} bytes{total} were read"
                 return
-            if len(answer.body) - n_told >= PROGRESS_BYTES:
-                n_told = len(answer.body)
-                tell(f"{n_told // 1024:,} KiB")
-        if unpacker and answer.body and not unpacker.is_complete:
+            if len(answer.body) - n_reported >= PROGRESS_BYTES:
+                n_reported = len(answer.body)
+                tell(f"{n_reported // 1024:,} KiB")
+        if unpacker and answer.body and not unpacker.unpack.eof:
             answer.note = "not complete: the rest of the compressed data is missing"
     except httpx2.TimeoutException:
         answer.note = "not complete: the server stopped sending"
@@ -368,36 +352,32 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
 
 
 class Unpacker:
-    """Unpacks gzip and deflate in small pieces, so that no bomb goes off in memory."""
+    """Unpacks gzip and deflate in small pieces, since a few bytes may unpack to gigabytes."""
 
     PIECE_BYTES = 65_536
 
     def __init__(self) -> None:
-        self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self.unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
         self._is_first = True
-
-    @property
-    def is_complete(self) -> bool:
-        return self._unpack.eof
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
         """Raises: `zlib.error`."""
         while chunk:
-            if self._unpack.eof:  # the next member of a gzip file
-                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            if self.unpack.eof:  # the next member of a gzip file
+                self.unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
             try:
-                piece = self._unpack.decompress(chunk, self.PIECE_BYTES)
+                piece = self.unpack.decompress(chunk, self.PIECE_BYTES)
             except zlib.error:
                 if not self._is_first:
                     raise
-                self._unpack = zlib.decompressobj(-zlib.MAX_WBITS)  # some send deflate without its head
-                piece = self._unpack.decompress(chunk, self.PIECE_BYTES)
+                self.unpack = zlib.decompressobj(-zlib.MAX_WBITS)  # some send deflate without its head
+                piece = self.unpack.decompress(chunk, self.PIECE_BYTES)
             self._is_first = False
             yield piece
-            chunk = self._unpack.unconsumed_tail or self._unpack.unused_data
+            chunk = self.unpack.unconsumed_tail or self.unpack.unused_data
 
 
-# -- what the model reads ---------------------------------------------------------------------------------------------
+# -- the result -------------------------------------------------------------------------------------------------------
 
 PARAMETER = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|cp\d|koi8|mac|shift_jis|euc_|iso2022_|gb|big5|hz)[\w-]*")
@@ -406,7 +386,6 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 
 async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
-    """What an answer has to say."""
     phrase = HTTPStatus(answer.status).phrase if answer.status in set(HTTPStatus) else ""
     status = f"{answer.status} {phrase}".strip()
     body, charset = bytes(answer.body), charset_of(answer)
@@ -417,18 +396,16 @@ async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
         notes.append(f"not shown: {len(body):,} bytes that are not text")
     if answer.target.url != url:
         notes.append(f"redirected to {answer.target.url}")
-    if as_text and looks_like_html(answer, text):
+    starts = text.lstrip()[:15].lower()
+    is_html = "html" in answer.header("content-type") or starts.startswith(("<!doctype html", "<html"))
+    if as_text and is_html:
         page = {"html": text, "url": answer.target.url}
         try:
             text = await in_thread(lambda: run_isolated("shepherd.tools.builtin.page:as_text", page))
         except ToolError as error:
             notes.append(f"shown as it is: {error.message}")
-    told = [(name, value) for name, value in answer.headers if name in SHOWN_HEADERS or not body]
-    lines = [
-        f"HTTP {status}",
-        *(f"{name}: {value[:500]}" for name, value in told[:MOST_HEADERS]),
-        *(f"({note})" for note in notes),
-    ]
+    shown = [f"{name}: {value[:500]}" for name, value in answer.headers if name in SHOWN_HEADERS or not body]
+    lines = [f"HTTP {status}", *shown[:MOST_HEADERS], *(f"({note})" for note in notes)]
     success = 200 <= answer.status < 300
     return Result(
         "\n".join(lines) + (f"\n\n{text}" if text else ""),
@@ -439,27 +416,19 @@ async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
 
 
 def charset_of(answer: HttpResponse) -> str:
-    """The name of the codec: what the header says, or the first bytes, or the page; else UTF-8 if it can be."""
+    """The codec: by the first bytes, the header, or the page; else UTF-8 if the body is valid UTF-8."""
     head = bytes(answer.body[:2048])
-    said = PARAMETER.search(answer.header("content-type"))
-    marked = next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
-    if marked:
+    if marked := next((name for mark, name in MARKS.items() if head.startswith(mark)), None):
         return marked
-    if said is None and "html" in answer.header("content-type"):
-        said = PARAMETER.search(head.decode("latin-1"))
-    if said:
-        try:
-            name = codecs.lookup(said[1]).name
-        except LookupError:
-            name = ""
-        if CHARSETS.fullmatch(name):
-            return name
+    named = PARAMETER.search(answer.header("content-type"))
+    if named is None and "html" in answer.header("content-type"):
+        named = PARAMETER.search(head.decode("latin-1"))
+    if named:
+        with contextlib.suppress(LookupError):
+            if CHARSETS.fullmatch(name := codecs.lookup(named[1]).name):
+                return name
     try:
         codecs.getincrementaldecoder("utf-8")().decode(bytes(answer.body))  # its last character may be cut
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
-
-
-def looks_like_html(answer: HttpResponse, text: str) -> bool:
-    return "html" in answer.header("content-type") or text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))

@@ -1,6 +1,6 @@
 """Servers of the Model Context Protocol: their tools, resources and prompts, for our model and our user.
 
-    servers.py      all that are configured: names, what is offered, who is asked for what      imports no SDK
+    servers.py      all configured servers: their tools, prompts and resources                  imports no SDK
     connection.py   one of them: its start, its requests and their clocks, its end, once again  imports no SDK
     session.py      the SDK's client over a transport, with what the server may ask of us       imports the SDK
     process.py      a program as a transport: its pipes, and that nothing of it survives

@@ -1,10 +1,10 @@
 """One server through its life: started, asked, lost, started once again, ended.
 
-    starting ─▶ ready ─▶ lost ─▶ starting (once in a while) ─▶ ...
-        └───────────────────┴──▶ failed ─▶ (a person says: again) ─▶ starting
+    starting ─▶ ready ─▶ lost ─▶ starting (not twice in 5 minutes) ─▶ ...
+        └───────────────────┴──▶ failed ─▶ `restart` ─▶ starting
 
-One task per server lives in `run`: what the SDK opens must be closed in the task that opened it. Requests come from
-any task of the same loop. No SDK is imported before there is a server to start.
+One task per server runs `run`: the task that opens the SDK's client must also close it. Requests come from any task of
+the same loop. The SDK is imported by the first start of a server.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
-from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerTool, State
+from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerLog, ServerOptions, ServerTool, State
 from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
@@ -26,60 +28,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGAIN_S = 300.0
-"""A server that is lost twice within this time is not started a third time: it would go on for ever."""
+"""A server that is lost twice within this time is not started a third time."""
 LONGEST_S = 3600.0
-"""Of a request that keeps saying how far it is; without that, `timeout` is the limit."""
+"""Of a request that reports progress; without progress, `timeout` is the limit."""
 RELIST_S, MOST_RELIST_S = 1.0, 60.0
-"""Between two looks at a list that changes; longer each time if it did not: some say so whenever they are asked."""
+"""Between two lists of tools; longer each time without a change: some servers report one whenever they are asked."""
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Connection:
-    """One server. `tools` are those of its last list, also while it is away: they stand at the head of the prompt."""
+    """One server. `tools` are those of its last list, also while it is lost: they are at the head of the prompt."""
 
-    def __init__(
-        self,
-        options: ServerOptions,
-        *,
-        env: Mapping[str, str],
-        guardian: Guardian,
-        person: Callable[[], Person | None],
-        answer: AskModel | None,
-        roots: Sequence[str],
-        warn: Callable[[str], None],
-        on_tools: Callable[[], None],
-    ) -> None:
-        self.options = options
-        self.env = env
-        self.guardian = guardian
-        self.person = person
-        self.answer = answer if options.ask_model else None
-        self.roots = roots
-        self.warn = warn
-        self.on_tools = on_tools
-        self.state: State = "starting" if options.enabled else "off"
-        self.problem = ""
-        self.tools: tuple[ServerTool, ...] = ()
-        self.session: Session | None = None
-        self.connector: Connector | None = None
-        self.settled = asyncio.Event()
-        """Set while the server is ready, or known not to become so."""
-        self.lost = asyncio.Event()
-        self.over = asyncio.Event()
-        """Set when it is known how a lost server ended, in `ending`."""
-        self.ending = ""
-        self.again = asyncio.Event()
-        """Somebody wants it to be started anew."""
-        self.restarted_at = float("-inf")
-        self.stale: set[Kind] = set()
-        self.is_stale = asyncio.Event()
-        self.lists: dict[Kind, Any] = {}
-        """Prompts and resources, until they change."""
-        self.clocks: dict[asyncio.Timeout, float] = {}
-        """Of the requests that run, with the time when each began."""
-        self.n_asking = 0
-        self._was_ready = False
-        """Of the start that is under way."""
+    options: ServerOptions
+    env: Mapping[str, str]
+    guardian: Guardian
+    person: Callable[[], Person | None]
+    answer: AskModel | None
+    roots: Sequence[str]
+    warn: Callable[[str], None]
+    on_tools: Callable[[], None]
+    state: State = "starting"
+    problem: str = ""
+    tools: tuple[ServerTool, ...] = ()
+    session: Session | None = None
+    connector: Connector | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the server is ready, or will not become so."""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `ending` says how a lost server ended."""
+    ending: str = ""
+    again: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by `restart`."""
+    restarted_at: float = float("-inf")
+    stale: set[Kind] = field(default_factory=set)
+    is_stale: asyncio.Event = field(default_factory=asyncio.Event)
+    lists: dict[Kind, Any] = field(default_factory=dict)
+    """Prompts and resources, until they change."""
+    clocks: set[asyncio.Timeout] = field(default_factory=set)
+    """Of the running requests."""
+    n_asking: int = 0
+    """Questions of the server that a person is answering."""
+    was_ready: bool = False
+    """Of the current start."""
+
+    def __post_init__(self) -> None:
+        self.log = ServerLog(self.name)
+        if not self.options.enabled:
+            self.state = "off"
 
     @property
     def name(self) -> str:
@@ -95,7 +92,7 @@ class Connection:
         try:
             while True:
                 was_ready, self.problem = await self._live()
-                if self.state == "closed":  # what goes wrong in the end hides that we were cancelled
+                if self.state == "closed":  # an error at the end hides that we were cancelled
                     logger.debug("MCP server %s: its end: %s", self.name, self.problem)
                     return
                 if self.again.is_set():
@@ -115,7 +112,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Say that it is over, before `run` is cancelled: requests that still run are to know why they fail."""
+        """Called before `run` is cancelled, so that running requests know why they fail."""
         self.state, self.session = "closed", None
         self.over.set()
         self.settled.set()
@@ -129,7 +126,7 @@ class Connection:
         return asyncio.get_running_loop().time() - self.restarted_at > AGAIN_S
 
     async def restart(self) -> None:
-        """Start it anew, whatever its state, and wait until it is ready or has failed again."""
+        """Start it again, in any state but two, and wait until it is ready or has failed."""
         if self.state in {"off", "closed"}:
             raise ToolError(f"the MCP server {self.name} is {self.state}")
         self.restarted_at = float("-inf")
@@ -139,38 +136,48 @@ class Connection:
         await self.settled.wait()
 
     async def _live(self) -> tuple[bool, str]:
-        """From its start to its end: whether it was ready at all, and a predicate that says why it is no more."""
+        """From its start to its end: whether it was ready, and a predicate that says how it ended."""
         self.lost.clear()
         self.over.clear()
         try:
             options = self.options.expanded(self.env)
         except ToolError as error:
             return False, f"is not started: {error.message}"
-        session = await asyncio.to_thread(load_sdk)
-        connector = self.connector = self._connector_for(session, options)
+        sdk = await asyncio.to_thread(import_module, "shepherd.tools.mcp.session")  # takes most of a second
+        from shepherd.tools.mcp.server_requests import ServerRequestHandler  # noqa: PLC0415 - imports the SDK
+
+        answer = self.answer if options.ask_model else None
+        connector: Connector = sdk.Connector(
+            options=options,
+            asked=ServerRequestHandler(self.name, self.person, answer, self.roots, self.off_the_clock),
+            guardian=self.guardian,
+            log=self.log,
+            env=self.env,
+            warn=lambda text: self.warn(f"the MCP server {self.name}: {text}"),
+            on_end=self.lost.set,
+            on_change=self._change,
+        )
+        self.connector = connector
         modes: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
         for mode in modes:
             try:
                 await self._open(connector, mode)
-            except Exception as error:  # foreign code, which raises what it likes; and our own sentences
-                if not self._was_ready and mode == "legacy" and session.refuses_handshake(error):
+                break
+            except Exception as error:  # foreign code may raise anything
+                if not self.was_ready and mode == "legacy" and sdk.refuses_handshake(error):
                     continue
-                ending = await self._explain_end(session, connector, error)
-            else:
-                return True, self.ending
-            break
-        self.ending = self._with_last_words(connector, ending)
-        self.over.set()
-        return self._was_ready, self.ending
+                self._end(await self._explain_end(sdk, connector, error))
+                break
+        return self.was_ready, self.ending
 
     async def _open(self, connector: Connector, mode: Literal["legacy", "auto"]) -> None:
         """Start it and keep it until it is lost."""
-        self._was_ready = False
+        self.was_ready = False
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(connector.options.timeout):
                 session = await stack.enter_async_context(connector.open(mode))
                 self.tools = await session.tools()
-            self._was_ready = True
+            self.was_ready = True
             self.session, self.state = session, "ready"
             self.lists.clear()
             self.settled.set()
@@ -181,57 +188,41 @@ class Connection:
                     await self.lost.wait()
                     for task in others:
                         task.cancel()
-            finally:  # from here on, calls wait for the next session
+            finally:  # now calls wait for the next session
                 self.session = None
                 if self.state == "ready":
                     self.state = "starting"
                     self.settled.clear()
-            how = await connector.child.how_it_ended() if connector.child is not None else "has closed the connection"
-            self.ending = self._with_last_words(connector, how)
-            self.over.set()
+            self._end(
+                await connector.child.how_it_ended() if connector.child is not None else "has closed the connection"
+            )
 
-    def _connector_for(self, session: Any, options: ServerOptions) -> Connector:
-        from shepherd.tools.mcp.process import ServerLog  # noqa: PLC0415
-        from shepherd.tools.mcp.server_requests import ServerRequestHandler  # noqa: PLC0415 - imports the SDK
+    def _end(self, how: str) -> None:
+        self.ending = f"{how} (its last output: {self.log.last})" if self.log.last else how
+        self.over.set()
 
-        made: Connector = session.Connector(
-            options=options,
-            asked=ServerRequestHandler(self.name, self.person, self.answer, self.roots, self.off_the_clock),
-            guardian=self.guardian,
-            log=self.connector.log if self.connector is not None else ServerLog(self.name),
-            env=self.env,
-            warn=lambda text: self.warn(f"the MCP server {self.name}: {text}"),
-            on_end=self.lost.set,
-            on_change=self._change,
-        )
-        return made
-
-    async def _explain_end(self, session: Any, connector: Connector, error: Exception) -> str:
-        if isinstance(session.first_of(error), ToolError):
-            return f"is not started: {session.explain(error)}"
-        if isinstance(session.first_of(error), TimeoutError):
+    async def _explain_end(self, sdk: Any, connector: Connector, error: Exception) -> str:
+        if isinstance(sdk.first_of(error), ToolError):
+            return f"is not started: {sdk.explain(error)}"
+        if isinstance(sdk.first_of(error), TimeoutError):
             return f"did not start within {connector.options.timeout:g} s"
-        if connector.child is not None and session.is_gone(error):
+        if connector.child is not None and sdk.is_gone(error):
             how = await connector.child.how_it_ended()
-            return how if self._was_ready else f"{how} before it was ready"
+            return how if self.was_ready else f"{how} before it was ready"
         if connector.status:
             hint = "; check its url and headers" if connector.status in {401, 403, 404, 405} else ""
             return f"answered with HTTP status {connector.status}{hint}"
-        said: str = session.explain(error)
-        return said
+        explained: str = sdk.explain(error)
+        return explained
 
-    @staticmethod
-    def _with_last_words(connector: Connector, ending: str) -> str:
-        return f"{ending} (its last output: {connector.log.last})" if connector.log.last else ending
-
-    # -- what changes -----------------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------------
 
     def _change(self, kind: Kind) -> None:
         self.stale.add(kind)
         self.is_stale.set()
 
     async def _relist(self, session: Session) -> None:
-        """Until cancelled: look at what the server says has changed."""
+        """Until cancelled: list what the server reports as changed."""
         pause_s = RELIST_S
         while True:
             await self.is_stale.wait()
@@ -272,18 +263,16 @@ class Connection:
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         return await self._request(f"the prompt {name}", lambda session, _: session.prompt(name, arguments))
 
-    async def prompts(self) -> tuple[Prompt, ...]:
-        return await self._list("prompts", lambda session, _: session.prompts())
+    async def prompts(self) -> Sequence[Prompt]:
+        return await self._list("prompts")
 
-    async def resources(self) -> tuple[Resource, ...]:
-        return await self._list("resources", lambda session, _: session.resources())
+    async def resources(self) -> Sequence[Resource]:
+        return await self._list("resources")
 
-    async def _list(
-        self, kind: Kind, send: Callable[[Session, Callable[[], None]], Awaitable[tuple[T, ...]]]
-    ) -> tuple[T, ...]:
+    async def _list(self, kind: Kind) -> Sequence[Any]:
         if kind not in self.lists:
-            self.lists[kind] = await self._request(f"the list of {kind}", send)
-        found: tuple[T, ...] = self.lists[kind]
+            self.lists[kind] = await self._request(f"the list of {kind}", lambda session, _: getattr(session, kind)())
+        found: Sequence[Any] = self.lists[kind]
         return found
 
     async def _request(self, what: str, send: Callable[[Session, Callable[[], None]], Awaitable[T]]) -> T:
@@ -295,15 +284,15 @@ class Connection:
 
                 def alive() -> None:
                     if not self.n_asking:
-                        self._set(clock, min(loop.time() + self.options.timeout, begun + LONGEST_S))
+                        reschedule({clock}, min(loop.time() + self.options.timeout, begun + LONGEST_S))
 
-                self.clocks[clock] = begun
+                self.clocks.add(clock)
                 try:
                     if self.n_asking:
-                        self._set(clock, None)
+                        reschedule({clock}, None)
                     return await send(session, alive)
                 finally:
-                    del self.clocks[clock]
+                    self.clocks.discard(clock)
         except TimeoutError as error:
             raise ToolError(
                 f"the MCP server {self.name} did not answer {what} within {self.options.timeout:g} s; "
@@ -315,11 +304,11 @@ class Connection:
             raise ToolError(await self._failure(what, error)) from error
 
     async def _failure(self, what: str, error: Exception) -> str:
-        from shepherd.tools.mcp import session as sdk  # noqa: PLC0415 - it is loaded by now
+        from shepherd.tools.mcp import session as sdk  # noqa: PLC0415 - is imported already
 
         if not sdk.is_gone(error) and not self.lost.is_set():
             return f"the MCP server {self.name} {sdk.explain(error)}"
-        self.lost.set()  # over HTTP, a session that has ended shows here first
+        self.lost.set()  # over HTTP, the end of a session is noticed here first
         may_restart = self._may_restart()
         with suppress(TimeoutError):
             async with asyncio.timeout(2.0):
@@ -347,28 +336,18 @@ class Connection:
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """While somebody is asked on the server's behalf, its requests do not run out of time."""
+        """While a person is asked on behalf of the server, its requests do not time out."""
         self.n_asking += 1
-        self._set_all(None)
+        reschedule(self.clocks, None)
         try:
             yield
         finally:
             self.n_asking -= 1
             if not self.n_asking:
-                self._set_all(asyncio.get_running_loop().time() + self.options.timeout)
+                reschedule(self.clocks, asyncio.get_running_loop().time() + self.options.timeout)
 
-    def _set_all(self, when: float | None) -> None:
-        for clock in self.clocks:
-            self._set(clock, when)
 
-    @staticmethod
-    def _set(clock: asyncio.Timeout, when: float | None) -> None:
-        with suppress(RuntimeError):  # it has run out at this very moment
+def reschedule(clocks: set[asyncio.Timeout], when: float | None) -> None:
+    for clock in clocks:
+        with suppress(RuntimeError):  # it has just run out
             clock.reschedule(when)
-
-
-def load_sdk() -> Any:
-    """`session.py`, imported; in a thread, since it takes most of a second."""
-    from shepherd.tools.mcp import session  # noqa: PLC0415
-
-    return session

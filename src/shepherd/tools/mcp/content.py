@@ -1,9 +1,10 @@
-"""What servers answer, as ours: results, resources, messages. Nothing is left out without a word."""
+"""The answers of servers as our values: results, resources, messages. What is left out gets a note."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from shepherd.tools.base import Result
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerTool
 
 DESCRIPTION_CHARS = 1024
-"""Of a tool: what OpenAI's API takes. Some servers write whole manuals there."""
+"""Of a tool: the limit of OpenAI's API."""
 COMPARED_CHARS = 10**6
 ERROR_CHARS = 300
 
@@ -25,23 +26,16 @@ def as_tool(tool: types.Tool) -> ServerTool:
     if len(description) > DESCRIPTION_CHARS:
         description = description[: DESCRIPTION_CHARS - 1] + "…"
     notes = tool.annotations or types.ToolAnnotations()
-    # Only what a server says is believed: the protocol's own default, an open world, would make every tool one that
-    # calls other machines.
+    # Only explicit hints count: by the protocol's default, an open world, every tool would call other machines.
     effect: Any = "net" if notes.open_world_hint else "read" if notes.read_only_hint else "write"
-    return ServerTool(tool.name, description, tool.input_schema, effect, tool.title or "")
+    return ServerTool(tool.name, description, tool.input_schema, effect)
 
 
 def as_resource(server: str, found: types.Resource | types.ResourceTemplate) -> Resource:
     is_template = isinstance(found, types.ResourceTemplate)
-    return Resource(
-        server,
-        found.uri_template if isinstance(found, types.ResourceTemplate) else str(found.uri),
-        name=found.title or found.name,
-        media_type=found.mime_type or "",
-        description=found.description or "",
-        size_bytes=found.size if isinstance(found, types.Resource) else None,
-        is_template=is_template,
-    )
+    uri = found.uri_template if isinstance(found, types.ResourceTemplate) else str(found.uri)
+    name, kind = found.title or found.name, found.mime_type or ""
+    return Resource(server, uri, name, kind, found.description or "", is_template)
 
 
 def as_prompt(server: str, found: types.Prompt) -> Prompt:
@@ -55,7 +49,7 @@ def as_prompt(server: str, found: types.Prompt) -> Prompt:
 
 
 def as_result(server: str, answer: types.CallToolResult) -> Result:
-    """All items of an answer; one with `isError` is a failure, whatever it contains."""
+    """All items of an answer; one with `isError` is a failure."""
     texts, images = read_blocks(server, answer.content)
     structured = answer.structured_content
     if structured is not None and not any(says(text, structured) for text in texts):
@@ -68,7 +62,7 @@ def as_result(server: str, answer: types.CallToolResult) -> Result:
 
 
 def says(text: str, structured: Any) -> bool:
-    """Whether a text is the same as JSON: servers are to give both. What is no object, SDKs wrap in one of one key."""
+    """Whether a text is the same as JSON: servers should send both. SDKs wrap values in an object with one key."""
     is_wrapped = isinstance(structured, dict) and len(structured) == 1
     inner = next(iter(structured.values())) if is_wrapped else structured
     if text == inner:
@@ -104,27 +98,18 @@ def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Im
                 texts.append(block.text)
             case types.ImageContent():
                 texts.append(f"[image, {block.mime_type}, {size(block.data)}]")
-                if (data := decoded(block.data)) is not None:
-                    images.append(Image(block.mime_type, data))
+                with contextlib.suppress(binascii.Error):
+                    images.append(Image(block.mime_type, base64.b64decode(block.data, validate=True)))
             case types.AudioContent():
                 texts.append(f"[audio, {block.mime_type}, {size(block.data)}, not played]")
             case types.ResourceLink():
-                told = ", ".join(
-                    part for part in (block.title or block.name, block.mime_type, block.description) if part
-                )
-                texts.append(f'[{told}: read_resource(uri="{block.uri}", server="{server}") reads it]')
+                about = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
+                texts.append(f'[{about}: read_resource(uri="{block.uri}", server="{server}") reads it]')
             case types.EmbeddedResource():
                 texts.append(read_contents(block.resource, is_alone=False))
             case _:
                 texts.append(f"[something of the type {getattr(block, 'type', '?')!r}, not shown]")
     return texts, tuple(images)
-
-
-def decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
 
 
 def size(text: str) -> str:

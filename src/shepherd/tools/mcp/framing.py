@@ -1,8 +1,8 @@
-"""Lines of a server's standard output as messages: one JSON object each, if all goes well.
+"""Lines of a server's standard output as messages: one JSON object each, if the server is correct.
 
-The SDK reads such lines itself; here, what it gives up on is mended or answered: a line without end takes no more
-memory than `LINE_BYTES`, half of an emoji or a broken byte costs a character and not the message, several messages in
-one list are several messages (2025-03-26), and whoever waits for an answer that makes no sense is told so at once.
+What the SDK would give up on is repaired or answered here: a line takes at most `LINE_BYTES` of memory, half of an
+emoji or a wrong byte costs a character and not the message, a list holds several messages (2025-03-26), and a request
+with an invalid answer fails at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import mcp_types as types
 from pydantic import ValidationError
 
 LINE_BYTES = 128 * 2**20
-"""Of one message. Results of 50 MB have been seen; what is longer is answered in the server's place."""
+"""Of one message (results of 50 MB occur); a longer one becomes an error."""
 EDGE_BYTES = 512
-"""Kept of both ends of a line that is too long: the number of the request stands at one of them."""
+"""Kept of both ends of a line that is too long: one of them has the number of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Lines:
     limit: int = LINE_BYTES
     held: list[bytes] = field(default_factory=list)
     n_held: int = 0
-    """Bytes of the unfinished line, those let go included."""
+    """Bytes of the unfinished line, including those dropped."""
 
     def feed(self, piece: bytes) -> Iterator[bytes | TooLong]:
         *ends, rest = piece.split(b"\n")
@@ -63,7 +63,7 @@ class Lines:
 
 
 def decode(line: bytes | TooLong) -> list[types.JSONRPCMessage]:
-    """The messages of a line; none of an empty one. Raises: `ValueError` if it is something else."""
+    """The messages of a line; none of an empty one. Raises: `ValueError` for anything else."""
     if isinstance(line, TooLong):
         return [error_for(number_in(line), f"the answer is longer than {LINE_BYTES // 2**20} MiB")]
     line = line.strip().removeprefix(b"\xef\xbb\xbf")
@@ -76,29 +76,28 @@ def decode(line: bytes | TooLong) -> list[types.JSONRPCMessage]:
     except ValidationError:
         pass
     try:
-        said = json.loads(line.decode("utf-8", "replace"))
+        value = json.loads(line.decode("utf-8", "replace"))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    return [message_of(each) for each in (said if isinstance(said, list) else [said])]
+    return [message_of(each) for each in (value if isinstance(value, list) else [value])]
 
 
-def message_of(said: Any) -> types.JSONRPCMessage:
+def message_of(value: Any) -> types.JSONRPCMessage:
     """One message. Raises: `ValueError`."""
     try:
-        # Half of a surrogate pair, which no UTF-8 can hold, becomes a question mark.
-        text = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+        # Half of a surrogate pair, which UTF-8 cannot hold, becomes a question mark.
+        text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         return types.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:
-        is_answer = isinstance(said, dict) and "method" not in said and isinstance(said.get("id"), int | str)
-        if is_answer and ("result" in said or "error" in said):
-            return error_for(said["id"], "the answer is not valid JSON-RPC")
+        is_answer = isinstance(value, dict) and "method" not in value and isinstance(value.get("id"), int | str)
+        if is_answer and ("result" in value or "error" in value):
+            return error_for(value["id"], "the answer is not valid JSON-RPC")
         raise
 
 
 def error_for(number: int | str, message: str) -> types.JSONRPCError:
-    return types.JSONRPCError(
-        jsonrpc="2.0", id=number, error=types.ErrorData(code=types.INTERNAL_ERROR, message=message)
-    )
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=message)
+    return types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 
 def number_in(line: TooLong) -> int:

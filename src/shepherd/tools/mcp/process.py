@@ -1,12 +1,11 @@
 """A program as an MCP server: its three pipes as the SDK's streams, and its end with everything it has started.
 
-The SDK's own stdio client does the same in the good case. Ours, besides: standard error is drained into a bounded log
-and never reaches the terminal; lines that are no messages are kept there, too, and harm nothing (`framing.py`); whoever
-waits is told how the program ended; and its children are ended with it even if it has left them behind.
+Unlike the SDK's own stdio client, ours drains standard error into a bounded log, logs lines that are no messages
+(`framing.py`), reports how the program ended, and ends all its children with it.
 
     stdin  ◀─ write_messages ◀─ stream of the session
-    stdout ─▶ read_messages  ─▶ stream of the session, `on_end` when there will be no more
-    stderr ─▶ drain          ─▶ Log
+    stdout ─▶ read_messages  ─▶ stream of the session; `on_end` at the end
+    stderr ─▶ drain          ─▶ ServerLog
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from mcp.shared.message import SessionMessage
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.framing import Lines, TooLong, decode
+from shepherd.tools.mcp.values import LOG_CHARS, LOG_LINES, ServerLog, ServerOptions
 from shepherd.tools.sandbox.process_tree import STEP_S, ProcessTree, exit_code_of, start
 
 if TYPE_CHECKING:
@@ -42,21 +42,19 @@ logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 2**16
 GARBAGE_LINES = 10_000
-"""In a row: a program that writes so many lines that are no messages is no server, and would keep us busy for ever."""
+"""Lines in a row that are no messages: a program that writes more is no server."""
 BUFFER_BYTES = 2**20
-"""Of a pipe, that have arrived and not been read: then its program has to wait."""
+"""Unread bytes of a pipe; with more, its program waits."""
 STOP_S = 2.0
-"""For a server to end by itself after its standard input was closed, as the protocol wants it."""
+"""For a server to end by itself after its standard input was closed, as the protocol asks for."""
 ORPHAN_S = 0.3
-"""For what a server has started to end after the server has."""
+"""For the children of a server to end after it."""
 TERMINATE_S = 1.0
-"""For what is left to end after SIGTERM, before SIGKILL."""
+"""From SIGTERM to SIGKILL."""
 DRAIN_S = 0.2
 """For the last lines on standard error to be read."""
 LONG_BYTES = 2**20
-"""A message of this length is decoded in a thread: the others go on meanwhile."""
-LOG_LINES = 200
-LOG_CHARS = 500
+"""A message of this length is decoded in a thread."""
 
 PASSED = (
     "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR",
@@ -66,54 +64,22 @@ PASSED = (
     "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMDATA",
     "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
 )  # fmt: skip
-"""Variables that every server gets; our environment has keys of providers that are none of its business."""
+"""Variables that every server gets; the others of our environment may be keys."""
 PASSED_PREFIXES = ("LC_", "XDG_")
 
 
-class ServerLog:
-    """The last lines of what a server wrote beside the protocol."""
-
-    def __init__(self, server: str) -> None:
-        self.server = server
-        self.kept: deque[str] = deque(maxlen=LOG_LINES)
-        self.last = ""
-        """What it said last on standard error, shortened for an error message."""
-
-    def add(self, line: str, *, mark: str = "") -> None:
-        """`mark`: where it comes from, if not from standard error."""
-        if line.strip() and not mark:
-            self.last = line.strip()[:200]
-        self.kept.append(f"{mark}{line[:LOG_CHARS]}")
-        logger.debug("MCP server %s: %s%s", self.server, mark, line[:LOG_CHARS])
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCommand:
-    """What is started."""
-
-    command: str
-    args: Sequence[str]
-    env: Mapping[str, str]
-    cwd: str | None
-
-    def environment(self, ours: Mapping[str, str]) -> dict[str, str]:
-        passed = {name: value for name, value in ours.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
-        return passed | dict(self.env)
-
-    def found(self, path: str | None) -> str:
-        """The file that is run. Raises: `ToolError` with what to do."""
-        import shutil  # noqa: PLC0415 - at the start of a server only
-
-        folder = Path(self.cwd) if self.cwd else Path.cwd()
-        if not folder.is_dir():
-            raise ToolError(f"its cwd {self.cwd!r} is not a folder; correct it, or create the folder")
-        is_path = any(mark in self.command for mark in ("/", os.sep))
-        named = str(folder / Path(self.command).expanduser()) if is_path else self.command
-        file = shutil.which(named, path=path)
-        if file is None:
-            where = "does not exist or may not be run" if is_path else "is not installed, or not on the PATH"
-            raise ToolError(f"its command {self.command!r} {where}")
-        return file
+def find_program(command: str, cwd: str | None, path: str | None) -> str:
+    """The file that is run. Raises: `ToolError` with what to do."""
+    folder = Path(cwd) if cwd else Path.cwd()
+    if not folder.is_dir():
+        raise ToolError(f"its cwd {cwd!r} is not a folder; correct it, or create the folder")
+    is_path = any(mark in command for mark in ("/", os.sep))
+    named = str(folder / Path(command).expanduser()) if is_path else command
+    file = shutil.which(named, path=path)
+    if file is None:
+        where = "does not exist or may not be run" if is_path else "is not installed, or not on the PATH"
+        raise ToolError(f"its command {command!r} {where}")
+    return file
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +93,11 @@ class ServerPipes:
     exit_code: Callable[[], int | None]
     """None = it still runs."""
     close: Callable[[], Awaitable[object]]
-    """After its end: gives our ends of the pipes back, even if a descendant that got away still holds the others."""
+    """After its end: closes our ends of the pipes, even if an escaped descendant holds the others."""
 
 
 class ServerProcess:
-    """A running server. `how_it_ended` tells of its exit once there is one."""
+    """A running server."""
 
     def __init__(self, pipes: ServerPipes, log: ServerLog) -> None:
         self.pipes = pipes
@@ -140,16 +106,16 @@ class ServerProcess:
         self.n_garbage = 0
         self.is_drained = asyncio.Event()
         self.was_killed = False
-        """By us: its exit status says nothing about it."""
+        """By us: its exit status is ours."""
 
     async def how_it_ended(self) -> str:
-        """Such as `ended with exit status 3`; waits for that a moment, no longer. By then, `log` has its last words."""
+        """Such as `ended with exit status 3`; waits a moment for it. Then `log` has its last lines."""
         is_noisy = self.n_garbage > GARBAGE_LINES
         if not is_noisy and not self.was_killed:
             await self.wait_for_drain()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    while self.pipes.exit_code() is None:  # noqa: ASYNC110 - an exit tells nobody
+                    while self.pipes.exit_code() is None:  # noqa: ASYNC110 - no event reports the exit
                         await asyncio.sleep(0.01)
         match self.pipes.exit_code():
             case _ if is_noisy:
@@ -166,7 +132,7 @@ class ServerProcess:
 
     async def read_messages(self, sender: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         stdout, lines = self.pipes.stdout, Lines()
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session has gone
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session is closed
             async with sender:
                 while piece := await stdout.read(CHUNK_BYTES):
                     for line in lines.feed(piece):
@@ -174,14 +140,14 @@ class ServerProcess:
                             await sender.send(SessionMessage(message))
                     if self.n_garbage > GARBAGE_LINES:
                         return
-                    await asyncio.sleep(0)  # reading alone does not let others run while there is more to read
+                    await asyncio.sleep(0)  # a read does not yield to other tasks while there is more
                 for message in await self.messages_of(lines.finish()):
                     await sender.send(SessionMessage(message))
-        while await stdout.read(CHUNK_BYTES):  # one that waits for its output to be read cannot end
+        while await stdout.read(CHUNK_BYTES):  # a process that cannot write cannot end
             pass
 
     async def messages_of(self, line: bytes | TooLong) -> list[JSONRPCMessage]:
-        """What a line says; what is no message goes to the log."""
+        """The messages of a line; anything else is logged."""
         is_long = isinstance(line, bytes) and len(line) > LONG_BYTES
         try:
             messages = await asyncio.to_thread(decode, line) if is_long else decode(line)
@@ -206,7 +172,7 @@ class ServerProcess:
                     text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                     stdin.write(text.encode("utf-8", "replace") + b"\n")
                     await stdin.drain()
-        except OSError:  # it has closed its input: it reads no more, so nobody needs to wait for it
+        except OSError:  # it has closed its input
             on_end()
 
     async def drain(self) -> None:
@@ -221,7 +187,7 @@ class ServerProcess:
         self.is_drained.set()
 
     async def wait_for_drain(self) -> None:
-        """Wait until `log` has all of standard error; a moment at most, since a process that got away may hold it."""
+        """Wait until `log` has all of standard error; a moment at most, since an escaped process may hold it open."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self.is_drained.wait()
@@ -250,17 +216,20 @@ class ServerProcess:
 
 @contextlib.asynccontextmanager
 async def run_server(
-    program: ServerCommand, log: ServerLog, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
+    options: ServerOptions, log: ServerLog, guardian: Guardian, ours: Mapping[str, str], on_end: Callable[[], None]
 ) -> AsyncIterator[tuple[ServerProcess, TransportStreams]]:
-    """The program, started, with the streams for a session. `on_end`: called when it says no more.
-
-    Raises: `ToolError` if it cannot be started.
+    """The program of a server, started, with the streams for a session. `on_end`: called at its end. Raises:
+    `ToolError` if it cannot be started.
     """
+    assert options.command is not None
+    env = {name: value for name, value in ours.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    env |= options.env
     try:
-        pipes = await spawn(program, program.environment(ours))
+        program = find_program(options.command, options.cwd, env.get("PATH"))
+        pipes = await spawn([program, *options.args], options.cwd, env)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ToolError(f"its command {program.command!r} cannot be started: {why}") from error
+        raise ToolError(f"its command {options.command!r} cannot be started: {why}") from error
     child = ServerProcess(pipes, log)
     guardian.watch(pipes.pid)
     sender, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -282,7 +251,7 @@ async def run_server(
         for stream in (read_stream, write_stream):
             stream.close()
         try:
-            # Whoever cancels us once more while we wait gets `kill` instead.
+            # A second cancellation during this wait leads to `kill`.
             await child.stop()
         finally:
             child.tree.kill()
@@ -295,40 +264,38 @@ async def run_server(
             guardian.release(pipes.pid)
 
 
-async def spawn(program: ServerCommand, environment: Mapping[str, str]) -> ServerPipes:
-    """Start it, in a session of its own: Ctrl-C in the terminal is for us. None of our descriptors but the three pipes
-    is passed on. Raises: `ToolError`, `OSError`, `ValueError`.
+async def spawn(command: Sequence[str], cwd: str | None, env: Mapping[str, str]) -> ServerPipes:
+    """Start it, in a session of its own: Ctrl-C does not reach it. It inherits only the three pipes. Raises: `OSError`,
+    `ValueError`.
     """
-    command = [program.found(environment.get("PATH")), *program.args]
     pipe = subprocess.PIPE
     if sys.platform == "win32":
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd=program.cwd, limit=BUFFER_BYTES
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, limit=BUFFER_BYTES
         )
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         made = (process.stdin, process.stdout, process.stderr)
         return ServerPipes(process.pid, *made, lambda: process.returncode, process.wait)
-    # Not the loop's own way: uvloop passes on every descriptor that is inheritable, whatever `close_fds` says.
-    started = start(command, cwd=program.cwd, env=environment, stdin=pipe)
+    # Not by the loop: uvloop passes on every inheritable descriptor, even with `close_fds`.
+    started = start(command, cwd=cwd, env=env, stdin=pipe)
     assert started.stdin is not None
     assert started.stdout is not None
     assert started.stderr is not None
     loop = asyncio.get_running_loop()
     ours: list[asyncio.BaseTransport | IO[bytes]] = [started.stdin, started.stdout, started.stderr]
-    """Who closes each of the three ends: a transport from the moment that there is one, and uvloop aborts if it is
-    closed behind its back."""
+    """The owner of each of the three ends, a transport as soon as there is one: uvloop aborts if another closes it."""
 
     async def close() -> None:
         for end in ours:
             if isinstance(end, asyncio.WriteTransport) and end.get_write_buffer_size():
-                end.abort()  # what nobody has read would keep it open
+                end.abort()  # unread data would keep it open
             else:
                 end.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             started.wait(timeout=1)  # it has ended, or was killed just now
-        await asyncio.sleep(0)  # transports close in the next round of the loop
+        await asyncio.sleep(0)  # for the transports to close
 
     async def reading(number: int, end: IO[bytes]) -> asyncio.StreamReader:
         reader = asyncio.StreamReader(limit=BUFFER_BYTES)
@@ -336,7 +303,7 @@ async def spawn(program: ServerCommand, environment: Mapping[str, str]) -> Serve
         return reader
 
     try:
-        # What a protocol for reading knows of pauses in writing is what a writer needs.
+        # A protocol for reading also handles the pauses in writing.
         transport, protocol = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), started.stdin
         )

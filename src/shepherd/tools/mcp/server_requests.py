@@ -1,7 +1,6 @@
-"""What a server may ask of us in return: our user (elicitation), our model (sampling), our folders (roots).
+"""The requests of a server to us: for values of the user (elicitation), an answer of the model (sampling), our folders.
 
-Nobody is asked twice at the same time (that is the `Person`'s), nothing is answered without consent, and while a
-person thinks no request of that server runs out of time.
+Nothing is answered without consent, and while a person decides, no request to that server times out.
 """
 
 from __future__ import annotations
@@ -23,20 +22,18 @@ from shepherd.tools.mcp.values import AskModel
 logger = logging.getLogger(__name__)
 
 SHOWN_CHARS = 1_500
-"""Of what a server wants to ask the model, shown to the person who decides."""
+"""Of a server's question to the model, shown to the person."""
 MOST_TOKENS = 4096
-"""Of an answer to a server, whatever it asks for."""
+"""Of an answer to a server."""
 REJECTED = -1
-"""The protocol's code for a user who said no."""
+"""The protocol's code for the refusal of a user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRequestHandler:
-    """Who answers one server."""
-
     server: str
     person: Callable[[], Person | None]
-    """Looked up when it is needed: conversations come and go."""
+    """Called for each request: the person changes with the conversation."""
     answer: AskModel | None
     """None = servers may not ask the model."""
     roots: Sequence[str]
@@ -44,7 +41,7 @@ class ServerRequestHandler:
     """Requests do not time out in this block."""
 
     async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
-        """Values from the user; `decline` where there is nobody, or somebody who will not."""
+        """Values from the user; `decline` without a user, or if the user refuses."""
         person = self.person()
         if person is None:
             return types.ElicitResult(action="decline")
@@ -58,12 +55,14 @@ class ServerRequestHandler:
             return types.ElicitResult(action="decline")
         if form.url:
             return types.ElicitResult(action="accept")
-        return types.ElicitResult(action="accept", content=known_values(values, form.fields))
+        known = form.fields.get("properties")
+        content = {key: value for key, value in values.items() if not isinstance(known, Mapping) or key in known}
+        return types.ElicitResult(action="accept", content=content)
 
     async def sample(
         self, context: Any, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        """Our model's answer, if the user lets it."""
+        """Our model's answer, if the user agrees."""
         person = self.person()
         if person is None or self.answer is None:
             return refusal("no user is present to allow a question to the model")
@@ -91,16 +90,10 @@ def as_root(folder: str) -> dict[str, str]:
     return {"uri": path.as_uri(), "name": path.name or folder}
 
 
-def known_values(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for, and no more."""
-    properties = schema.get("properties")
-    return {key: value for key, value in values.items() if not isinstance(properties, Mapping) or key in properties}
-
-
 def describe(messages: Sequence[Message], system: str | None, limit: int) -> str:
-    """What a server wants to ask the model, for the user to decide."""
-    said = "\n".join(f"{each.role}: {each.text}" for each in messages)
-    text = f"system: {system}\n{said}" if system else said
+    """A server's question to the model, for the user to decide."""
+    text = "\n".join(f"{each.role}: {each.text}" for each in messages)
+    text = f"system: {system}\n{text}" if system else text
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} more characters …\n{text[-half:]}"

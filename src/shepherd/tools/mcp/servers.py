@@ -1,9 +1,8 @@
-"""All MCP servers that are configured, as one: their tools under names of our own, their prompts and resources.
+"""All configured MCP servers as one: their tools under names of our own, their prompts and resources.
 
-They start side by side and in the background, and one that does not start costs a warning. How long somebody waits
-for them before the first request is his decision (`ready`): tools stand at the head of the prompt, so one that
-appears later makes a local model read the conversation again. In a terminal a moment is right, since conversations
-are short when they begin; a single question (`-p`) has no later.
+They start side by side and in the background; one that does not start costs a warning. The caller decides how long to
+wait for them before the first request (`ready`): tools are at the head of the prompt, so a tool that appears later
+makes a local model read the conversation again.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
@@ -23,6 +20,7 @@ from shepherd.tools.mcp.connection import Connection
 from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
 from shepherd.tools.registry import MOST_CHARS, free_name
 from shepherd.tools.sandbox.guardian import Guardian
+from shepherd.tools.selection import normalized
 from shepherd.tools.tool import Tool, ToolContext
 
 logger = logging.getLogger(__name__)
@@ -30,16 +28,13 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 3.0
 """For servers to become ready before the first request of a conversation in the terminal."""
 WALL_S = 86_400.0
-"""The toolbox's limit for a call: our own clock is stricter, and stands still while a person is asked."""
+"""The toolbox's limit for a call: our own clock is stricter, and stops while a person is asked."""
 ANYTHING: Mapping[str, Any] = {"type": "object"}
-T = TypeVar("T")
 
 
 class McpServerPool:
-    """The servers of one program, on one event loop.
-
-    `person` may be assigned at any time, before `start` for servers to know that there is one. `on_tools` is called
-    when what `tools` returns has changed.
+    """The servers of one program, on one event loop. `person` may be assigned at any time, but servers know of a person
+    only if there is one when they start.
     """
 
     def __init__(
@@ -53,9 +48,10 @@ class McpServerPool:
         warn: Callable[[str], None] = logger.warning,
         on_tools: Callable[[], None] = lambda: None,
     ) -> None:
-        """`env`: ours, for `${NAME}`; servers get few of it. `roots`: the folders they are told to keep to."""
+        """`env`: ours, for `${NAME}`; servers get little of it. `roots`: the folders that they should use. `on_tools`:
+        called when the result of `tools` has changed.
+        """
         self.person = person
-        self.on_tools = on_tools
         self.guardian = Guardian()
         self.connections = {
             each.name: Connection(
@@ -66,12 +62,12 @@ class McpServerPool:
                 answer=answer,
                 roots=roots,
                 warn=warn,
-                on_tools=self._tell_of_tools,
+                on_tools=on_tools,
             )
             for each in options
         }
         self.names: dict[tuple[str, str], str] = {}
-        """Server and tool -> our name. Names once given stay, whatever comes later."""
+        """Server and tool -> our name, which stays."""
         self.made: dict[str, tuple[tuple[ServerTool, ...], tuple[Tool, ...]]] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -85,14 +81,14 @@ class McpServerPool:
             ]
 
     async def ready(self, patience_s: float | None = PATIENCE_S) -> None:
-        """Wait until each is ready or has failed, but no longer than that; None = as long as their timeouts say."""
+        """Wait until each is ready or has failed, at most for `patience_s`; None = for their own timeouts."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 for each in self.connections.values():
                     await each.settled.wait()
 
     async def close(self) -> None:
-        """End all of them, side by side; nothing they have started is left. Takes some seconds if one will not go."""
+        """End all of them, side by side, with everything they have started. Takes seconds if one does not end."""
         for each in self.connections.values():
             each.close()
         for task in self.tasks:
@@ -105,13 +101,11 @@ class McpServerPool:
         self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def restart(self, name: str) -> None:
-        """Start one anew, and wait until it is ready or has failed. Raises: `ToolError`."""
+        """Start one again, and wait until it is ready or has failed. Raises: `ToolError`."""
         await self._get(name).restart()
 
     def statuses(self) -> Sequence[ServerStatus]:
@@ -119,7 +113,7 @@ class McpServerPool:
         return [self._status(each) for each in self.connections.values()]
 
     def _status(self, connection: Connection) -> ServerStatus:
-        options, session, connector = connection.options, connection.session, connection.connector
+        options, session = connection.options, connection.session
         software = session.software if session is not None else ""
         names = tuple(tool.name for tool in self._tools_of(connection))
         details = {"ready": software, "starting": "is starting", "off": "switched off in the configuration"}
@@ -134,20 +128,17 @@ class McpServerPool:
             tools=names,
             skipped=tuple(each.name for each in connection.tools if each.is_deprecated),
             instructions=(session.client.instructions or "") if session is not None else "",
-            log=tuple(connector.log.kept) if connector is not None else (),
+            log=tuple(connection.log.kept),
         )
 
     @property
     def server_names(self) -> Sequence[str]:
         return tuple(self.connections)
 
-    def _tell_of_tools(self) -> None:
-        self.on_tools()
-
     # -- tools ------------------------------------------------------------------------------------------------------
 
     def tools(self) -> tuple[Tool, ...]:
-        """What servers offer by now, in the order of the configuration, then the servers' own."""
+        """The tools so far, in the order of the configuration, then of the servers."""
         return tuple(tool for each in self.connections.values() for tool in self._tools_of(each))
 
     def _tools_of(self, connection: Connection) -> tuple[Tool, ...]:
@@ -174,7 +165,7 @@ class McpServerPool:
         )
 
     def _name(self, server: str, tool: str) -> str:
-        """Our name of a tool: always the same while the program runs, and nobody else's."""
+        """Our name of a tool: unique, and the same for as long as the program runs."""
         key = (server, tool)
         if key not in self.names:
             self.names[key] = free_name(sanitised(server, tool), self.names.values())
@@ -182,9 +173,7 @@ class McpServerPool:
 
     def resolve_call(self, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
         """The tool and the arguments that a call of `call_mcp_tool` names; `arguments` fit its schema. A server that is
-        still starting is trusted to have the tool.
-
-        Raises: `ToolError` naming the servers, or the tools, that there are.
+        still starting may have any tool. Raises: `ToolError` naming the servers, or the tools.
         """
         server, tool = str(arguments.get("server") or ""), str(arguments.get("tool") or "")
         head, colon, rest = tool.partition(":")
@@ -203,11 +192,6 @@ class McpServerPool:
         known = ", ".join(offer.name for offer in connection.tools) or "none"
         raise ToolError(f"the MCP server {connection.name} has no tool {tool[:80]!r}; it has: {known}")
 
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> Result:
-        """Call a tool by its own name. Raises: `ToolError`."""
-        found, inner = self.resolve_call({"server": server, "tool": tool, "arguments": arguments})
-        return await found.run(context, inner)
-
     # -- prompts and resources --------------------------------------------------------------------------------------
 
     async def prompts(self) -> Sequence[Prompt]:
@@ -218,18 +202,18 @@ class McpServerPool:
         return found
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
-        """The messages of a prompt with its gaps filled. Raises: `ToolError`."""
+        """The messages of a prompt with its arguments filled in. Raises: `ToolError`."""
         connection = self._get(server)
         prompts = {each.name: each for each in await connection.prompts()}
         if name not in prompts:
             known = ", ".join(prompts) or "none"
             raise ToolError(f"the MCP server {connection.name} has no prompt {name[:80]!r}; it has: {known}")
-        gaps = [each.name for each in prompts[name].arguments]
+        takes = [each.name for each in prompts[name].arguments]
         missing = [each.name for each in prompts[name].arguments if each.required and each.name not in arguments]
         if missing:
             raise ToolError(f"the prompt {name} needs {', '.join(missing)}; write: {missing[0]}=...")
-        if unknown := [key for key in arguments if key not in gaps]:
-            raise ToolError(f"the prompt {name} takes no {unknown[0]!r}; it takes: {', '.join(gaps) or 'nothing'}")
+        if unknown := [key for key in arguments if key not in takes]:
+            raise ToolError(f"the prompt {name} takes no {unknown[0]!r}; it takes: {', '.join(takes) or 'nothing'}")
         return await connection.prompt(name, arguments)
 
     async def resources(self, server: str | None = None) -> Sequence[Resource]:
@@ -258,7 +242,7 @@ class McpServerPool:
 
     @staticmethod
     async def _gather(asked: Sequence[Connection], ask: Callable[[Connection], Any]) -> tuple[list[Any], list[str]]:
-        """What they answer, all asked at the same time, and what went wrong."""
+        """Their answers, all asked at the same time, and the problems."""
         answers = await asyncio.gather(*(ask(each) for each in asked), return_exceptions=True)
         found: list[Any] = []
         problems: list[str] = []
@@ -272,7 +256,7 @@ class McpServerPool:
         return found, problems
 
     def _get(self, name: str) -> Connection:
-        """Raises: `ToolError` naming those that there are."""
+        """Raises: `ToolError` naming the servers."""
         if name in self.connections:
             return self.connections[name]
         near = [each for key, each in self.connections.items() if key.casefold() == name.casefold()]
@@ -284,7 +268,7 @@ class McpServerPool:
 
 def sanitised(server: str, tool: str) -> str:
     """`server_tool` of letters that every provider takes; the end of a long one becomes a digest."""
-    name = re.sub(r"[^a-z0-9_-]", "_", f"{server}_{tool}".lower())
+    name = normalized(f"{server}_{tool}")
     if len(name) <= MOST_CHARS:
         return name
     return f"{name[: MOST_CHARS - 9]}_{hashlib.sha256(f'{server}:{tool}'.encode()).hexdigest()[:8]}"

@@ -1,8 +1,8 @@
 """A session with one server: the SDK's client over our process or over HTTP, and its answers as our values.
 
-`initialize` comes first: every server of before 2026 wants that, and the newest ones mostly take it as well; one that
-refuses is asked in the newest revision's way (`server/discover`) over a new connection. The other order, which is the
-SDK's own, waits ten seconds for a server that does not answer what it does not know.
+`initialize` comes first: servers from before 2026 need it, and most newer ones take it. A server that refuses gets
+`server/discover`, as in the newest revision, over a new connection. The SDK's own order is the other one, and waits ten
+seconds for a server that does not answer unknown requests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import httpx2
 import mcp_types as types
@@ -27,17 +27,15 @@ from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
 from shepherd.tools.mcp.server_requests import ServerRequestHandler
-from shepherd.tools.mcp.values import Prompt, Resource, ServerOptions, ServerTool
+from shepherd.tools.mcp.values import Prompt, Resource, ServerLog, ServerOptions, ServerTool
 from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 
 PAGES = 100
-"""Of a list; a server whose list goes on for ever has this much of it."""
+"""Of a list; of an endless one, the first pages are used."""
 ITEMS = 10_000
 CONNECT_S = 30.0
-GOODBYE_S = 2.0
-"""For telling a server over HTTP that its session is over."""
 
 Kind = Literal["tools", "prompts", "resources"]
 CHANGES: Mapping[type, Kind] = {
@@ -45,20 +43,17 @@ CHANGES: Mapping[type, Kind] = {
     types.PromptListChangedNotification: "prompts",
     types.ResourceListChangedNotification: "resources",
 }
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Session:
-    """A server that has answered. Any number of requests may run at the same time, from any task of the loop.
+    """A server that is ready. Any number of requests may run at the same time, from any task of the loop.
 
-    Every method raises what the SDK raises; `explain` makes a sentence of it.
+    Every method raises the SDK's errors; see `explain`.
     """
 
     name: str
     client: Client
-    child: process.ServerProcess | None
-    """None = over HTTP."""
     warn: Callable[[str], None]
 
     @property
@@ -66,40 +61,29 @@ class Session:
         info = self.client.server_info
         return f"{info.name} {info.version}".strip() if info else ""
 
-    def has(self, kind: Kind) -> bool:
-        """Whether the server says that it has such things; one that says nothing at all is asked."""
-        said = self.client.server_capabilities
-        anything = (said.tools, said.prompts, said.resources)
-        return getattr(said, kind) is not None or not any(each is not None for each in anything)
-
     async def tools(self) -> tuple[ServerTool, ...]:
         """Each name once."""
-        if not self.has("tools"):
-            return ()
         found: dict[str, ServerTool] = {}
-        for tool in await self._pages("tools", self.client.list_tools, lambda page: page.tools):
+        for tool in await self._pages("tools", self.client.list_tools):
             found.setdefault(tool.name, content.as_tool(tool))
         return tuple(found.values())
 
     async def prompts(self) -> tuple[Prompt, ...]:
-        if not self.has("prompts"):
-            return ()
-        found = await self._pages("prompts", self.client.list_prompts, lambda page: page.prompts)
+        found = await self._pages("prompts", self.client.list_prompts)
         return tuple(content.as_prompt(self.name, each) for each in found)
 
     async def resources(self) -> tuple[Resource, ...]:
         """Resources, then templates."""
-        if not self.has("resources"):
-            return ()
-        found: list[Any] = await self._pages("resources", self.client.list_resources, lambda page: page.resources)
-        found += await self._pages(
-            "resource templates", self.client.list_resource_templates, lambda page: page.resource_templates
-        )
+        found = await self._pages("resources", self.client.list_resources)
+        found += await self._pages("resources", self.client.list_resource_templates, "resource_templates")
         return tuple(content.as_resource(self.name, each) for each in found)
 
-    async def _pages(self, what: str, fetch: Callable[..., Awaitable[Any]], items: Callable[[Any], list[T]]) -> list[T]:
-        """All pages of a list, as far as it ends."""
-        found: list[T] = []
+    async def _pages(self, kind: Kind, fetch: Callable[..., Awaitable[Any]], field: str = "") -> list[Any]:
+        """The items of all pages; none if the server reports capabilities without this kind. `field`: of a page."""
+        has = self.client.server_capabilities
+        found: list[Any] = []
+        if getattr(has, kind) is None and any(each is not None for each in (has.tools, has.prompts, has.resources)):
+            return found
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(PAGES):
@@ -109,13 +93,14 @@ class Session:
                 if error.code == types.METHOD_NOT_FOUND:
                     return found
                 raise
-            found += items(page)
+            found += getattr(page, field or kind)
             cursor = page.next_cursor
             if not cursor:
                 return found
             if cursor in seen or len(found) >= ITEMS:
                 break
             seen.add(cursor)
+        what = (field or kind).replace("_", " ")
         self.warn(f"its list of {what} does not end; the first {len(found)} are used")
         return found
 
@@ -134,7 +119,7 @@ class Session:
         return content.as_messages(self.name, await self.client.get_prompt(name, dict(arguments)))
 
     async def watch(self, changed: Callable[[Kind], None]) -> None:
-        """Until cancelled: what a server of the newest revision says has changed. Older ones say so by themselves."""
+        """Until cancelled: reports the changes of a server of the newest revision. Older ones send notifications."""
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
         listen = self.client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
@@ -143,23 +128,23 @@ class Session:
                 async for event in events:
                     kinds: dict[str, Kind] = {"ToolsListChanged": "tools", "PromptsListChanged": "prompts"}
                     changed(kinds.get(type(event).__name__, "resources"))
-        except Exception as error:  # it is a convenience: without it, the lists stay as they are
+        except Exception as error:  # without it, only the lists stay as they are
             logger.debug("MCP server %s: no news of changes: %s", self.name, explain(error))
 
 
 @dataclass(slots=True)
 class Connector:
-    """How to reach one server, and what it is told of us. Each `open` is a new connection."""
+    """How to reach one server, and what we offer to it. Each `open` is a new connection."""
 
     options: ServerOptions
     """With variables expanded."""
     asked: ServerRequestHandler
     guardian: Guardian
-    log: process.ServerLog
+    log: ServerLog
     env: Mapping[str, str]
     warn: Callable[[str], None]
     on_end: Callable[[], None]
-    """Called when the server says no more."""
+    """Called at the end of the server's output."""
     on_change: Callable[[Kind], None]
     child: process.ServerProcess | None = None
     """The last one that was started."""
@@ -169,7 +154,10 @@ class Connector:
     @asynccontextmanager
     async def open(self, mode: Literal["legacy", "auto"] = "legacy") -> AsyncIterator[Session]:
         """A session, entered and left in one task. Raises: `ToolError`, and what `explain` explains."""
-        quieten_sdk()
+        # A server's mistake is no traceback in a user's terminal: only developers see the SDK's logs.
+        level = logging.NOTSET if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.CRITICAL
+        for name in ("mcp", "client"):
+            logging.getLogger(name).setLevel(level)
         self.status = 0
         asked = self.asked
         client = Client(
@@ -184,17 +172,14 @@ class Connector:
             sampling_callback=asked.sample if asked.answer is not None and asked.person() is not None else None,
         )
         async with client:
-            yield Session(self.options.name, client, self.child, self.warn)
+            yield Session(self.options.name, client, self.warn)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:
         options = self.options
         if options.command is not None:
-            program = process.ServerCommand(options.command, options.args, options.env, options.cwd)
-            async with process.run_server(program, self.log, self.guardian, self.env, self.on_end) as (
-                self.child,
-                streams,
-            ):
+            async with process.run_server(options, self.log, self.guardian, self.env, self.on_end) as running:
+                self.child, streams = running
                 yield streams
             return
         assert options.url is not None
@@ -206,17 +191,12 @@ class Connector:
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 response.stream = Bounded(response.stream)
 
-        # Reading has no limit of its own: each request has a clock, and the stream for news is silent for hours.
-        http = httpx2.AsyncClient(
-            headers=dict(options.headers),
-            timeout=httpx2.Timeout(CONNECT_S, read=None),
-            event_hooks={"response": [look_at]},
-        )
-        async with (
-            http,
-            streamable_http_client(options.url, http_client=http, max_sse_event_size=LINE_BYTES) as streams,
-        ):
-            yield streams
+        # Reading has no time limit: each request has a clock, and the stream of notifications is silent for hours.
+        limits, hooks = httpx2.Timeout(CONNECT_S, read=None), {"response": [look_at]}
+        async with httpx2.AsyncClient(headers=dict(options.headers), timeout=limits, event_hooks=hooks) as http:
+            client = streamable_http_client(options.url, http_client=http, max_sse_event_size=LINE_BYTES)
+            async with client as streams:
+                yield streams
 
     async def _hear(self, message: Any) -> None:
         kind = CHANGES.get(type(message))
@@ -245,26 +225,19 @@ class Bounded(httpx2.AsyncByteStream):
         await self.stream.aclose()
 
 
-def quieten_sdk() -> None:
-    """Let the SDK's loggers speak to developers only: a server's mistake is no traceback in a user's terminal."""
-    level = logging.NOTSET if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.CRITICAL
-    for name in ("mcp", "client"):
-        logging.getLogger(name).setLevel(level)
-
-
 def first_of(error: BaseException) -> BaseException:
-    """What is in a group, which the SDK's task groups make of every error."""
+    """The error within a group: the SDK's task groups wrap every error."""
     return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def refuses_handshake(error: BaseException) -> bool:
-    """Whether a server has answered `initialize` with an error: it may speak the newest revision only."""
+    """Whether a server has answered `initialize` with an error: it may know only the newest revision."""
     error = first_of(error)
     return isinstance(error, MCPError) and error.code not in {types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT}
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the connection has ended, and not only this request."""
+    """Whether the connection has ended, and not only the request."""
     error = first_of(error)
     return isinstance(error, MCPError) and (
         error.code == types.CONNECTION_CLOSED or error.error.message == "Session terminated"  # the SDK's word for a 404
@@ -272,7 +245,7 @@ def is_gone(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """What the SDK raised, in the middle of a sentence."""
+    """An error of the SDK as the predicate of a sentence."""
     error = first_of(error)
     match error:
         case ToolError():

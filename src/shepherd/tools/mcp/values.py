@@ -1,8 +1,10 @@
-"""What is configured, what servers offer, and how they are: plain values."""
+"""The options of a server, its log, its tools, prompts and resources, and its status: plain values."""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -15,8 +17,11 @@ AskModel = Callable[[Sequence[Message], str | None, int | None], Awaitable[str]]
 
 State = Literal["off", "starting", "ready", "failed", "closed"]
 
-
 DAY_S = 86_400.0
+LOG_LINES, LOG_CHARS = 200, 500
+VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,9 @@ class ServerOptions:
     ask_model: bool = True
 
     @classmethod
-    def of(cls, said: Any) -> ServerOptions:
+    def of(cls, configured: Any) -> ServerOptions:
         """From anything with fields of these names; a timeout that is not above 0 is none."""
-        made = cls(**{each.name: getattr(said, each.name) for each in fields(cls)})
+        made = cls(**{each.name: getattr(configured, each.name) for each in fields(cls)})
         return made if made.timeout > 0 else replace(made, timeout=DAY_S)
 
     def expanded(self, env: Mapping[str, str]) -> ServerOptions:
@@ -68,7 +73,21 @@ class ServerOptions:
         )
 
 
-VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+class ServerLog:
+    """The last lines that a server wrote outside the protocol."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.kept: deque[str] = deque(maxlen=LOG_LINES)
+        self.last = ""
+        """The last line on standard error, shortened for an error message."""
+
+    def add(self, line: str, *, mark: str = "") -> None:
+        """`mark`: the origin of the line, if it is not standard error."""
+        if line.strip() and not mark:
+            self.last = line.strip()[:200]
+        self.kept.append(f"{mark}{line[:LOG_CHARS]}")
+        logger.debug("MCP server %s: %s%s", self.server, mark, line[:LOG_CHARS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,6 @@ class ServerTool:
     schema: Mapping[str, Any]
     """Of its arguments, untouched."""
     effect: Effect
-    title: str = ""
 
     @property
     def is_deprecated(self) -> bool:
@@ -97,22 +115,16 @@ class Resource:
     name: str = ""
     media_type: str = ""
     description: str = ""
-    size_bytes: int | None = None
     is_template: bool = False
 
     def described(self) -> dict[str, Any]:
-        """For the model: without what is empty."""
-        said = {
-            "server": self.server,
-            "uriTemplate" if self.is_template else "uri": self.uri,
-            "name": self.name,
-            "mimeType": self.media_type,
-            "description": self.description,
-        }
-        return {key: value for key, value in said.items() if value}
+        """For the model, without empty fields."""
+        row = {"server": self.server, "uriTemplate" if self.is_template else "uri": self.uri, "name": self.name,
+               "mimeType": self.media_type, "description": self.description}  # fmt: skip
+        return {key: value for key, value in row.items() if value}
 
     def fits(self, uri: str) -> bool:
-        """Whether this is what `uri` names."""
+        """Whether `uri` is the address of this resource, or of one of this template."""
         if not self.is_template:
             return self.uri == uri
         pieces = re.split(r"\{[^{}]*\}", self.uri)
@@ -128,7 +140,7 @@ class PromptArgument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text that a server has ready, with gaps to be filled."""
+    """A prompt of a server, with arguments to fill in."""
 
     server: str
     name: str
@@ -138,24 +150,24 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How a server is, for people."""
+    """The status of a server, for people."""
 
     name: str
     state: State
     detail: str = ""
-    """What it is, or why it failed, in one sentence."""
+    """Its software, or why it failed, in one sentence."""
     n_tools: int = 0
     where: str = ""
     """Its command or its address, as configured: without the values of variables."""
     software: str = ""
-    """What it calls itself, with its version."""
+    """Its own name, with its version."""
     protocol: str = ""
-    """The revision that is spoken, such as `2025-11-25`."""
+    """The revision in use, such as `2025-11-25`."""
     tools: tuple[str, ...] = ()
     """By our names."""
     skipped: tuple[str, ...] = ()
     """Tools that are not offered because their descriptions call them deprecated."""
     instructions: str = ""
-    """How the server wants to be used, in its own words."""
+    """The server's own text on its use."""
     log: tuple[str, ...] = ()
-    """The last lines of what it wrote beside the protocol."""
+    """The last lines of its `ServerLog`."""

@@ -2,10 +2,10 @@
 
     Folder.top("/work") ─▶ .child("src") ─▶ .look("a.py") .open("a.py") .replace("a.py", b"...") .unlink("a.py")
 
-A handle stays with its directory: whoever renames it, or puts a link in its place, changes nothing for who holds it.
-Where the system has no such handles (Windows) paths take their place, and links are looked for before each step.
+A handle stays with its directory, even if the directory is renamed or replaced by a link. Without such handles
+(Windows), paths take their place, and each step first looks for a link.
 
-Not here: which directories may be opened, and what links mean (`roots.py`).
+Not here: which directories may be opened, and where links lead (`roots.py`).
 """
 
 from __future__ import annotations
@@ -16,46 +16,33 @@ import os
 import re
 import secrets
 import stat
-from types import TracebackType
 from typing import Literal, Self
 
 Kind = Literal["file", "directory", "symlink", "FIFO", "socket", "device"]
 
 HAS_HANDLES = os.scandir in os.supports_fd and {os.open, os.stat, os.mkdir, os.unlink, os.rename} <= os.supports_dir_fd
 WALK = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
-"""To pass through a directory; where it can be said, also one that may be searched and not read."""
-SAFE = (
-    getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a FIFO that takes the place of a file is to hang nobody
-    | getattr(os, "O_BINARY", 0)
-)
+"""To pass through a directory, where possible also one that may be searched and not read."""
+FLAGS = ("O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK", "O_BINARY")  # nonblocking: a FIFO must not hang us
+SAFE = sum(getattr(os, flag, 0) for flag in FLAGS)  # each is one bit
 BAD_ON_WINDOWS = re.compile(r'[:*?"<>|\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)', re.IGNORECASE)
-"""Names that Windows takes for something else: a device, a stream of another file, the folder above."""
+"""Names that Windows takes for a device, a stream of another file, or the folder above."""
+KINDS: dict[int, Kind] = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket",
+}  # fmt: skip
+PRIVATE = re.compile(r"/proc/\d+/(task/\d+/)?(environ|mem|auxv)|/proc/k(core|msg)")
+"""Files with keys of this program and of others."""
 
 
 def kind_of(status: os.stat_result) -> Kind:
-    """What it is, of what `Folder.look` has found."""
+    """The kind of what `Folder.look` has found."""
     if stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == 0xA0000003:  # a junction of Windows
         return "symlink"
     return KINDS.get(stat.S_IFMT(status.st_mode), "device")
 
 
-KINDS: dict[int, Kind] = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "directory",
-    stat.S_IFIFO: "FIFO",
-    stat.S_IFSOCK: "socket",
-}
-
-
-PRIVATE = re.compile(r"/proc/\d+/(task/\d+/)?(environ|mem|auxv)|/proc/k(core|msg)")
-"""Where keys lie: of this program and of others."""
-
-
 class NotAFile(OSError):
-    """Something else has the name; `strerror` says what."""
+    """Not a regular file; `strerror` says what it is."""
 
 
 class Folder:
@@ -74,7 +61,7 @@ class Folder:
         return folder.down([part for part in path[len(anchor) :].split(os.sep) if part])
 
     def down(self, names: list[str]) -> Folder:
-        """The directory that lies so deep in this one, which is closed. Raises: `OSError`."""
+        """The directory at this path in this one, which is closed. Raises: `OSError`."""
         folder = self
         for name in names:
             with folder:
@@ -91,19 +78,19 @@ class Folder:
         try:
             return Folder(path, os.open(name, WALK | SAFE, dir_fd=self.handle))
         except OSError as error:
-            if error.errno == errno.ELOOP:  # what macOS says of a link
+            if error.errno == errno.ELOOP:  # macOS, for a link
                 raise NotADirectoryError(errno.ENOTDIR, error.strerror, name) from error
             raise
 
     def look(self, name: str) -> os.stat_result | None:
-        """What there is under a name, a link as itself; None = nothing. Raises: `OSError`."""
+        """The status of a name, of a link its own; None = there is nothing. Raises: `OSError`."""
         try:
             return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def link(self, name: str) -> str | None:
-        """Where a link leads; None = it is none. Raises: `OSError`."""
+        """Where a link leads; None = it is no link. Raises: `OSError`."""
         if (status := self.look(name)) is None or kind_of(status) != "symlink":
             return None
         try:
@@ -113,17 +100,11 @@ class Folder:
                 return None
             raise
 
-    def open(self, name: str) -> int:
-        """A file's handle for reading, which the caller closes. What is no file is not opened.
-
-        Raises: `NotAFile`, `OSError`.
-        """
-        return self._open(name, os.O_RDONLY)
-
-    def _open(self, name: str, flags: int) -> int:
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A handle of a regular file, which the caller closes. Raises: `NotAFile`, `OSError`."""
         if PRIVATE.fullmatch(os.path.join(self.path, name)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        # Looked at first, since to open a device may do something; and afterwards, since it may be another one by then.
+        # Checked before, since to open a device may do something; and afterwards, since it may be replaced meanwhile.
         status = self.look(name)
         if status is not None and kind_of(status) != "file":
             raise NotAFile(errno.EINVAL, f"is a {kind_of(status)}, not a file", name)
@@ -139,14 +120,14 @@ class Folder:
             os.mkdir(self._at(name), dir_fd=self.handle)
 
     def replace(self, name: str, content: bytes) -> bool:
-        """Write a whole file in one step: it has its old content or the new one. Whether it is a new file.
+        """Write a whole file in one step, so that it has its old content or the new one. Whether it is a new file.
 
-        An old file keeps its mode, and its owner if that is allowed; other names of it (hard links) keep the old
-        content. Raises: `NotAFile`, `OSError`.
+        An old file keeps its mode, and its owner if permitted; its hard links keep the old content. Raises: `NotAFile`,
+        `OSError`.
         """
         old = None
         with contextlib.suppress(FileNotFoundError):
-            handle = self._open(name, os.O_WRONLY)  # one that may not be written is not replaced either
+            handle = self.open(name, os.O_WRONLY)  # one that may not be written is not replaced either
             old = os.fstat(handle)
             os.close(handle)
         draft = f".shepherd-{secrets.token_hex(8)}.tmp"
@@ -160,7 +141,7 @@ class Folder:
                     if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                         with contextlib.suppress(PermissionError):
                             os.fchown(handle, old.st_uid, old.st_gid)
-                    os.fchmod(handle, stat.S_IMODE(old.st_mode) & 0o777)  # other content is not to run as its owner
+                    os.fchmod(handle, stat.S_IMODE(old.st_mode) & 0o777)  # no setuid for other content
                 os.fsync(handle)
             os.replace(self._at(draft), self._at(name), src_dir_fd=self.handle, dst_dir_fd=self.handle)
         except BaseException:
@@ -174,7 +155,7 @@ class Folder:
         os.unlink(self._at(name), dir_fd=self.handle)
 
     def scan(self) -> list[tuple[str, Kind | None]]:
-        """The names in it with what they are, in a stable order; None = `look` knows. Raises: `OSError`."""
+        """The names in it with their kinds, in a stable order; None = see `look`. Raises: `OSError`."""
         handle = None if self.handle is None else os.open(".", os.O_RDONLY | SAFE, dir_fd=self.handle)
         try:
             with os.scandir(self.path if handle is None else handle) as entries:
@@ -195,12 +176,10 @@ class Folder:
     def close(self) -> None:
         if self.handle is not None and self.handle >= 0:
             os.close(self.handle)
-            self.handle = -1  # not None: what comes now is to fail, and not to go by the path
+            self.handle = -1  # not None: later calls must fail, and not use the path
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

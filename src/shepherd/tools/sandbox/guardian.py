@@ -1,12 +1,11 @@
-"""Ends the servers of a program that had no chance to end them itself: killed with SIGKILL, or crashed.
+"""Ends the MCP servers of a program that was killed with SIGKILL or crashed.
 
-A shell of a few lines, in a session of its own, that is told which process groups there are. Its standard input is a
-pipe from us: the kernel closes that however we end, and then the shell kills the groups that are still there. (The
-kernel's own means, PR_SET_PDEATHSIG, needs code between fork and exec, which is not safe in a program with threads;
-it watches the thread that forked, not the program; and it reaches no grandchildren, which is what `npx` starts.)
+A shell of a few lines, in a session of its own, reads the process groups from a pipe. The kernel closes the pipe
+however we end, and then the shell kills the groups that are left. (PR_SET_PDEATHSIG needs code between fork and exec,
+which is not safe in a program with threads; it watches the thread that forked, and it reaches no grandchildren, which
+`npx` starts.)
 
-It does not see what has left its group and its parents, as daemons do. On Windows there is none: a server notices
-that its standard input is closed, or stays.
+Daemons, which have left their group and parents, are not found. Windows has no guardian.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ done
 
 
 class Guardian:
-    """Knows process groups by their leaders. Started with the first; `close` ends it, and waits for it."""
+    """Watches process groups by their leaders. Started with the first; `close` ends it, and waits for it."""
 
     def __init__(self) -> None:
         self.shell: subprocess.Popen[bytes] | None = None
@@ -48,33 +47,28 @@ class Guardian:
             return
         if self.shell is None:
             null = subprocess.DEVNULL
-            # Nothing of our environment: some shells run the file that ENV names.
+            environment = {"PATH": "/usr/bin:/bin"}  # nothing of ours: some shells run the file that ENV names
             try:
                 self.shell = subprocess.Popen(
-                    ["/bin/sh", "-c", SCRIPT],
-                    stdin=subprocess.PIPE,
-                    stdout=null,
-                    stderr=null,
-                    start_new_session=True,
-                    cwd="/",
-                    env={"PATH": "/usr/bin:/bin"},
-                )
+                    ["/bin/sh", "-c", SCRIPT], stdin=subprocess.PIPE, stdout=null, stderr=null,
+                    start_new_session=True, cwd="/", env=environment,
+                )  # fmt: skip
             except OSError as error:
                 logger.info("no guardian for MCP servers, should this program be killed: %s", error)
-        self._tell(f"+ {group}")
+        self._send(f"+ {group}")
 
     def release(self, group: int) -> None:
-        """The group has gone: its number may be somebody else's soon."""
-        self._tell(f"- {group}")
+        """The group is gone: another one may get its number."""
+        self._send(f"- {group}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self.shell is not None and self.shell.stdin is not None:
-            with contextlib.suppress(OSError):  # somebody has killed it: then there is no guardian, and no more to say
+            with contextlib.suppress(OSError):  # the shell was killed
                 self.shell.stdin.write(line.encode() + b"\n")
                 self.shell.stdin.flush()
 
     def close(self) -> None:
-        """Blocks for a moment; longer, two seconds, only if groups are left, which it then kills."""
+        """Blocks for a moment; for two seconds if groups are left, which it then kills."""
         if self.shell is None:
             return
         if self.shell.stdin is not None:

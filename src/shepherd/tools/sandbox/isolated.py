@@ -1,10 +1,10 @@
-"""Pure work on hostile input, done in a process of its own that is killed at a deadline.
+"""Pure work on hostile input, in a child process that is killed at a deadline.
 
-Regular expressions of Python can take for ever, hold the interpreter's lock meanwhile, and cannot be interrupted; deep
-input can exhaust a stack. What applies a model's patterns (JSONPath, JSON Schema) or reads foreign pages is therefore
-done over there: it costs a fraction of a second for each call, and nothing that happens can hurt a chat.
+A regular expression of Python may never end, holds the interpreter's lock, and cannot be interrupted; deep input can
+exhaust a stack. The child applies a model's patterns (JSONPath, JSON Schema) and reads foreign pages, for a fraction
+of a second per call.
 
-    apart("package.module:function", payload) ──JSON──▶ child: function(payload) ──JSON──▶ its result or `ToolError`
+    run_isolated("package.module:function", payload) ─JSON─▶ child: function(payload) ─JSON─▶ result or `ToolError`
 
 Not here: programs that the model wants to run (`tools/builtin/shell.py`).
 """
@@ -22,24 +22,22 @@ from typing import Any
 from shepherd.tools.base import ToolError
 
 DEADLINE_S = 3.0
-"""Of processor time, where the system can measure it: a busy machine stops nothing that a free one allows."""
+"""Of processor time, where the system can measure it, so that a busy machine stops nothing that a free one allows."""
 WALL = 20
-"""So many times as long a child may take that waits for a processor, or for anything else."""
+"""The limit of the time by the clock, in deadlines."""
 MOST_MEMORY_BYTES = 2 * 2**30
 """Of the child's address space, where the system can limit it."""
 IS_MEASURED = hasattr(signal, "setitimer")
-"""Whether the system can end a process that has used up its time (not so on Windows)."""
+"""Whether the system can end a process that has used up its time (not on Windows)."""
 ROOT = str(Path(__file__).resolve().parents[3])
 CHILD = f"import sys; sys.path.append({ROOT!r}); from shepherd.tools.sandbox.isolated import serve; serve()"
 
 
 def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> Any:
-    """What the function `work` ("package.module:name") makes of `payload`; both are JSON. Blocks; call it in a thread.
-
-    `deadline_s`: of processor time.
-
-    Raises: `ToolError`, the function's own or one that says that its input was too much for it.
+    """The result of the function `work` ("package.module:name") for `payload`; both are JSON. Blocks: call it in a
+    thread. `deadline_s`: of processor time. Raises: `ToolError`, the function's own or one for input that is too much.
     """
+    too_long = ToolError(f"this took longer than {deadline_s:g} s and was stopped; ask for less")
     try:
         # -I: neither the working folder nor the environment can slip in other modules.
         child = subprocess.run(
@@ -50,9 +48,9 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _too_long(deadline_s) from error
+        raise too_long from error
     if IS_MEASURED and child.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
-        raise _too_long(deadline_s)
+        raise too_long
     try:
         answer = json.loads(child.stdout)
     except ValueError as error:
@@ -60,10 +58,6 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
     if "error" in answer:
         raise ToolError(answer["error"])
     return answer["value"]
-
-
-def _too_long(deadline_s: float) -> ToolError:
-    return ToolError(f"this took longer than {deadline_s:g} s and was stopped; ask for less")
 
 
 def serve() -> None:
@@ -85,7 +79,7 @@ def serve() -> None:
 
 
 def limit(deadline_s: float) -> None:
-    """Let the system end this process, even where its parent has gone."""
+    """Let the system end this process, even if its parent is gone."""
     if IS_MEASURED:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, deadline_s)

@@ -1,11 +1,10 @@
-"""Which addresses HTTP tools may call: the world outside, unless the operator opens more.
+"""The addresses that HTTP tools may call: the public internet, unless the operator opens more.
 
     url ── `Target.of` ──▶ host, port, path ── `NetworkPolicy.addresses` ─▶ DNS ─▶ checked IP addresses ─▶ connect
 
-A name is looked up once and the connection goes to the very address that was checked: a name server that answers
-differently the second time (DNS rebinding) changes nothing, and neither does a number written in another way (decimal,
-octal, hexadecimal, IPv4 within IPv6), since what counts is the address that comes out. A redirect is a new target and
-goes the same way.
+A name is looked up once, and the connection goes to the address that was checked: a name server that answers
+differently the second time (DNS rebinding) changes nothing. Numbers in other forms (decimal, octal, hexadecimal, IPv4
+within IPv6) change nothing either: the resulting address counts. A redirect is a new target, checked in the same way.
 
 Not here: the calls themselves (`tools/builtin/web.py`).
 """
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from shepherd.tools.base import ToolError
 
@@ -28,12 +27,14 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 PORTS = {"http": 80, "https": 443}
+SAFE = "/%:@!$&'()*+,;=~"
+"""Signs of a path that are not quoted."""
 MOST_CHARS = 16_384
 """Of a URL."""
 WORLD = IPv6Network("2000::/3")
-"""All that is given out of IPv6 for the world."""
+"""The public part of IPv6."""
 EMBEDDING = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
-"""Where an IPv4 address is the last four bytes: NAT64, and the way of old."""
+"""Where the last four bytes are an IPv4 address: NAT64, and the deprecated form."""
 
 IP = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -42,7 +43,7 @@ AddressClass = Literal["world", "near", "nowhere"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URL means."""
+    """The parts of a URL."""
 
     scheme: str
     host: str
@@ -59,7 +60,7 @@ class Target:
         url = url.strip()
         if len(url) > MOST_CHARS:
             raise ToolError(f"the URL has {len(url)} characters; at most {MOST_CHARS} are taken")
-        # `urlsplit` drops line ends, and readers disagree about backslashes: neither belongs into a URL.
+        # `urlsplit` drops line ends, and parsers disagree about backslashes.
         if re.search(r"[\x00-\x1f\x7f\\]", url):
             raise ToolError(f"the URL {url[:200]!r} has a control character or a backslash; percent-encode it")
         try:
@@ -71,7 +72,8 @@ class Target:
             raise ToolError(f"the URL {url[:200]!r} must begin with http:// or https://")
         if port == 0:
             raise ToolError("port 0 cannot be called; ports are 1 to 65535")
-        path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + ("?" + quoted_query(parts) if parts.query else "")
+        path = quote(parts.path or "/", safe=SAFE)
+        path += "?" + quote(parts.query, safe=f"{SAFE}?[]|^`{{}}") if parts.query else ""
         user = ":".join(unquote(part) for part in (parts.username or "", parts.password or ""))
         return cls(parts.scheme, ascii_host(parts), port or PORTS[parts.scheme], path, user.removesuffix(":"))
 
@@ -87,12 +89,8 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Without who calls."""
+        """Without the user."""
         return f"{self.scheme}://{self.authority}{self.path}"
-
-    def next(self, location: str) -> Target:
-        """Where a redirect leads. Raises: `ToolError` as `of` does."""
-        return Target.of(urljoin(self.url, location))
 
 
 def ascii_host(parts: SplitResult) -> str:
@@ -111,37 +109,33 @@ def ascii_host(parts: SplitResult) -> str:
     return host
 
 
-def quoted_query(parts: SplitResult) -> str:
-    return quote(parts.query, safe="/%:@!$&'()*+,;=~?[]|^`{}")
-
-
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """What HTTP tools may call, and how much they read of it."""
+    """The addresses that HTTP tools may call, and the limit of a body."""
 
     allow_private: bool = False
-    """This machine and the networks it is in, too. Link-local addresses stay closed: the passwords of rented machines
-    are handed out there (169.254.169.254)."""
+    """Also this machine and its networks. Link-local addresses stay closed: clouds hand out passwords there
+    (169.254.169.254)."""
     allow_hosts: tuple[str, ...] = ()
-    """Names or globs of hosts, also `host:port`, that may be called wherever they are."""
+    """Names or globs of hosts, also `host:port`, that may be called at any address."""
     max_bytes: int = 5 * 2**20
     """Of a body, unpacked."""
     lookup: Lookup | None = None
     """The addresses of a name; None = the system's."""
     trust: SSLContext | None = None
-    """Whose certificates are believed; None = those that this machine believes, or `SSL_CERT_FILE`."""
+    """The trusted certificates; None = those of this machine, or `SSL_CERT_FILE`."""
 
     async def addresses(self, target: Target) -> list[str]:
-        """The IP addresses that may be connected to, in the order in which to try them.
-
-        Raises: `ToolError` where there is none.
+        """The IP addresses that may be connected to, in the order in which to try them. Raises: `ToolError` where there
+        is none.
         """
         try:
             found = await (self.lookup or look_up)(target.host, target.port)
         except OSError as error:
             reason = error.strerror or str(error) or "no address"
             raise ToolError(f"the host {target.host!r} is not known ({reason}); check its name") from error
-        if self.is_named(target):
+        names = (target.host, f"{target.host}:{target.port}")
+        if any(fnmatchcase(name, pattern.casefold()) for pattern in self.allow_hosts for name in names):
             return list(found)
         open_places: set[AddressClass] = {"world", "near"} if self.allow_private else {"world"}
         allowed = [address for address in found if classify(address) in open_places]
@@ -155,10 +149,6 @@ class NetworkPolicy:
             )
         return allowed
 
-    def is_named(self, target: Target) -> bool:
-        names = (target.host, f"{target.host}:{target.port}")
-        return any(fnmatchcase(name, pattern.casefold()) for pattern in self.allow_hosts for name in names)
-
 
 async def look_up(host: str, port: int) -> list[str]:
     """The addresses that the system knows for a name. Raises: `OSError`."""
@@ -170,7 +160,7 @@ async def look_up(host: str, port: int) -> list[str]:
 
 
 def classify(text: str) -> AddressClass:
-    """Where an address is: out in the world, near us, or where no tool has any business."""
+    """Whether an address is public ("world"), private ("near"), or closed to every tool ("nowhere")."""
     try:
         address = ip_address(text)
     except ValueError:

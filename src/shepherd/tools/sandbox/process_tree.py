@@ -6,11 +6,11 @@
 Commands (`tools/builtin/shell.py`) and MCP servers (`tools/mcp/process.py`) end this way. `ending` is a generator of
 pauses, so that a thread and an event loop can both drive it.
 
-A member is a process of the same group or session, a descendant, a process that was a member before, or one that has
-the mark of the tree in its environment, which daemons inherit. Two kinds are not found: a daemon that has also wiped
-or overwritten its environment, and a process of another user (`sudo`).
+A member is a process of the same group or session, a descendant, a process that was a member before, or one with the
+mark of the tree in its environment, which daemons inherit. Not found are a daemon that has wiped its environment, and
+a process of another user (`sudo`).
 
-Not here: what the processes print, and what ends them when this program is killed (`guardian.py`).
+Not here: the output of the processes, and their end when this program is killed (`guardian.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ import psutil
 T = TypeVar("T")
 
 MARK = "SHEPHERD_COMMAND"
-"""The environment variable that holds marks: one word for each tree that a process belongs to, since a command may run
-a Shepherd that runs commands."""
+"""The environment variable of the marks, one word for each tree: a command may run a Shepherd that runs commands."""
 GRACE_S = 2.0
 """From TERM to KILL, and from KILL to giving up."""
 STEP_S = 0.02
@@ -70,7 +69,7 @@ class ProcessTree:
     """A process that leads a session, and everything that it has started. For one thread at a time.
 
     The process must not be reaped before `ending` is over: as long as it is there, no other process gets its number,
-    and a signal to its group meets no stranger.
+    and a signal to its group reaches only its own.
     """
 
     def __init__(self, pid: int, mark: str = "") -> None:
@@ -78,15 +77,14 @@ class ProcessTree:
         self.pid = pid
         self.mark = mark
         self.background: list[str] = []
-        """The command lines of what was still running besides the first process when `ending` began."""
-        # The system reckons times of birth from its own start, which moves when the clock is set.
+        """The command lines of the other processes when `ending` began."""
+        # Start times count from the start of the system, which moves when the clock is set.
         self._not_before = ask(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
         self._seen: set[psutil.Process] = set()
 
     def ending(self, grace_s: float = GRACE_S) -> Iterator[float]:
-        """End all members: TERM, and KILL after `grace_s`. Yields seconds: the caller pauses so long.
-
-        The caller reads the outputs meanwhile: a process that cannot write cannot end by itself.
+        """End all members: TERM, and KILL after `grace_s`. Yields pauses in seconds, in which the caller reads the
+        outputs: a process that cannot write cannot end by itself.
         """
         members = self._suspended()
         self.background = [name_of(each) for each in members if each.pid != self.pid]
@@ -104,7 +102,7 @@ class ProcessTree:
             self._send(SIGKILL, members)
 
     def members(self) -> list[psutil.Process]:
-        """Those that are alive. One that was seen once is found even if it has left its group and its parent."""
+        """Those that are alive, also one seen before that has left its group and its parent."""
         young = [each for each in map(find, psutil.pids()) if each and ask(each.create_time, 0.0) >= self._not_before]
         parents = {each.pid: ask(each.ppid, 0) for each in young}
         found = {each.pid for each in young if each in self._seen or self._is_own(each)}
@@ -115,7 +113,7 @@ class ProcessTree:
         return members
 
     def _suspended(self) -> list[psutil.Process]:
-        """All members, suspended: one that is ended while it forks would leave a child that cannot be found."""
+        """All members, suspended: one that is killed while it forks would leave a child that is not found."""
         deadline, seen = time.monotonic() + GRACE_S, set[int]()
         while (fresh := [each for each in self.members() if each.pid not in seen]) and time.monotonic() < deadline:
             for each in fresh:

@@ -1,13 +1,13 @@
-"""The folders that file tools may touch, and the one way to anything in them.
+"""The folders that file tools may touch, and the walk from a path to an open directory.
 
     Roots.find("src/../link/a.txt") ─▶ Location: an open directory and a name in it that is no link
 
 A path is walked one name at a time, each opened relative to the directory before it and never through a symbolic link.
-Links are read and walked by hand, `..` is taken from the names walked so far, and a step that leaves a root starts
-again from the root that holds it, or is refused. So whatever somebody does to the tree meanwhile (a directory swapped
-for a link while a call runs), nothing outside is opened; and a refusal does not tell whether there is something.
+Links are read and walked by hand, `..` removes the last walked name, and a step that leaves a root starts again from
+the root that holds it, or is refused. So nothing outside is opened even if another program changes the tree meanwhile
+(a directory replaced by a link during a call); and a refusal does not reveal whether there is something.
 
-Hard links cannot be told from files: one that is inside can be read; to write replaces the name and not the file.
+Hard links look like files: one inside can be read; a write replaces the name and not the file.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from shepherd.tools.sandbox.folder import BAD_ON_WINDOWS, Folder, NotAFile, kind
 from shepherd.tools.sandbox.tree import walk
 
 LONGEST_PATH = 4096
-"""Bytes; what Linux takes at once."""
+"""Bytes; the limit of Linux."""
 MOST_LINKS = 40
-"""On the way of one path; more go in a circle."""
+"""On the way of one path; more are a circle."""
 SHOWN_NAMES = 20
 """Of a folder, where a path is wrong."""
 SHOWN_GUESSES = 3
 SHOWN_CHARS = 300
 """Of a path in a message."""
 LOOKED_AT = 2_000
-"""Files and folders among which one of the same name is looked for."""
+"""Entries that are searched for one of the same name."""
 
 
 class OutsideRoots(ToolError):
@@ -49,12 +49,12 @@ class MissingPath(ToolError):
 
 
 class NotAFolder(MissingPath):
-    """Nor can there be something: a file is on the way."""
+    """A path that cannot exist: a file is on the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a path leads: a name in an open directory. Valid within the `with` of `Roots.find`."""
+    """The end of a path: a name in an open directory. Valid within the `with` of `Roots.find`."""
 
     folder: Folder
     name: str
@@ -68,15 +68,15 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """For messages and results: from the current folder where it lies below."""
+        """For messages and results: relative to the current folder if it lies below."""
         return printable(self.way.roots.shown(self.path))
 
     def look(self) -> os.stat_result | None:
-        """What is there; None = nothing."""
+        """None = there is nothing."""
         return self.folder.look(self.name)
 
     def stat(self) -> os.stat_result:
-        """What is there. Raises: `MissingPath`."""
+        """Raises: `MissingPath`."""
         if (status := self.look()) is None:
             raise self.way.missing(self.folder, self.name)
         return status
@@ -90,18 +90,18 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Some folders of the file system, and where paths that are not absolute begin."""
+    """Some folders of the file system, and the folder where relative paths begin."""
 
     folders: tuple[str, ...]
     """Absolute, without links."""
     base: str
     """In one of them; called `.`."""
     writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
-    """Held by who changes a file: two edits of the same file in one answer must both be in it."""
+    """Held during a change of a file, so that two edits of a file in one answer both stay."""
 
     @classmethod
     def of(cls, folders: Sequence[str] | None = None, base: str | None = None) -> Roots:
-        """None or no `folders`: the working folder. `base` None: the working folder, or else the first of them."""
+        """No `folders`: the `base`. `base` None: the working folder; one outside of the folders: the first of them."""
         tops = tuple(dict.fromkeys(os.path.realpath(os.path.expanduser(each)) for each in folders or (base or ".",)))
         start = os.path.realpath(os.path.expanduser(base or "."))
         return cls(tops, start if any(is_below(start, top) for top in tops) else tops[0])
@@ -119,10 +119,9 @@ class Roots:
 
     @contextlib.contextmanager
     def find(self, path: str, *, follow: bool = True, make: bool = False) -> Iterator[Location]:
-        """Where a path leads.
+        """The location of a path. `follow`: the last name, too, if it is a link. `make`: create missing folders.
 
-        `follow`: where the last name is a link, to what it leads to. `make`: make the folders that are not there.
-        Within the `with`, what the system refuses becomes a `ToolError` that names the path.
+        Within the `with`, an `OSError` becomes a `ToolError` that names the path.
 
         Raises: `OutsideRoots`, `MissingPath` (a folder on the way), `ToolError`.
         """
@@ -141,7 +140,7 @@ class Roots:
         )
 
     def named(self, path: str) -> list[str]:
-        """Files below the base that have the last name of a path, of the first files there are."""
+        """Files below the base with the last name of a path, among the first `LOOKED_AT` entries."""
         name = re.split(r"[/\\]", path.strip(" \n\r\t\"'`"))[-1]
         try:
             with Folder.top(self.base) as base, contextlib.closing(walk(base)) as files:
@@ -152,19 +151,19 @@ class Roots:
             return []
 
 
+@dataclass(slots=True)
 class PathWalk:
-    """One way through the roots: what is to come (`todo`), and where it has led so far (`root` and `done`)."""
+    """The walk of one path: the names to come (`todo`), and those walked so far (`root` and `done`)."""
 
-    def __init__(self, roots: Roots, path: str, *, follow: bool, make: bool) -> None:
-        self.roots = roots
-        self.path = path
-        self.follow = follow
-        self.make = make
-        self.n_links = 0
-        self.root = roots.base
-        self.done: list[str] = []
-        """Directories below `root`, each in the one before; none is a link."""
-        self.todo: deque[str] = deque()
+    roots: Roots
+    path: str
+    follow: bool
+    make: bool
+    n_links: int = 0
+    root: str = ""
+    done: list[str] = field(default_factory=list)
+    """Directories below `root`, each in the one before; none is a link."""
+    todo: deque[str] = field(default_factory=deque)
 
     def place(self) -> Location:
         """Raises: `OutsideRoots`, `MissingPath`, `ToolError`, `OSError`."""
@@ -176,7 +175,7 @@ class PathWalk:
                 if name == "..":
                     self.up()
                 elif (self.todo or self.follow) and (link := folder.link(name)) is not None:
-                    self.turn(link)
+                    self.follow_link(link)
                 elif self.todo:
                     with folder:
                         folder = self.enter(folder, name)
@@ -196,12 +195,13 @@ class PathWalk:
             raise
 
     def start(self, path: str) -> None:
-        """Begin at the root that holds this absolute path; what was to come after it still does."""
+        """Begin at the root that holds this absolute path; `todo` stays behind it."""
         for candidate in self.spellings(path.rstrip(os.sep) or os.sep):
             drive, names = split(candidate)
             for root in sorted(self.roots.folders, key=len, reverse=True):
                 root_drive, top = split(root)
-                if (drive, normal(names[: len(top)])) == (root_drive, normal(top)):
+                begin, wanted = ([os.path.normcase(each) for each in part] for part in (names[: len(top)], top))
+                if drive == root_drive and begin == wanted:
                     self.root, self.done = root, []
                     self.todo.extendleft(reversed(names[len(top) :]))
                     return
@@ -210,7 +210,7 @@ class PathWalk:
     def spellings(self, path: str) -> Iterator[str]:
         """An absolute path, then without the links above the roots, such as /tmp on a Mac. It is not opened."""
         yield path
-        with contextlib.suppress(OSError):  # it changes while it is looked at
+        with contextlib.suppress(OSError):  # it changes meanwhile
             yield os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             if self.follow:
                 yield os.path.realpath(path)
@@ -223,7 +223,7 @@ class PathWalk:
         self.todo.clear()
         self.start(os.path.join(os.path.dirname(self.root), *rest))
 
-    def turn(self, link: str) -> None:
+    def follow_link(self, link: str) -> None:
         self.n_links += 1
         if self.n_links > MOST_LINKS:
             raise ToolError(f"{quoted(self.path)} goes through more than {MOST_LINKS} links, in a circle perhaps")
@@ -236,19 +236,19 @@ class PathWalk:
         try:
             return folder.child(name)
         except FileNotFoundError:
-            if not self.make or ".." in self.todo:  # nothing is made only to be left again
+            if not self.make or ".." in self.todo:  # a folder that the path leaves again is not created
                 raise self.missing(folder, name) from None
             folder.make(name)
             return folder.child(name)
         except NotADirectoryError:
             kind = kind_of(status) if (status := folder.look(name)) else "directory"
-            if kind in {"directory", "symlink"}:  # not when it was to be opened
+            if kind in {"directory", "symlink"}:  # it was something else when it was opened
                 raise ToolError(f"{quoted(self.path)} is being changed by another program; try again") from None
             shown = quoted(self.roots.shown(os.path.join(folder.path, name)))
             raise NotAFolder(f"there is no {quoted(self.path)}: {shown} is a {kind} and not a folder") from None
 
     def missing(self, folder: Folder, name: str) -> MissingPath:
-        """A sentence with which one can go on: which names may be meant, and what there is."""
+        """A sentence with similar names, and with the names in the folder."""
         entries = {}
         with contextlib.suppress(OSError):  # a folder that may be passed through, and not read
             entries = {each: f"{each}/" if kind == "directory" else each for each, kind in folder.scan()}
@@ -272,7 +272,7 @@ class PathWalk:
 
 
 def printable(text: str) -> str:
-    """A name on one line: what cannot be seen, or drives a terminal, as JSON would escape it."""
+    """A name on one line, with invisible and control characters escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
@@ -283,14 +283,14 @@ def quoted(path: str) -> str:
 
 @contextlib.contextmanager
 def in_words(path: str) -> Iterator[None]:
-    """What the system refuses, as a `ToolError` that names the path."""
+    """Turns an `OSError` into a `ToolError` that names the path."""
     try:
         yield
     except NotAFile as error:
         raise ToolError(f"{quoted(path)} {error.strerror}") from error
     except OSError as error:
-        said = WORDS.get(error.errno or 0) or f"cannot be used: {(error.strerror or str(error)).lower()}"
-        raise ToolError(f"{quoted(path)} {said}") from error
+        reason = WORDS.get(error.errno or 0) or f"cannot be used: {(error.strerror or str(error)).lower()}"
+        raise ToolError(f"{quoted(path)} {reason}") from error
 
 
 WORDS = {
@@ -312,7 +312,7 @@ WORDS = {
 
 
 def checked(path: str, *, make: bool) -> None:
-    """Raises: `ToolError` for what no system takes, or what is not meant as a path."""
+    """Raises: `ToolError` for a path that no system takes, and for a URL."""
     try:
         n_bytes = len(os.fsencode(path))
     except UnicodeEncodeError as error:
@@ -330,22 +330,18 @@ def checked(path: str, *, make: bool) -> None:
 
 
 def home(path: str) -> str:
-    """`~` of the user; `~name` may be a file and stays."""
+    """The path with `~` of the user resolved; `~name` may be a file and stays."""
     return os.path.expanduser(path) if path == "~" or path.startswith(("~/", "~" + os.sep)) else path
 
 
 def split(path: str) -> tuple[str, list[str]]:
-    """The drive (of Windows), and the names without those that go nowhere."""
+    """The drive (of Windows), and the names without empty ones and `.`."""
     drive, rest = os.path.splitdrive(path)
     names = rest.replace(os.sep, "/").split("/")
     return os.path.normcase(drive), [name for name in names if name not in {"", "."}]
 
 
-def normal(names: Sequence[str]) -> list[str]:
-    return [os.path.normcase(name) for name in names]
-
-
 def is_below(path: str, top: str) -> bool:
-    """Whether it is the same or in it; of absolute paths without links."""
+    """Whether an absolute path is another one or below it; both without links."""
     path, top = os.path.normcase(path), os.path.normcase(top)
     return path == top or path.startswith(top.rstrip(os.sep) + os.sep)

@@ -1,7 +1,6 @@
-"""What lies below a folder: walked in a stable order, without what nobody means, and told apart by globs.
+"""The files below a folder, in a stable order, and globs.
 
-Skipped are `SKIPPED` and what a `.gitignore` on the way says; whoever names such a folder gets to see it. Links are not
-followed.
+Skipped are `SKIPPED` and what a `.gitignore` on the way names, unless the walk begins there. Links are not followed.
 """
 
 from __future__ import annotations
@@ -19,28 +18,24 @@ SKIPPED = frozenset({
     ".cache", ".git", ".gradle", ".hg", ".hypothesis", ".jj", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache",
     ".svn", ".tox", ".venv", "__pycache__", "node_modules",
 })  # fmt: skip
-"""Folders whose files nobody means who looks through a tree."""
+"""Names of folders whose files a search leaves out; and paths:"""
 NO_FILES = frozenset({"/dev", "/proc", "/sys"})
-"""Likewise."""
 DEEPEST = 64
 """Levels of folders; each holds a handle."""
 MOST_IGNORE_BYTES = 1 << 16
 MOST_RULES = 300
 """Of one `.gitignore`: each is tried on each name."""
 MOST_GLOBS = 64
-"""That one glob with alternatives in braces stands for."""
+"""Of one glob with alternatives in braces."""
 
 Found = tuple[Folder, tuple[str, ...], Kind | None]
-"""The open folder that something is in, its names from the top, and what it is; None = something else."""
+"""The open folder of an entry, its names from the top, and its kind; None = another kind."""
 
 
 def walk(
     folder: Folder, closed: list[str] | None = None, above: tuple[str, ...] = (), rules: tuple[Rule, ...] = ()
 ) -> Generator[Found, None, None]:
-    """All that lies below a folder, a folder before what is in it.
-
-    One that may not be read, or that vanishes, has nothing in it; `closed` gets its path.
-    """
+    """All entries below a folder, a folder before its entries. `closed` gets the paths of those that cannot be read."""
     refused = [] if closed is None else closed
     try:
         entries = folder.scan()
@@ -73,7 +68,7 @@ class Rule:
     """A line of a `.gitignore`."""
 
     depth: int
-    """Names above the folder in which it lies."""
+    """Of its folder below the top."""
     parts: tuple[str, ...]
     is_negated: bool
     only_folders: bool
@@ -93,7 +88,7 @@ def rules_in(folder: Folder, depth: int) -> Iterator[Rule]:
 
 
 def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> bool:
-    """What the last rule says that means it."""
+    """The verdict of the last rule that matches."""
     verdict = False
     for rule in rules:
         if (
@@ -109,10 +104,7 @@ def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> boo
 
 
 def alternatives(glob: str) -> list[list[str]]:
-    """What a glob stands for, its braces resolved, each in its parts; `**` is any number of folders.
-
-    Raises: `ToolError`.
-    """
+    """The globs without braces of a glob, each in its parts; `**` is any number of folders. Raises: `ToolError`."""
     waiting = [glob if "{" in glob or "," not in glob else f"{{{glob}}}"] if glob else []
     found = []
     while waiting:
@@ -128,13 +120,13 @@ def alternatives(glob: str) -> list[list[str]]:
 
 
 def parts_of(glob: str) -> list[str]:
-    """A glob without a `/` means a name in any folder."""
+    """A glob without a `/` matches a name in any folder."""
     parts = [part for part in glob.split("/") if part not in {"", "."}]
     return parts if "/" in glob else ["**", *parts]
 
 
 def glob_matches(parts: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a glob means the file with these names, from the top."""
+    """Whether a glob matches the file with these names, from the top."""
 
     def passed(places: Iterable[int]) -> set[int]:
         reached = set()

@@ -7,7 +7,7 @@ It counts if it names a declared tool, holds nothing but the members of a call, 
 definition does not count, nor does a part of a larger value. What cannot be a call is text at once:
 
     head ──name of a tool──> value ──its end──> after ──end, line or another──> ended, a call
-     └─any other key or name─> declined           └─text, or a list goes on──> declined
+     └─any other key or name─> declined           └─text, or a list continues──> declined
 
 Not here: where such a value may begin (`families.generic`).
 """
@@ -15,11 +15,10 @@ Not here: where such a value may begin (`families.generic`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from functools import partial
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.header import HeaderBody, declined
 from shepherd.dialects.parse.bodies.json_text import JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, Machine
@@ -35,7 +34,7 @@ from shepherd.dialects.parse.call import (
     read_calls,
     sliced,
 )
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, markers_of
+from shepherd.dialects.parse.markup import Body, MakeBody, Opening, markers_of
 
 KEYS = Keys(name=("name", "function", "tool_name"), arguments=("parameters", "arguments"), id=("id", "tool_call_id"))
 CALL_KEYS = frozenset({*KEYS.name, *KEYS.arguments, *KEYS.id, "type"})
@@ -102,8 +101,8 @@ class Fences:
 class FenceBody(Machine):
     """The mark of a code fence: text, and remembered."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, fences: Fences) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening, *, fences: Fences) -> None:
+        super().__init__(opening)
         self._fences = fences
         self._step = self._mark
 
@@ -126,10 +125,9 @@ class FenceBody(Machine):
 
 def unfenced(body: MakeBody, fences: Fences) -> MakeBody:
     """The same body, except that everything is text while a fence is open."""
-    text = partial(HeaderBody, read=declined)
 
-    def make(block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> Body:
-        return (text if fences.open else body)(block, openers, tools)
+    def make(opening: Opening) -> Body:
+        return (partial(HeaderBody, read=declined) if fences.open else body)(opening)
 
     return make
 
@@ -137,12 +135,10 @@ def unfenced(body: MakeBody, fences: Fences) -> MakeBody:
 class BareBody(Machine):
     """One value, or text."""
 
-    def __init__(
-        self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, python: bool = False
-    ) -> None:
+    def __init__(self, opening: Opening, *, python: bool = False) -> None:
         """`python`: a list of calls in Python's form; the opener has named the first."""
-        super().__init__(block, openers, tools)
-        self._names = {tool.name: tool for tool in tools}
+        super().__init__(opening)
+        self._names = {tool.name: tool for tool in opening.tools}
         self._value = JsonText(markers_of(), ())
         self._near = True  # nothing stands behind the value
         self._comma = False
@@ -153,7 +149,7 @@ class BareBody(Machine):
         self._head: Recogniser = head(self._names)
         next(self._head)
         self._step = self._in_value if python else self._in_head
-        self._step(block.opener, 0, False)
+        self._step(opening.block.opener, 0, False)
 
     def _settle(self, *, cut: bool) -> None:
         written = "".join(self._written)

@@ -3,7 +3,7 @@
 Keys are bare. Strings stand between quotes of their own, so nothing in them is escaped. Models write Python's or JSON's
 quotes instead, write `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the quote before a
 string, behind it, or both. A text that cannot be read strictly is read again: then a quote ends a string only if the
-call goes on behind it, and a missing quote is put where the next key or the end shows it.
+call continues behind it, and a missing quote is put where the next key or the end shows it.
 Not here: where a block ends (`literal_body`).
 """
 
@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import Notation
-from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
+from shepherd.dialects.parse.bodies.literal_body import LiteralReader, Notation
 from shepherd.dialects.parse.bodies.python_body import unescaped
 from shepherd.dialects.parse.call import Calls, Found, n_found, read_calls
 from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, value_of
@@ -158,7 +157,6 @@ class GemmaReader(LiteralReader):
         return argument(self._tool, key, written) if key is not None else value_of(written, ANY)
 
     def _string(self, item: bool) -> str:
-        """The characters between two quotes."""
         begun = self._at + len(self._quote.text)
         ends = self._quote.in_list if item else self._quote.in_member
         end = ends.search(self._text, begun) if self._lenient else None
@@ -182,7 +180,6 @@ class GemmaReader(LiteralReader):
 
 @cache
 def notation(quote: str) -> Notation:
-    """Gemma's notation with this quote around strings."""
     return Notation(
         read=partial(read_gemma_calls, quote=quote),
         quotes=(quote, '"', "'"),

@@ -16,11 +16,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Thought
+from shepherd.dialects.parse.markup import Block, MakeBody, Markers, Opening, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
 
 LIMIT = 160
@@ -40,8 +41,7 @@ JSON_STARTS = "{[`"
 LETTERS = re.compile(r"[^\W\d_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header that has been read."""
 
     stop: int
@@ -62,8 +62,8 @@ ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
 class HeaderBody(HandingOver):
     """A header and the call that it heads, if it does."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: ReadHeader) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening, *, read: ReadHeader) -> None:
+        super().__init__(opening)
         self._read = read
         self._step = self._head
 
@@ -73,7 +73,8 @@ class HeaderBody(HandingOver):
         if head is None:
             return at
         if head.inside is not None:
-            self._hand_over(head.inside, replace(self._block, opener=opener + text[at : head.stop]))
+            whole = replace(self._block, opener=opener + text[at : head.stop]) if head.stop > at else None
+            self._hand_over(head.inside, whole)
         else:
             self.ended = self.closed = True
             self.then, self.declined = head.then, head.declined
@@ -110,7 +111,7 @@ class HeaderFormat:
     """Markers within headers; the first one stands before a channel."""
     channel: re.Pattern[str] = re.compile(r"(?!)")
     """A known channel as a group, with what models write around it by mistake."""
-    nobody: tuple[str, ...] = ()
+    no_tools: tuple[str, ...] = ()
     """Recipients that are no tools."""
 
     @cached_property
@@ -123,7 +124,6 @@ class HeaderFormat:
         return re.compile(rf"(?:\s|{'|'.join(map(re.escape, self.ends))}|{re.escape(self.start)}(?:assistant)?)*")
 
     def read(self, opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-        """A `ReadHeader`."""
         return HeaderReader(self, opener, text, final, tools).head(at)
 
 
@@ -204,8 +204,7 @@ class HeaderReader:
         )
 
     def _recipient(self, words: str) -> str:
-        """The last tool that the words name."""
-        found = [str(name) for name in TO.findall(words) if name not in self._headers.nobody]
+        found = [str(name) for name in TO.findall(words) if name not in self._headers.no_tools]
         return found[-1] if found else ""
 
     def _abandoned(self, mark: str, at: int, words: str, *, first: bool) -> Header | None:

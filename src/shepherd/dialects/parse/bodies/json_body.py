@@ -9,13 +9,11 @@ Not here: where the value ends (`json_text`), how the object is read (`call`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import HERMES_KEYS, Keys, Read, read_calls
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.markup import Opening
 
 JUNK = re.compile(r"[\s}\],;`]*")
 
@@ -23,17 +21,9 @@ JUNK = re.compile(r"[\s}\],;`]*")
 class JsonBody(Machine):
     """JSON objects, or arrays of them, between an opener and its closers."""
 
-    def __init__(
-        self,
-        block: Block,
-        openers: Sequence[str],
-        tools: Sequence[ToolSpec],
-        *,
-        keys: Keys = HERMES_KEYS,
-        read: Read | None = None,
-    ) -> None:
+    def __init__(self, opening: Opening, *, keys: Keys = HERMES_KEYS, read: Read | None = None) -> None:
         """`read` makes calls of a value where `call.read_calls` with `keys` does not."""
-        super().__init__(block, openers, tools)
+        super().__init__(opening)
         self._step = self._lead
         self._markers = self._stops()
         self._read = read or (lambda text, tools, whole: read_calls(text, keys=keys, tools=tools, whole=whole))

@@ -37,7 +37,6 @@ class JsonText:
 
     @property
     def text(self) -> str:
-        """What has been read of it."""
         return "".join(self._read)
 
     def feed(self, text: str, at: int, final: bool) -> int:

@@ -4,21 +4,21 @@
       └─other──> garbage <────cannot be read, text────── after ──text────> ended: the closer is missing
 
 A closer within a string belongs to the string, unless the text before it can be read as complete calls: then the quote
-that seemed to begin the string was none. Not here: how the calls are read (`Notation.read`).
+that seemed to begin the string was none. Not here: the notations (`python_body`, `gemma_body`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
-from shepherd.dialects.parse.call import Calls, Read, is_found
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.call import Calls, Fault, Found, Read, Unreadable, is_found
+from shepherd.dialects.parse.markup import Opening
 
 STARTS = re.compile(r"[\[({]|[^\W\d]")
 JUNK = re.compile(r"[\s\])},;`]+")
@@ -47,21 +47,13 @@ class Notation:
 class LiteralBody(Machine):
     """Calls, or a list of them, between an opener and its closers; JSON is found, too."""
 
-    def __init__(
-        self,
-        block: Block,
-        openers: Sequence[str],
-        tools: Sequence[ToolSpec],
-        *,
-        notation: Notation,
-        begun: str = "",
-    ) -> None:
+    def __init__(self, opening: Opening, *, notation: Notation, begun: str = "") -> None:
         """`begun` is the part of a call in the opener: a name and its bracket."""
-        super().__init__(block, openers, tools)
+        super().__init__(opening)
         self._step = self._in_value if begun else self._lead
         self._markers = self._stops()
         self._notation = notation
-        firsts = frozenset(closer[0] for closer in block.closers)
+        firsts = frozenset(closer[0] for closer in self._block.closers)
         self._outside, self._inside = patterns(notation, firsts)
         self._junk = JUNK_BEFORE_FENCE if "`" in firsts else JUNK
         self._bare = bool(begun)  # the calls stand without a list around them
@@ -141,7 +133,8 @@ class LiteralBody(Machine):
         rest = text[at : at + 8]
         if at + len(rest) == len(text):
             quotes = (self._quote,) if self._quote else self._notation.quotes
-            if any(quote.startswith(rest) and (quote != rest or is_run(rest)) for quote in quotes):
+            is_run = len(rest) > 2 and rest == rest[0] * len(rest)
+            if any(quote.startswith(rest) and (quote != rest or is_run) for quote in quotes):
                 return True
         return self._markers.is_begun(text, at)
 
@@ -201,10 +194,70 @@ def patterns(notation: Notation, firsts: frozenset[str]) -> tuple[re.Pattern[str
 
 
 def one_of(signs: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of these, longest first."""
     return re.compile("|".join(map(re.escape, sorted(set(signs), key=len, reverse=True))))
 
 
-def is_run(text: str) -> bool:
-    """Whether these are three or more of one character."""
-    return len(text) > 2 and text == text[0] * len(text)
+class LiteralReader(ABC):
+    """Reads calls from the front of one text to its end, once: what the readers of such notations share."""
+
+    BLANKS: re.Pattern[str]
+    """What may stand between two tokens."""
+    BETWEEN: re.Pattern[str]
+    """What may stand between two calls."""
+    HOW: str
+    """How to write a call, for the model."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._name = ""  # of the call that is being read
+
+    def calls(self, whole: bool) -> Calls:
+        """All calls up to the first that cannot be read; that one is a `Fault`. Never empty, never raises.
+
+        `whole` is false when the output ended inside of the text.
+        """
+        cut = f"the output ended inside of the call; {self.HOW}"
+        found: list[Found | Fault] = []
+        try:
+            while self._ahead(self.BETWEEN):
+                found.append(self._call(whole))
+                self._name = ""
+        except (ValueError, RecursionError) as error:
+            found.append(Fault(f"the call cannot be read ({error}); {self.HOW}" if whole else cut, self._name))
+        return tuple(found) or (Fault(f"the call is empty; {self.HOW}" if whole else cut),)
+
+    # Each of these reads what its name says from here on and passes it. Raises: `Unreadable`, `RecursionError`.
+
+    @abstractmethod
+    def _call(self, whole: bool) -> Found:
+        """One call; sets `_name` as soon as it is known."""
+
+    def _ahead(self, blanks: re.Pattern[str] | None = None) -> str:
+        """The next character behind blanks; empty at the end."""
+        match = (blanks or self.BLANKS).match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, token: str) -> str:
+        """The token, if it comes next."""
+        if self._ahead() != token:
+            return ""
+        self._at += 1
+        return token
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self._ahead()
+        match = pattern.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return match
+
+    def _comma(self, closer: str) -> str:
+        """The comma behind an item; empty when the closer comes instead."""
+        comma = self._take(",")
+        if not comma and self._ahead() != closer:
+            raise self._unreadable("a comma is missing")
+        return comma
+
+    def _unreadable(self, reason: str) -> Unreadable:
+        return Unreadable(f"{reason} at character {self._at}")

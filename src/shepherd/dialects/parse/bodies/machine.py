@@ -9,11 +9,10 @@ notation).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.call import Calls
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Thought, markers_of
+from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Opening, Thought, markers_of
 
 Step = Callable[[str, int, bool], int]
 """`step(text, at, final)`, as `Body.feed`, for one part of a block."""
@@ -26,19 +25,16 @@ class Machine:
 
     _step: Step
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, opening: Opening) -> None:
         self.ended = False
         self.closed = False
         self.declined = ""
         self.then: Thought | None = None
-        self._block = block
-        self._openers = openers
-        self._tools = tools
-        self._written = [block.opener]  # what was read since the last report
+        self._block, self._openers, self._tools = opening
+        self._written = [self._block.opener]  # what was read since the last report
         self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
-        """Runs step after step until none makes progress."""
         while not self.ended:
             step = self._step
             stop = step(text, at, final)
@@ -91,8 +87,9 @@ class HandingOver(Machine):
 
     # A class of its own, for speed: the interpreter's inline caches serve one class at a time.
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self._opening = opening
         self._inner: Body | None = None
         self._inner_opener = ""
 
@@ -121,8 +118,8 @@ class HandingOver(Machine):
 
     def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
         """Lets another body read on from where the current step stops."""
-        block = block or self._block
-        self._inner, self._inner_opener = make(block, self._openers, self._tools), block.opener
+        opening = self._opening._replace(block=block) if block else self._opening
+        self._inner, self._inner_opener = make(opening), opening.block.opener
         self._step = self._wait
 
     def _wait(self, text: str, at: int, final: bool) -> int:

@@ -12,15 +12,13 @@ differences between families. Not here: how JSON is repaired (`call`), where a v
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import FENCE, FENCE_BEGUN, JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.call import HERMES_KEYS, Calls, Fault, Found, Keys, read_arguments, read_calls
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 
 PART = re.compile(r"\s*(?:[\w$][\w$.:/@-]{0,255})?\s*")
 """The text between two markers of a header: a name, an id or nothing."""
@@ -50,13 +48,14 @@ class Form:
 class NamedBody(Machine):
     """One call after another, each a header and its arguments."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, form: Form) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening, *, form: Form) -> None:
+        super().__init__(opening)
         self._step = self._in_header
         self._form = form
+        block = opening.block
         self._closers = frozenset(block.closers) - set(form.ends)
         # Openers that hold a separator are the beginnings of headers without the marker that is due before them.
-        others = (opener for opener in openers if not any(mark in opener for mark in form.separators))
+        others = (opener for opener in opening.openers if not any(mark in opener for mark in form.separators))
         self._all_stops = tuple(sorted({*others, *form.openers, *form.ends, *form.separators, *block.closers} - {""}))
         self._all_markers = markers_of(*self._all_stops)
         self._header_marks = markers_of(*self._all_stops, "{", "```")
@@ -129,7 +128,8 @@ class NamedBody(Machine):
             self._break_off(final)
             return len(text)
         if final:
-            self._prose = not (self._sure or self._reported) and self._is_prose()
+            begins_name = any(tool.name.startswith(self._part.strip()) for tool in self._tools)
+            self._prose = not (self._sure or self._reported or begins_name) and self._part[0] in " \t"
         self._break_off(final)
         return at
 
@@ -180,10 +180,6 @@ class NamedBody(Machine):
         self._prose = self.ended = not (self._sure or self._reported or named)
         self._step = self._garbage
 
-    def _is_prose(self) -> bool:
-        """Whether the end of the output looks like text about the opener, not like a tool's name."""
-        return self._part[0] in " \t" and not any(tool.name.startswith(self._part.strip()) for tool in self._tools)
-
     def _break_off(self, final: bool) -> None:
         self.ended = self.ended or final
         self._whole = not final
@@ -210,7 +206,7 @@ class NamedBody(Machine):
         marker = self._all_markers.standing(text, at)
         if marker in self._form.ends:
             return at + len(marker)
-        if marker in (*self._form.openers, *self._form.separators) or self._goes_on(text, at):
+        if marker in (*self._form.openers, *self._form.separators) or self._continues(text, at):
             self._end_call()
             self._begin("")
             self._step = self._in_header
@@ -220,7 +216,7 @@ class NamedBody(Machine):
             return at + len(marker) if self.closed else at
         return at
 
-    def _goes_on(self, text: str, at: int) -> bool:
+    def _continues(self, text: str, at: int) -> bool:
         """Whether another call, without its opener, begins here."""
         if text[at] in "{[":
             return not (self._header + self._part).strip() and bool(self._value.text)

@@ -11,17 +11,25 @@ its closer, or with that of an element around it. Not here: the meaning of a tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.grammar.spelling import Maybe, Part, Until, choices, resolved, whole_json
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine, Step, kept_blanks
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_calls
-from shepherd.dialects.parse.markup import Block, markers_of
-from shepherd.dialects.parse.values import find_items, find_member, find_tool, json_object, kinds_of, names, value_of
+from shepherd.dialects.parse.markup import Opening, markers_of
+from shepherd.dialects.parse.spelling import Maybe, Part, Until, choices, members, resolved, whole_json
+from shepherd.dialects.parse.values import (
+    find_items,
+    find_member,
+    find_tool,
+    is_complete,
+    json_object,
+    kinds_of,
+    value_of,
+)
 
 HOW = "write every argument as an element of its own and close every element"
 CUT = f"the output ended inside of the call; {HOW}"
@@ -60,11 +68,11 @@ class Element:
 class NestedBody(Machine):
     """Calls as elements; the block's opener is the token that stands before every tag."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._tag
-        self._tokens = markers_of(block.opener)
-        self._between_calls = markers_of(block.opener, *PLAIN)
+        self._tokens = markers_of(self._block.opener)
+        self._between_calls = markers_of(self._block.opener, *PLAIN)
         self._pieces: list[str] = []  # of the tag that comes in
         self._path: list[Element] = []  # the open call and its open elements
         self._call: Element | None = None  # the last one, open or closed
@@ -162,7 +170,6 @@ class NestedBody(Machine):
         return at
 
     def _note(self, written: str) -> None:
-        """Adds to the text of all open elements."""
         for element in self._path:
             element.text.append(written)
 
@@ -214,9 +221,8 @@ class NestedBody(Machine):
             self._path[-1].add(element)
 
     def _is_complete(self) -> bool:
-        """Whether all declared arguments are there."""
-        given = {child.name for child in self._call.children} if self._call and len(self._path) == 1 else set()
-        return bool(names(self._tool)) and given.issuperset(names(self._tool))
+        children = self._call.children if self._call and len(self._path) == 1 else ()
+        return is_complete(self._tool, (child.name for child in children))
 
     def _end_call(self, keep: int = 0) -> None:
         """Reports the call; the last `keep` characters belong to the next one."""
@@ -238,20 +244,19 @@ class NestedBody(Machine):
 
 def read_members(element: Element, root: Mapping[str, Any]) -> str:
     """The JSON object of an element's children; several of one name are a list, if that may be."""
-    members: list[tuple[str, str]] = []
+    made: list[tuple[str, str]] = []
     for name in dict.fromkeys(child.name for child in element.children):
         same = [child for child in element.children if child.name == name]
         kinds = kinds_of(same[0].schema, root)
         if len(same) > 1 and (not kinds or "array" in kinds):
             items = find_items(same[0].schema, root)
-            members.append((name, read_items([replace(child, schema=items) for child in same], root)))
+            made.append((name, read_items([replace(child, schema=items) for child in same], root)))
         else:
-            members.append((name, read_element(same[-1], root)))
-    return json_object(members)
+            made.append((name, read_element(same[-1], root)))
+    return json_object(made)
 
 
 def read_items(elements: Sequence[Element], root: Mapping[str, Any]) -> str:
-    """The JSON array of the elements' values."""
     return "[" + ", ".join(read_element(element, root) for element in elements) + "]"
 
 
@@ -280,12 +285,8 @@ def spelled(token: str) -> Callable[[ToolSpec], tuple[Part, ...]]:
     return call
 
 
-def spelled_members(token: str, tool: ToolSpec, schema: Mapping[str, Any], depth: int) -> Iterator[Part]:
-    """The members of an object, the required ones first."""
-    required = schema.get("required", ())
-    for name in sorted(schema.get("properties", {}), key=lambda name: name not in required):
-        parts = spelled_element(token, name, tool, schema["properties"][name], depth)
-        yield from parts if name in required else (Maybe(parts),)
+def spelled_members(token: str, tool: ToolSpec, schema: Mapping[str, Any], depth: int) -> tuple[Part, ...]:
+    return members(schema, lambda name: spelled_element(token, name, tool, schema["properties"][name], depth))
 
 
 def spelled_element(token: str, name: str, tool: ToolSpec, schema: Any, depth: int) -> tuple[Part, ...]:

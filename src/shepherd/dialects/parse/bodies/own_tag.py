@@ -8,14 +8,13 @@ The tag is read character by character. It becomes text at the first character t
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from html import unescape
 
-from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_text import JsonText, after_blanks
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 Pairs = list[tuple[str, str]]
@@ -64,10 +63,10 @@ def attributes() -> Generator[None, str, tuple[Pairs, bool] | None]:
 class OwnTagBody(Machine):
     """One such call, behind `<name`."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
-        self._name = block.opener[1:]
-        self._tool = find_tool(tools, self._name)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self._name = opening.block.opener[1:]
+        self._tool = find_tool(opening.tools, self._name)
         self._closer = f"</{self._name}>"
         self._closers = markers_of(self._closer)
         self._pairs: Pairs = []
@@ -96,7 +95,7 @@ class OwnTagBody(Machine):
                     self._pairs, closes = read.value
                     self._step = self._lead
                     if closes:
-                        self._end(self._found([]))
+                        self._end(self._found())
                 return place + 1
         if final:
             begun = "".join((*self._written[1:], text[at:])).strip()
@@ -106,13 +105,13 @@ class OwnTagBody(Machine):
     def _lead(self, text: str, at: int, final: bool) -> int:
         stop = after_blanks(text, at)
         self._below = self._below or "\n" in text[at:stop]
-        call = self._found([]) if self._pairs else None
+        call = self._found() if self._pairs else None
         if stop == len(text):
             if final:
                 self._end(call)
             return stop
         if text.startswith(self._closer, stop):
-            self._end(self._found([]))
+            self._end(self._found())
             return stop + len(self._closer)
         child = CHILD.match(text, stop)
         if not final and (self._closer.startswith(text[stop:]) or (child and child.end() == len(text))):
@@ -147,7 +146,7 @@ class OwnTagBody(Machine):
         self._inside.append(text[at:stop])
         if marker or final:
             pairs = self._read_children("".join(self._inside))
-            self._end(self._found(pairs) if pairs else Fault(f"the call cannot be read; {HOW}", self._name))
+            self._end(self._found(*pairs) if pairs else Fault(f"the call cannot be read; {HOW}", self._name))
         return stop + len(marker)
 
     def _read_children(self, inside: str) -> Pairs:
@@ -162,9 +161,8 @@ class OwnTagBody(Machine):
             at = match.end()
         return pairs if at == len(inside) else []
 
-    def _found(self, pairs: Pairs) -> Found:
-        return Found(self._name, object_text(self._tool, [*self._pairs, *pairs]))
+    def _found(self, *more: tuple[str, str]) -> Found:
+        return Found(self._name, object_text(self._tool, [*self._pairs, *more]))
 
     def _end(self, call: Found | Fault | None) -> None:
-        """Ends the block with this call, or as text."""
         self.ended, self._call = True, call

@@ -26,7 +26,7 @@ from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.call import Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, MakeBody, Markers, markers_of
+from shepherd.dialects.parse.markup import MakeBody, Markers, Opening, markers_of
 from shepherd.dialects.parse.values import find_tool, object_text
 
 HOW = "write NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> and close every tag"
@@ -80,11 +80,12 @@ def tags_of(opener: str) -> Tags:
 class PairsBody(HandingOver):
     """One call between an opener and its closers."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._lead
+        block = opening.block
         self._tags = tags = tags_of(block.opener)
-        self._markers = markers_of(*openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
+        self._markers = markers_of(*self._openers, *block.closers, tags.key, tags.key_end, tags.value, tags.separator)
         self._in_value = markers_of(tags.value_end, *block.closers, block.opener)
         self._follows = markers_of(tags.key, tags.value_end, *block.closers, block.opener)
         self._n_openers = 1
@@ -137,7 +138,6 @@ class PairsBody(HandingOver):
         return partial(TaggedBody, padded=True) if XML.standing(text, at) else None
 
     def _between(self, text: str, at: int, final: bool) -> int:
-        """Behind the name, or between pairs."""
         stop, marker = self._markers.find_settled(text, at, final)
         if not marker:
             self.ended = final
@@ -239,7 +239,10 @@ def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) ->
     if behind.startswith("{"):
         return read_arguments(name, behind, whole=whole)[0]
     if first and first[0] == tags.key_end:
-        name, at = name_before_key(text, name, tools)
+        # The first key lacks its opening tag.
+        known = max((tool.name for tool in tools if name.startswith(tool.name)), key=len, default="")
+        name = known or name.partition(" ")[0]
+        at = text.index(name) + len(name)
     elif name.split()[1:]:
         return Fault(f"the call cannot be read; {HOW}" if whole else CUT, name.split()[0])
     pairs: list[tuple[str, str]] = []
@@ -261,10 +264,3 @@ def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) ->
     elif rest:
         return Fault(f"the call cannot be read from {rest[:20]!r} on; {HOW}", name)
     return Found(name, object_text(tool, pairs))
-
-
-def name_before_key(text: str, head: str, tools: Sequence[ToolSpec]) -> tuple[str, int]:
-    """The name at the head of a call whose first key lacks its opening tag, and where the key begins."""
-    known = max((tool.name for tool in tools if head.startswith(tool.name)), key=len, default="")
-    name = known or head.partition(" ")[0]
-    return name, text.index(name) + len(name)

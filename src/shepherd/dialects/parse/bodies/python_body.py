@@ -17,14 +17,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.literal_body import LiteralBody, Notation
-from shepherd.dialects.parse.bodies.literal_reader import LiteralReader
+from shepherd.dialects.parse.bodies.literal_body import LiteralBody, LiteralReader, Notation
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import (
     Calls,
@@ -36,11 +33,11 @@ from shepherd.dialects.parse.call import (
     read_calls,
     sliced,
 )
-from shepherd.dialects.parse.markup import Block, MakeBody
+from shepherd.dialects.parse.markup import MakeBody, Opening
 from shepherd.dialects.parse.values import json_object, json_text
 
 Quoting = Literal["python", "backslashes", "quotes"]
-"""What ends a string. `python`: a quote, as in Python. `backslashes`: a quote behind which the call goes on, even an
+"""What ends a string. `python`: a quote, as in Python. `backslashes`: a quote behind which the call continues, even an
 escaped one (paths end in backslashes). `quotes`: the same without escaped ones."""
 
 NAME = r"""[^\s()\[\]{},;:='"`<>+*#]+"""
@@ -68,11 +65,11 @@ ESCAPE = re.compile(
 ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 OPERATORS = frozenset("+-*/%.&|<>@")
 ANOTHER = rf"""(?:{NAME}|"[^"\\]*"|'[^'\\]*')\s*=(?!=)"""
-CALL_GOES_ON = re.compile(
+CALL_CONTINUES = re.compile(
     rf"\s*(?:,\s*(?:$|\)|\*\*|{ANOTHER})|\)\s*(?:$|[\])]\s*(?:$|[,;\])])|[,;]?\s*{NAME}\s*\(|[,;]\s*$))"
 )
 """Behind a string that is an argument: the next argument, or the end of the call."""
-ITEMS_GO_ON = re.compile(r"\s*(?:[,:\]})]|$)")
+ITEMS_CONTINUE = re.compile(r"\s*(?:[,:\]})]|$)")
 """Behind a string within a list or a dict."""
 
 
@@ -122,9 +119,9 @@ class PythonReader(LiteralReader):
         members: list[tuple[str, str]] = []
         while not self._take(")"):
             if self._match(UNPACKED):
-                members += sliced(self._value(ITEMS_GO_ON)).items()
+                members += sliced(self._value(ITEMS_CONTINUE)).items()
             elif key := self._match(KEY):
-                members.append((key[1] or key[2] or key[3] or "", self._value(CALL_GOES_ON)))
+                members.append((key[1] or key[2] or key[3] or "", self._value(CALL_CONTINUES)))
             else:
                 raise self._unreadable("an argument with a name must stand")
             if whole and self._ahead() in ("", "]"):
@@ -132,15 +129,15 @@ class PythonReader(LiteralReader):
             self._comma(")")
         return members
 
-    def _value(self, goes_on: re.Pattern[str]) -> str:
-        """The JSON of a literal. `goes_on` is what may follow a string."""
+    def _value(self, continuation: re.Pattern[str]) -> str:
+        """The JSON of a literal. `continuation` is what may follow a string."""
         opener = self._ahead()
         if opener in CLOSERS:
             return self._sequence(opener)
         if opener == "{":
             return self._braces()
         if QUOTE.match(self._text, self._at):
-            return json_text(self._strings(goes_on))
+            return json_text(self._strings(continuation))
         if number := self._match(NUMBER):
             return json_number(number)
         word = WORD.match(self._text, self._at)
@@ -152,29 +149,27 @@ class PythonReader(LiteralReader):
         return value
 
     def _sequence(self, opener: str) -> str:
-        """A list, a tuple, or a value in parentheses."""
         self._take(opener)
         items: list[str] = []
         comma = ""
         while not self._take(CLOSERS[opener]):
-            items.append(self._value(ITEMS_GO_ON))
+            items.append(self._value(ITEMS_CONTINUE))
             comma = self._comma(CLOSERS[opener])
         if opener == "(" and len(items) == 1 and not comma:
             return items[0]
         return f"[{', '.join(items)}]"
 
     def _braces(self) -> str:
-        """A dict or a set."""
         self._take("{")
         items: list[str] = []
         members: list[tuple[str, str]] = []
         while not self._take("}"):
             if bare := self._match(MEMBER):
-                members.append((WORDS.get(bare[1].lower(), bare[1]), self._value(ITEMS_GO_ON)))
+                members.append((WORDS.get(bare[1].lower(), bare[1]), self._value(ITEMS_CONTINUE)))
             else:
-                value = self._value(ITEMS_GO_ON)
+                value = self._value(ITEMS_CONTINUE)
                 if self._take(":"):
-                    members.append((json_string(value) or value.strip('"'), self._value(ITEMS_GO_ON)))
+                    members.append((json_string(value) or value.strip('"'), self._value(ITEMS_CONTINUE)))
                 else:
                     items.append(value)
             self._comma("}")
@@ -182,12 +177,12 @@ class PythonReader(LiteralReader):
             raise self._unreadable("neither a set nor a dict may end")
         return f"[{', '.join(items)}]" if items else json_object(members)
 
-    def _strings(self, goes_on: re.Pattern[str]) -> str:
+    def _strings(self, continuation: re.Pattern[str]) -> str:
         """The characters of one string literal, or of several side by side."""
         characters: list[str] = []
         while opening := self._match(QUOTE):
             prefix, quote = opening[1].lower(), opening[2]
-            stop = self._string_end(quote, goes_on)
+            stop = self._string_end(quote, continuation)
             inside = self._text[self._at : stop]
             self._at = stop + len(quote)
             if "f" in prefix and "{" in inside:
@@ -196,7 +191,7 @@ class PythonReader(LiteralReader):
         # Python spells an emoji of two escapes as two halves; UTF-16 puts them together.
         return "".join(characters).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
-    def _string_end(self, quote: str, goes_on: re.Pattern[str]) -> int:
+    def _string_end(self, quote: str, continuation: re.Pattern[str]) -> int:
         """Where the quote stands that ends the string which begins here."""
         at = self._at
         while (stop := self._text.find(quote, at)) >= 0:
@@ -206,7 +201,7 @@ class PythonReader(LiteralReader):
             after = stop + len(quote)
             if self._text.startswith(quote[2:] or "\0", after):
                 continue  # a string in triple quotes ends with the last three of them
-            if self._quoting == "python" or goes_on.match(self._text, after):
+            if self._quoting == "python" or continuation.match(self._text, after):
                 return stop
         self._at = len(self._text)
         raise self._unreadable("the end of a string must stand")
@@ -217,7 +212,6 @@ class PythonReader(LiteralReader):
 
 
 def json_number(number: re.Match[str]) -> str:
-    """The JSON of a Python number."""
     sign = number[1].replace("+", "")
     if number[2]:
         return sign + str(int(number[2], 0))
@@ -231,7 +225,6 @@ def unescaped(text: str) -> str:
 
 
 def character(escape: re.Match[str]) -> str:
-    """What one escape spells."""
     newline, plain, *codes, octal, name = escape.groups()
     if newline or plain:
         return ESCAPED.get(plain, plain or "")
@@ -252,15 +245,11 @@ def is_escaped(text: str, at: int, start: int) -> bool:
     return (at - before) % 2 == 1
 
 
-def read_block(text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
-    """A `Read`; the tools do not matter."""
-    return read_python_calls(text, whole=whole)
-
-
+QUOTES = ("'''", '"""', "'", '"')
 PYTHON = Notation(
-    read=read_block,
-    quotes=("'''", '"""', "'", '"'),
-    escapes=("'''", '"""', "'", '"'),
+    read=lambda text, tools, whole: read_python_calls(text, whole=whole),
+    quotes=QUOTES,
+    escapes=QUOTES,
     next_call=re.compile(rf"{NAME}\("),
     next_begun=re.compile(NAME),
 )
@@ -274,9 +263,9 @@ class PythonFenceBody(HandingOver):
     Code that computes is no call: the block is declined at the first character that shows it.
     """
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
-        self._names = {tool.name for tool in tools}
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        self._names = {tool.name for tool in opening.tools}
         self._calls: list[tuple[str, Calls]] = []
         self._step = self._first_head
 

@@ -58,7 +58,6 @@ class Tag:
 
     @property
     def label(self) -> str:
-        """The word with its namespace."""
         return self.prefix + self.word
 
 

@@ -18,7 +18,7 @@ Every character is read once and never given back, so the cost is linear for any
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shepherd.core import ToolSpec
@@ -28,10 +28,11 @@ from shepherd.dialects.parse.bodies.machine import HandingOver, Step, kept_blank
 from shepherd.dialects.parse.bodies.tag import TAG_END, WORDS, Tag, read_tag
 from shepherd.dialects.parse.bodies.value import CDATA, CDATA_END, PossibleEnd, Value, tags
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, markers_of
+from shepherd.dialects.parse.markup import Opening, markers_of
 from shepherd.dialects.parse.values import (
     argument,
     find_tool,
+    is_complete,
     json_object,
     json_text,
     json_value,
@@ -63,9 +64,7 @@ class TaggedBody(HandingOver):
 
     def __init__(
         self,
-        block: Block,
-        openers: Sequence[str],
-        tools: Sequence[ToolSpec],
+        opening: Opening,
         *,
         padded: bool = False,
         cdata: bool = False,
@@ -73,7 +72,8 @@ class TaggedBody(HandingOver):
     ) -> None:
         """`padded`: values stand on lines of their own. `cdata`: they may be wrapped as XML has it. `repair` changes
         the calls of a text that is written so; its block is never text."""
-        super().__init__(block, openers, tools)
+        super().__init__(opening)
+        block = self._block
         self._bare = not block.opener.endswith(">")
         self._padded = padded
         self._cdata = cdata
@@ -155,7 +155,7 @@ class TaggedBody(HandingOver):
         elif self._head is None:
             self._open(read_tag(written), written)
         else:
-            self._go_on(self._head, self._read_tag(written), written)
+            self._act_in_call(self._head, self._read_tag(written), written)
         return at
 
     def _read_tag(self, written: str) -> Tag | None:
@@ -184,7 +184,7 @@ class TaggedBody(HandingOver):
                 self._head = Tag("call", "invoke", tag.prefix, closing=False)
                 self._begin_value(tag)
 
-    def _go_on(self, head: Tag, tag: Tag | None, written: str) -> None:
+    def _act_in_call(self, head: Tag, tag: Tag | None, written: str) -> None:
         """Acts on a tag in an open call, or behind a closed one."""
         self._step = self._between if self._whole else self._call
         match tag:
@@ -224,7 +224,6 @@ class TaggedBody(HandingOver):
         return not self._tool or self._is_sentence(behind)
 
     def _is_sentence(self, behind: str) -> bool:
-        """Whether a sentence continues behind the last tag."""
         return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
 
     def _decline(self) -> None:
@@ -244,9 +243,7 @@ class TaggedBody(HandingOver):
         return after
 
     def _is_complete(self) -> bool:
-        """Whether all declared arguments are there."""
-        given = {argument.name for argument in self._arguments}
-        return bool(given) and bool(names(self._tool)) and given.issuperset(names(self._tool))
+        return is_complete(self._tool, (argument.name for argument in self._arguments))
 
     def _begin_value(self, tag: Tag | None, lead: str = "") -> None:
         assert self._head is not None

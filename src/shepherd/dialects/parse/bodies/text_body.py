@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.call import Calls, Read
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.markup import Opening
 
 
 class TextBody(Machine):
     """A call that is text up to the next marker."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec], *, read: Read) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening, *, read: Read) -> None:
+        super().__init__(opening)
         self._markers = self._stops()
         self._read = read
         self._text: list[str] = []

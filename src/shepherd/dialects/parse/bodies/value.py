@@ -131,7 +131,6 @@ class Value:
         self.add(written)
 
     def following(self, text: str, at: int, final: bool) -> Following:
-        """What follows at `at`."""
         marks = self.own_marks
         mark = marks.standing(text, at)
         behind = text[at + len(mark) : at + len(mark) + 1]
@@ -151,7 +150,6 @@ class Value:
         return (kind, closing) if tag and tag.name in self.known else "text"
 
     def ends(self, closer: PossibleEnd, following: Following) -> bool:
-        """Whether a closer ends it, by what follows."""
         match closer.kind, following:
             case _, "end":
                 return True
@@ -177,7 +175,6 @@ class Value:
         return self.n_json_checks <= MOST_JSON_CHECKS and bool(json_value(self.so_far.strip()))
 
     def resume(self, closer: PossibleEnd, written: str) -> None:
-        """Takes in a closer that belongs to the value."""
         self.inner -= 1 if closer.kind == "parameter" and self.inner else 0
         self.add(written)
 

@@ -15,7 +15,6 @@ other tags belong to the value. `type` counts where the tool's schema does not t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +22,17 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Markers
-from shepherd.dialects.parse.values import argument, find_tool, json_object, json_text, json_value, kind_of, kinds
+from shepherd.dialects.parse.markup import Block, Markers, Opening
+from shepherd.dialects.parse.values import (
+    argument,
+    find_tool,
+    is_complete,
+    json_object,
+    json_text,
+    json_value,
+    kind_of,
+    kinds,
+)
 
 OPEN, CLOSE, SEP = "<|open|>", "<|close|>", "<|sep|>"
 ENDS = ("<|close|>message<|sep|>", "<|end_of_msg|>")
@@ -56,8 +64,8 @@ class Tag:
 class XtmlBody(HandingOver):
     """Calls from `<|open|>tools` on, or from the first `<|open|>call` if that is missing."""
 
-    def __init__(self, block: Block, openers: Sequence[str], tools: Sequence[ToolSpec]) -> None:
-        super().__init__(block, openers, tools)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
         self._step = self._head
         self._state: Literal["tag", "between", "call", "value"] = "tag"
         self._name = ""  # of the open call
@@ -97,7 +105,7 @@ class XtmlBody(HandingOver):
         if not mark or stop > at:
             return stop
         if mark in ENDS:
-            self._end(whole=True)
+            self._end()
             return at
         after = at + len(mark)
         found = read_tag(mark, text, after)
@@ -140,10 +148,10 @@ class XtmlBody(HandingOver):
             case "/call":
                 self._step = self._call_ended
             case "/tools":
-                self._end(whole=True)
+                self._end()
                 self.closed = True
             case "/message" | "response" | "think" | "message":
-                self._end(whole=True)
+                self._end()
             case "argument" | "json" | "/argument" | "/json" | "tools":
                 pass
             case _:
@@ -170,16 +178,15 @@ class XtmlBody(HandingOver):
         else:
             self._object = value
 
-    def _end(self, *, whole: bool) -> None:
-        self._end_call(whole=whole)
+    def _end(self) -> None:
+        self._end_call(whole=True)
         self.ended = True
 
     def _end_cut(self, rest: str, *, closing: bool = False) -> None:
         """The output ends behind this rest, perhaps within a tag; `closing`: within a closing one."""
         self._written.append(rest)
         tool = find_tool(self._tools, self._name)
-        named = tool.parameters.get("properties", {}) if tool else ()
-        whole = self._state == "call" and bool(closing or (named and all(name in self._given for name in named)))
+        whole = self._state == "call" and (closing or is_complete(tool, self._given))
         if self._state != "between":
             self._end_call(whole=whole)
         elif not self._reported:
@@ -221,7 +228,6 @@ def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
 
 
 def value_of(tool: ToolSpec | None, name: str, kind: str, text: str) -> str:
-    """The JSON of an argument's text, by its tag and the tool's schema."""
     allowed = kinds(tool, name)
     if kind == "string" and (not allowed or "string" in allowed):
         return json_text(text)

@@ -83,21 +83,6 @@ class SnapshotMatch:
     in_ram: bool
     """False: call `fetch` first."""
 
-    @property
-    def length(self) -> int:
-        """Leading prompt tokens that need no computation, evicted ones included."""
-        return self.match.length
-
-    @property
-    def saved(self) -> int:
-        """Those of them that the state holds."""
-        return self.match.saved
-
-    @property
-    def n_resident(self) -> int:
-        """Number of cells that loading it takes, before the tokens from `length` on are removed."""
-        return self.match.resident.n_resident
-
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCounts:

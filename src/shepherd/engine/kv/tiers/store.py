@@ -15,7 +15,7 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import inf, isfinite
@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.engine.base import Memory, Span
-from shepherd.engine.kv.ledger import common_prefix, usable
+from shepherd.engine.kv.ledger import Resident, common_prefix, usable
 from shepherd.engine.kv.tiers import file
-from shepherd.engine.kv.tiers.entry import Entry
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
 from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, SnapshotMatch, covers
 
@@ -33,6 +32,34 @@ log = logging.getLogger(__name__)
 
 _LENT = 64
 """Number of taken snapshots, in no tier any more, whose use counts are remembered."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """The record of one snapshot in host memory, on disk, or between them. The store locks and changes it."""
+
+    key: str
+    outline: Snapshot
+    size: int
+    """Bytes in RAM."""
+    uses: int = 1
+    """One more than the number of times that it, or a snapshot that it continues, was taken."""
+    snapshot: Snapshot | None = None
+    """The whole snapshot, while it is in RAM."""
+    on_disk: bool = False
+    is_fetched: bool = False
+    """Read from disk because a job is about to take it."""
+    is_refused: bool = False
+    """Not to be written: the disk is full of more valuable snapshots, or has a better one."""
+    sequence: Resident = field(init=False)
+    """The sequence that loading it makes."""
+
+    def __post_init__(self) -> None:
+        self.sequence = self.outline.sequence()
+
+    @property
+    def value(self) -> float:
+        return self.uses * self.outline.cost_s / self.size
 
 
 class Snapshots:
@@ -119,12 +146,10 @@ class Snapshots:
                     continue
                 common = common_prefix(tokens, prompt)
                 match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
-                if match.saved and (match.length, in_ram, -entry.size) > best_rank:
-                    found = SnapshotMatch(entry.key, match, in_ram)
-                    if found.n_resident <= self._n_cells:
-                        best_rank = match.length, in_ram, -entry.size
-                        best = found
-                        head = prompt[: match.length + 1]
+                rank = (match.length, in_ram, -entry.size)
+                if match.saved and rank > best_rank and match.resident.n_resident <= self._n_cells:
+                    best, best_rank = SnapshotMatch(entry.key, match, in_ram), rank
+                    head = prompt[: match.length + 1]
         return best
 
     def outlines(self) -> dict[str, Snapshot]:
@@ -436,12 +461,12 @@ class Snapshots:
             return
         except file.Damaged:
             self._delete([key])
-            self._count("damaged")
+            self._count_damaged()
             return
         except (file.OtherVersion, OSError, MemoryError):
             with self._lock:
                 self._disk.place(key, size, 0.0, clock=-inf)  # the first to leave when the disk is full
-            self._count("damaged")
+            self._count_damaged()
             return
         entry = Entry(key, head.outline, head.size_bytes, head.uses)
         with self._lock:
@@ -539,7 +564,7 @@ class Snapshots:
             pass
         else:
             return snapshot
-        self._count("damaged")
+        self._count_damaged()
         self._warn()
         return None
 
@@ -565,9 +590,9 @@ class Snapshots:
             except OSError as error:
                 self._give_up(error)
 
-    def _count(self, what: str) -> None:
+    def _count_damaged(self) -> None:
         with self._lock:
-            self._counts[what] += 1
+            self._counts["damaged"] += 1
 
     def _warn(self) -> None:
         """Warn once that there are files that cannot be used."""

@@ -25,8 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import ToolChoice, ToolSpec
-from shepherd.dialects.grammar.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 from shepherd.dialects.parse.markup import Block, Markup, Thought
+from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 
 Schema = Mapping[str, Any]
 Fit = Callable[[ToolSpec, Schema], Schema]
@@ -47,11 +47,6 @@ MAX_HEAD = 100
 """So many characters distinguish the calls of tools where only their names show that they are calls."""
 
 
-def as_it_is(tool: ToolSpec, schema: Schema) -> Schema:
-    """The whole schema."""
-    return schema
-
-
 def grammar(
     markup: Markup,
     tools: Sequence[ToolSpec],
@@ -61,7 +56,7 @@ def grammar(
     answer: str | None = None,
     thinks: bool = True,
     ends: Collection[str] = (),
-    fit: Fit = as_it_is,
+    fit: Fit = lambda tool, schema: schema,
 ) -> str | None:
     """The grammar of one output; `None` when all text is allowed, or a call is required and no block has a spelling.
 
@@ -147,7 +142,6 @@ class Writer:
         """Names of rules by their definitions."""
 
     def rule(self, definition: str, options: str = "") -> str:
-        """The name of a rule."""
         return self._named("r", f"{options}: {definition}")
 
     def terminal(self, definition: str) -> str:
@@ -160,7 +154,7 @@ class Writer:
         # Blanks before calls are markup. Before an answer they belong to it, except lines behind a thought.
         wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
         if block is not None:
-            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._goes_on(block) else ""
+            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._continues(block) else ""
             calls = [f"{literal(block.opener)} {self._body(block)} {more}"]
             calls += [f"{call} {more}" for call in self._calls_in_thoughts(block, thoughts)]
             wanted.append(f"{GAP}? {thought and f'({thought} {GAP}?)?'} {either(calls)}")
@@ -282,7 +276,7 @@ class Writer:
         """Whether the output ends with the block: its closer is an end token."""
         return bool(block.closers) and block.closers[0] in self._ends
 
-    def _goes_on(self, block: Block) -> bool:
+    def _continues(self, block: Block) -> bool:
         """Whether another block may follow."""
         return self._many and not self._is_last(block) and spelling_of(block).between is None
 
@@ -319,7 +313,6 @@ class Writer:
 
 
 def allowed(tools: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]:
-    """The tools that may be called."""
     match choice:
         case "none":
             return ()
@@ -371,13 +364,11 @@ def beginnings(texts: Iterable[str]) -> str:
 
 
 def either(options: Iterable[str]) -> str:
-    """Exactly one of the options."""
     distinct = list(dict.fromkeys(options))
     return distinct[0] if len(distinct) == 1 and " " not in distinct[0] else f"({' | '.join(distinct)})"
 
 
 def opening(thoughts: Sequence[Thought]) -> str:
-    """What opens one of the thoughts."""
     return either(literal(thought.opener) for thought in thoughts)
 
 
@@ -453,45 +444,35 @@ def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
     """A part of a tool's schema as a document of its own, in which every reference keeps its target."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
+    home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
     if schema == parameters:
-        return {key: value for key, value in schema.items() if key not in ("$schema", "$id", "id")}
+        return home
     if not refers(schema):
         return schema
-    home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
     return {**moved(schema), "$defs": {"parameters": moved(home)}}
 
 
 def refers(node: object) -> bool:
     """Whether a reference stands anywhere in a schema."""
-    return any(key == "$ref" and isinstance(value, str) for key, value in pairs(node))
-
-
-def pairs(node: object) -> Iterator[tuple[str, object]]:
-    """All keys and values of all objects in a JSON value."""
-    waiting = [node]
-    while waiting:
-        match waiting.pop():
-            case dict() as inner:
-                yield from inner.items()
-                waiting += inner.values()
-            case list() as items:
-                waiting += items
+    match node:
+        case dict():
+            return isinstance(node.get("$ref"), str) or any(map(refers, node.values()))
+        case list():
+            return any(map(refers, node))
+        case _:
+            return False
 
 
 def moved(node: Any) -> Any:
     """A schema whose references to its root lead to `$defs.parameters` of the root."""
     match node:
         case dict():
-            return {
-                key: "#/$defs/parameters" + value[1:] if key == "$ref" and is_local(value) else moved(value)
-                for key, value in node.items()
-            }
+            made = {key: moved(value) for key, value in node.items()}
+            reference = made.get("$ref")
+            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+                made["$ref"] = "#/$defs/parameters" + reference[1:]
+            return made
         case list():
             return [moved(item) for item in node]
         case _:
             return node
-
-
-def is_local(reference: object) -> bool:
-    """Whether a `$ref` leads to somewhere in its own document."""
-    return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))

@@ -1,4 +1,4 @@
-"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`call_grammar`).
+"""How a family spells a call, as data: constrained output keeps to it, so that no call is malformed (`grammar`).
 
 The counterpart of `bodies`: they read calls with all the slips of models, a spelling writes them correctly.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shepherd.core import ToolSpec
@@ -71,20 +72,47 @@ class Spelling:
     after: str = ""
 
 
-def json_call(name: str = "name", arguments: str = "arguments", end: str = "}") -> Spell:
-    """The spelling of a call as a JSON object with these two members."""
-    return lambda tool: (f'{{"{name}": "{tool.name}", "{arguments}": ', Json(tool.parameters), end)
+ARGUMENTS = Json({})
+"""For `json_call`: all arguments of the call, as one JSON object."""
 
 
-def tagged_call(opener: str, parameter: str, end: str, closer: str) -> Spell:
-    """The spelling of a call as tags: `opener (parameter value end)* closer`; `{}` stands for the name of the tool in
-    the opener, for that of the parameter in its tag."""
+def json_call(*parts: Part) -> Spell:
+    """The spelling of a call whose arguments are one JSON object; in texts `{}` stands for the name of the tool."""
+
+    def part_of(tool: ToolSpec, part: Part) -> Part:
+        named = part.replace("{}", tool.name) if isinstance(part, str) else part
+        return Json(tool.parameters) if part is ARGUMENTS else named
+
+    return lambda tool: tuple(part_of(tool, part) for part in parts)
+
+
+OBJECT = ('{"name": "{}", "arguments": ', ARGUMENTS, "}")
+"""For `json_call`: the call as one JSON object, as most families write it."""
+
+
+def tagged_call(opener: str, parameter: str, end: str, closer: str, behind: str = "") -> Spell:
+    """The spelling of a call as tags: `opener (parameter value end behind)* closer`; a value holds no `end`.
+
+    `{}` stands for the name of the tool in the opener, for that of the parameter in its tag.
+    """
+
+    def spell(tool: ToolSpec, name: str) -> tuple[Part, ...]:
+        return tuple(filter(None, (parameter.format(name), *value(tool, name, end), behind)))
+
+    return named_call(opener, spell, closer)
+
+
+def named_call(
+    opener: str, spell: Callable[[ToolSpec, str], tuple[Part, ...]], closer: str, between: str = "", empty: str = ""
+) -> Spell:
+    """The spelling of a call whose parameters `spell` writes by their names; `{}` in the opener stands for the tool's.
+
+    `between` stands between two parameters, `empty` in the place of all where a tool has none.
+    """
 
     def call(tool: ToolSpec) -> tuple[Part, ...]:
-        def spell(name: str) -> tuple[Part, ...]:
-            return (parameter.format(name), *value(tool, name, end))
-
-        return (opener.format(tool.name), *members(tool, spell), closer)
+        inside = members(tool.parameters, partial(spell, tool), between)
+        return tuple(filter(None, (opener.format(tool.name), *(inside or (empty,)), closer)))
 
     return call
 
@@ -126,13 +154,13 @@ def resolved(tool: ToolSpec, schema: Any) -> Mapping[str, Any]:
     return schema if isinstance(schema, Mapping) else {}
 
 
-def members(tool: ToolSpec, spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
-    """All parameters of a tool, each spelt by its name: the required ones, then those of the others that are wanted.
+def members(schema: Mapping[str, Any], spell: Callable[[str], tuple[Part, ...]], between: str = "") -> tuple[Part, ...]:
+    """All members of an object, each spelt by its name: the required ones, then those of the others that are wanted.
 
     `between` stands between two that are there.
     """
-    named = list(tool.parameters.get("properties", {}))
-    required = [name for name in named if name in tool.parameters.get("required", ())]
+    named = list(schema.get("properties", {}))
+    required = [name for name in named if name in schema.get("required", ())]
     optional = [name for name in named if name not in required]
 
     def behind(names: list[str]) -> Iterator[Part]:

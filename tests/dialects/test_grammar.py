@@ -19,7 +19,7 @@ from tests.sampling import amount
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect, get, names, parse, render
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.dialects.grammar.call_grammar import (
+from shepherd.dialects.grammar import (
     Schema,
     document,
     grammar,
