@@ -37,7 +37,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )  # fmt: skip
-from shepherd.wire.base import Fields, is_integer, wrong
+from shepherd.wire.base import Fields, wrong
 
 FORMAT, VERSION = "shepherd conversation", 1
 LONGEST_TITLE = 60
@@ -354,7 +354,7 @@ READERS: Mapping[str, Callable[[Fields, str], Json]] = {
 
 def _quote(read: Fields) -> Quote:
     ids = read.find_array("ids") or []
-    if not all(map(is_integer, ids)):
+    if any(isinstance(id, bool) or not isinstance(id, int) for id in ids):
         raise wrong(read.at("ids"), "whole numbers", ids)
     return Quote(read.find_string("text") or "", tuple(ids))
 
