@@ -11,6 +11,7 @@ from typing import Any
 
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.http.body import json_bytes
+from shepherd.server.http.caller import caller_of
 from shepherd.server.service import Service
 from shepherd.wire.base import Json, decode_json
 
@@ -24,7 +25,7 @@ def query(answer: Answer, *, stored_responses: bool = False) -> Callable[[Reques
     async def respond(context: RequestContext) -> None:
         body = await context.decode(await context.read_body(), decode_json)
         if stored_responses:
-            body = context.state.responses.resolve(body)
+            body = context.state.responses.resolve(body, owner=caller_of(context.scope).owner)
         context.record.model = model if isinstance(model := body.get("model"), str) else ""
         found = await context.while_connected(answer(context.state.service, body, context.path))
         content = await asyncio.to_thread(json_bytes, found)  # thousands of vectors take a second

@@ -53,6 +53,11 @@ class Key:
     concurrent: int | None = None
     """Requests at the same time; None = the server's limit per client."""
 
+    @property
+    def owner(self) -> str:
+        """The owner of what its requests store. A key that gets this one's name, or its place, is another owner."""
+        return f"key {sha256(self.digest).hexdigest()}"  # the configuration's own hash need not stand in a file
+
     @classmethod
     def of(cls, secret: str, *, name: str, **limits: int | None) -> Key:
         """The key whose text is `secret`."""
@@ -125,7 +130,9 @@ class AuthMiddleware:
                     return
                 if key is not None:
                     is_alone = len(self._keys or ()) == 1
-                    scope[CALLER] = Caller(key.name, address, is_alone, key.requests_per_minute, key.concurrent)
+                    scope[CALLER] = Caller(
+                        key.name, address, is_alone, key.requests_per_minute, key.concurrent, key.owner
+                    )
         await self._app(scope, receive, send)
 
     def _check(self, headers: RawHeaders) -> Key | None:

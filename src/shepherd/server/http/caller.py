@@ -13,6 +13,7 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import Request
+from shepherd.server.observe.record import CALLER, Caller
 from shepherd.wire.base import Decoded
 
 USER = b"x-shepherd-user"
@@ -56,6 +57,12 @@ def is_address(name: str) -> bool:
 def address_of(scope: Scope) -> str:
     """The address of the client; a client without one is in a process of this machine."""
     return scope["client"][0] if scope.get("client") else "localhost"
+
+
+def caller_of(scope: Scope) -> Caller:
+    """The sender of a request, as `AuthMiddleware` has found it."""
+    caller: Caller = scope[CALLER]
+    return caller
 
 
 def named_user(scope: Scope) -> str | None:

@@ -42,6 +42,8 @@ class Caller:
     requests_per_minute: int | None = None
     """The key's limit; None = it has none."""
     concurrent: int | None = None
+    owner: str = ""
+    """The owner of the answers that its requests store: other callers cannot read them. Empty without keys."""
 
 
 @dataclass(slots=True)
