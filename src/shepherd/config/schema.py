@@ -245,6 +245,8 @@ class KeyConfig:
     requests_per_minute: int | None = key(whole(1))
     concurrent: int | None = key(whole(1))
     """Requests at the same time."""
+    user: str | None = key(kinds.TEXT)
+    """The key acts as this user only, in the memory and for stored answers; None = as any that a request names."""
     key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
     """The key itself."""
 

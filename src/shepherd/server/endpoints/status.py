@@ -15,6 +15,7 @@ from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
+from shepherd.server.http.caller import caller_of, refuse_one_of_many
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
 
@@ -45,16 +46,19 @@ async def root(request: HTTPRequest) -> Response:
 
 
 async def caches(request: HTTPRequest) -> Response:
-    """What every cache holds, and its counters since the start."""
+    """What every cache holds, and its counters since the start; a key of one user sees no conversations of others."""
     state = state_of(request)
     if not (stats := state.service.stats()):
         refuse_while_loading(state.service)
+    if caller_of(request.scope).is_one_of_many:
+        stats = {name: replace(cache, sequences=()) for name, cache in stats.items()}
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
     return json_response(encode_caches(stats, models, state.metrics.totals()))
 
 
 async def clear(request: HTTPRequest, name: str) -> Response:
     """Empty a cache; running answers continue."""
+    refuse_one_of_many(request.scope)
     service = state_of(request).service
     if not (known := service.stats()):
         refuse_while_loading(service)

@@ -29,7 +29,7 @@ FIRST_TOKEN_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 DURATION_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """From a count of tokens to the timeouts of clients."""
 
-REFUSALS = ("key", "host", "origin", "rate", "client", "house")
+REFUSALS = ("key", "user", "host", "origin", "rate", "client", "house")
 """Why a request is refused: see `auth` and `admission`. `house` = all callers together send too many."""
 
 Stats = Mapping[str, CacheStats]
@@ -87,7 +87,7 @@ class Metrics:
         )
         self._refused = Counter(
             "shepherd_refused",
-            "Requests that were not let in: for their key, Host or Origin; too many per minute, of one client, in all.",
+            "Requests that were not let in: for key, user, Host or Origin; too many per minute, of one client, in all.",
             ("reason",),
             registry=registry,
         )

@@ -44,6 +44,13 @@ class Caller:
     concurrent: int | None = None
     owner: str = ""
     """The owner of the answers that its requests store: other callers cannot read them. Empty without keys."""
+    user: str | None = None
+    """The only user as which its key acts; None = its requests name a user, or none."""
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Its key is bound to a user, and there are other keys."""
+        return self.user is not None and not self.is_alone
 
 
 @dataclass(slots=True)
