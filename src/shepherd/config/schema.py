@@ -159,6 +159,8 @@ class MemoryConfig:
     """Beyond, the oldest texts are shortened and dropped."""
     enable_archival: bool = key(kinds.FLAG, True)
     """False: no message is kept, on any route; facts are."""
+    required: bool = key(kinds.FLAG, False)
+    """A request whose messages cannot be archived fails, where they should be; False: it is answered without."""
     recall: bool | None = key(kinds.FLAG)
     """Offer earlier messages to the model. None = in our own conversations, not over HTTP."""
     mmap_size: int = key(kinds.ROOM, 0)

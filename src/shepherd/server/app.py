@@ -95,7 +95,10 @@ def create_app(
         redirect_slashes=False,
     )
     admission = admission or Admission()
-    metrics = Metrics(service.stats, service.n_archived, n_active=lambda: admission.n_active, loads=service.n_loads)
+    metrics = Metrics(
+        service.stats, service.n_archived, service.n_archive_failures, n_active=lambda: admission.n_active,
+        loads=service.n_loads,
+    )  # fmt: skip
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe, is_open=api_keys is None
     )
@@ -193,7 +196,8 @@ class RequestIdMiddleware:
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
 _EXPOSED = (
-    "retry-after", "request-id", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted", "mcp-session-id",
+    "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-evicted",
+    "mcp-session-id",
 )  # fmt: skip
 
 _STAINLESS = (

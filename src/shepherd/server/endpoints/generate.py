@@ -206,8 +206,12 @@ class _Answer:
 
 def _headers(record: Record) -> RawHeaders:
     """What the head reports of the answer."""
-    backend = (b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())
-    return [backend, (b"x-shepherd-evicted", str(record.evicted).encode())] if record.evicted else [backend]
+    headers = [(b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())]
+    if record.evicted:
+        headers.append((b"x-shepherd-evicted", str(record.evicted).encode()))
+    if not record.archived:
+        headers.append((b"x-shepherd-archived", b"false"))
+    return headers
 
 
 _STREAM_HEADERS: RawHeaders = [

@@ -20,12 +20,12 @@ from shepherd.server.observe.metrics import CONTENT_TYPE
 
 
 async def report_health(request: HTTPRequest) -> Response:
-    """Whether requests can be answered: 200 when they can, else 503 with the reason."""
+    """Whether requests can be answered: 200 when they can, else 503 with the reason. `degraded`: without the memory."""
     state = state_of(request)
     health = state.service.health()
     if state.active.stopping:
         health = replace(health, status="stopping", detail="the server is stopping")
-    is_ok = health.status == "ok"
+    is_ok = health.status in ("ok", "degraded")
     body = {
         "status": health.status,
         "backend_connected": is_ok,

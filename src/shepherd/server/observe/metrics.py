@@ -45,14 +45,17 @@ class Metrics:
         self,
         stats: Callable[[], Stats],
         n_archived: Callable[[], int] = lambda: 0,
+        n_archive_failures: Callable[[], int] = lambda: 0,
         *,
         n_active: Callable[[], int] = lambda: 0,
         loads: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Called at every scrape: `stats`; `n_archived`, messages put into the memory since the start;
+        `n_archive_failures`, how often that failed;
         `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start."""
         self._stats = stats
         self._n_archived = n_archived
+        self._n_archive_failures = n_archive_failures
         self._n_active = n_active
         self._loads = loads
         self._n_ended = self._n_refused = 0
@@ -133,6 +136,8 @@ class Metrics:
         yield _counter(
             "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
         )
+        text = "How often messages could not be put into the memory."
+        yield _counter("shepherd_archive_failures", text, (), [((), self._n_archive_failures())])
         yield from _of_engines(self._stats())
 
 

@@ -74,6 +74,8 @@ class Record:
     n_choices: int = 1
     evicted: int = 0
     """Messages that have left the context for this answer."""
+    archived: bool = True
+    """False: the messages should have been archived, and could not be."""
     n_finished: int = 0
     """Choices whose `Finished` has come."""
     n_received: int = 0
@@ -140,6 +142,7 @@ class Record:
             case Started():
                 self.backend = event.origin or event.model
                 self.cache = event.cache
+                self.archived = self.archived and event.archived
                 self.started_s = self.started_s or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():
