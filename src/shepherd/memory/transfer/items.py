@@ -29,6 +29,8 @@ class ImportedConversation:
     model: str = ""
     n_left_out: int = 0
     """Messages of the file on branches that its user has abandoned."""
+    is_loose: bool = False
+    """A message on a line of its own; `name` "" = the conversation of all that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +52,12 @@ class ImportProblem:
         return f"{self.where}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class LooseMessage:
-    """A message on a line of its own."""
-
-    part: ImportedConversation
-    """The message as a part of its conversation; `name` "" = the conversation of all that name none."""
-
-
 class UnreadableError(Exception):
     """Says what is wrong with one object."""
 
 
 Items = Iterator[ImportedConversation | ExportLine | ImportProblem]
-"""What a file holds."""
-ReadItems = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
-"""What an object of a file holds."""
+"""What a file holds, or an object of a file."""
 
 
 def digest_name(entries: Sequence[Entry]) -> str:
