@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from shepherd.core import BadCall, Image, Message, Part, Reasoning, Role, ShepherdError, Text, ToolCall, ToolResult
+from shepherd.core.files import replace_private
 
 FORMAT, VERSION = "shepherd conversation", 1
 LONGEST_TITLE = 60
@@ -106,7 +107,7 @@ class ConversationStore:
         try:
             self._make_folder()
             path = self._path_for(saved, name)
-            _write(path, data)
+            replace_private(path, data, durable=True)
             self._tidy(path)
         except OSError as error:
             raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
@@ -423,25 +424,3 @@ def _read(path: Path) -> Json:
     if not isinstance(read, dict):
         raise SaveError("this is no saved conversation")
     return read
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file completely, and force it to the disk."""
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as target:
-            target.write(data)
-            target.flush()
-            os.fsync(target.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
