@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shepherd.memory.records import Entry
+from shepherd.memory.records import Entry, digest
 
 PART = 256
 """Messages in one part of a conversation that is read from single lines."""
@@ -35,8 +34,6 @@ class ImportedConversation:
 
 @dataclass(frozen=True, slots=True)
 class ExportLine:
-    """A line of our own export."""
-
     where: str
     fields: dict[str, Any]
 
@@ -62,9 +59,5 @@ Items = Iterator[ImportedConversation | ExportLine | ImportProblem]
 
 def digest_name(entries: Sequence[Entry]) -> str:
     """A name for a conversation without one: the same for the same file, also when the file has grown."""
-    digest = hashlib.blake2b(digest_size=16)
-    for entry in entries[:PART]:
-        digest.update(entry.sha)
-        if entry.role == "assistant":
-            break
-    return digest.hexdigest()
+    n = next((n for n, entry in enumerate(entries[:PART], 1) if entry.role == "assistant"), PART)
+    return digest(b"".join(entry.sha for entry in entries[:n])).hex()
