@@ -73,7 +73,7 @@ class HeaderBody:
     def feed(self, text: str, at: int, final: bool) -> int:
         inner = self._inner
         if inner is None:
-            block, _, tools = opening = self._opening
+            block, _, tools, _ = opening = self._opening
             head = self._read(block.opener, text, at, final, tools)
             if head is None:
                 return at
@@ -182,10 +182,8 @@ class HeaderReader:
 
     def _n_role(self, words: str) -> int:
         """How many of the characters may stand behind a start, or behind an end where the next start is missing."""
-        role = self._headers.role
-        if role.fullmatch(words):
-            return min(len(words), LIMIT)
-        return next(n for n in range(len(words)) if not role.fullmatch(words[: n + 1]))
+        fits = self._headers.role.fullmatch
+        return min(len(words), LIMIT) if fits(words) else next(n for n in range(len(words)) if not fits(words[: n + 1]))
 
     def _n_words(self, words: str, *, first: bool) -> int:
         """How many of the characters may stand behind a mark."""
