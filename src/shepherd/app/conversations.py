@@ -266,7 +266,7 @@ class _Routed:
 
 
 def _backend_label() -> str:
-    from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
+    from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
 
     found = devices()
     return f"llama.cpp ({found[0] if found else 'CPU'})"

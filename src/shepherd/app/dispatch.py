@@ -40,7 +40,7 @@ from shepherd.wire.names import model_names
 if TYPE_CHECKING:
     from shepherd.agent.with_memory import MemoryBackend
     from shepherd.backends.local.backend import LocalBackend
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 

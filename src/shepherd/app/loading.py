@@ -34,8 +34,8 @@ from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp import Weights
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class ModelLoader:
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
     ) -> LoadedModel:
         """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
-        from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
         self._try(entry, entry.header.path, on_progress, is_wanted)
@@ -182,7 +182,7 @@ class ModelLoader:
         chat_format: ChatFormat,
         constraints: Constraints,
     ) -> None:
-        from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
         cache, weights, kv = plan.cache, opened.weights, self.config.kv
         # States, and the pools of narrow windows, are allocated for each possible sequence.

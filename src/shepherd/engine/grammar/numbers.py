@@ -122,16 +122,16 @@ def with_safe_bounds(text: str) -> str:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    for path, node in walk(document):
-        if not isinstance(node, (dict, list)):
-            continue
-        is_data = not CONSTANTS.isdisjoint(path) and any(
-            key in CONSTANTS and not _is_named(path[:at]) for at, key in enumerate(path)
-        )
-        if isinstance(node, dict) and not is_data and not _is_named(path):
+    waiting: list[tuple[Any, bool, bool]] = [(document, False, False)] if isinstance(document, (dict, list)) else []
+    while waiting:
+        node, is_named, is_data = waiting.pop()
+        if isinstance(node, dict) and not is_named and not is_data:
             _ease(node)
-        for key, number in members(node):
-            if isinstance(number, (int, float)) and number < -WIDEST and key not in UPPER:
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(value, (dict, list)):
+                is_constant = key in CONSTANTS and not is_named
+                waiting.append((value, key in NAMED and not is_named, is_data or is_constant))
+            elif isinstance(value, (int, float)) and value < -WIDEST and key not in UPPER:
                 node[key] = -WIDEST  # a default, say; but a reference may lead anywhere
     return json.dumps(document)
 

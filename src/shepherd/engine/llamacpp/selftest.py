@@ -64,7 +64,7 @@ def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = N
 
 def build_id() -> str:
     """A short id of this library build on this CPU."""
-    from shepherd.engine.llamacpp import library_path  # noqa: PLC0415 - loads the library
+    from shepherd.engine.llamacpp.library import library_path  # noqa: PLC0415 - loads the library
 
     facts = [platform.machine(), _cpu_model()]
     for file in sorted(library_path().parent.iterdir()):
@@ -123,7 +123,9 @@ def _cpu_model() -> str:
 
 def _child(use_extra_bufts: bool) -> None:
     """Quantise the embedded model, load it, decode a batch and a token, and check the result."""
-    from shepherd.engine.llamacpp import Weights, quantize, trial  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp import trial  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp.library import quantize  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs these
 
     with (
         resources.as_file(resources.files("shepherd.models") / "lamb.gguf") as source,

@@ -30,8 +30,8 @@ from shepherd.engine.llamacpp import child
 from shepherd.models import gguf, soundness
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp import Weights
     from shepherd.engine.llamacpp.embedding import Pooling
+    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
 
 def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None) -> None:
     """Load a model and compute with it, in this process. Raises: `ShepherdError`."""
-    from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - only the child needs it
+    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs it
 
     weights = Weights.load(path, use_extra_bufts=False, cpu_only=True)
     try:
@@ -136,7 +136,7 @@ def answer(
 ) -> None:
     """Compute a prompt and two tokens of its answer. Raises: `EngineError`."""
     from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415
 
     runtime = LlamaRuntime(weights, ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads))
     try:
