@@ -36,6 +36,7 @@ from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
 from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
+from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
@@ -393,8 +394,6 @@ class App:
         self._backfill = VectorBackfill(self._stores)
 
     def _test_library(self, on_progress: Progress) -> bool:
-        from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
-
         on_progress(LoadProgress("selftest", "native library", 0.0))
         verdict = selftest.verdict(self._cache_folder)
         on_progress(LoadProgress("selftest", "native library", 1.0))

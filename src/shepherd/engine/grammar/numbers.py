@@ -29,7 +29,8 @@ UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members have names chosen by the author of the schema."""
 CONSTANTS = frozenset({"const", "enum"})
-_LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
+LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
+"""A document without a match contains no numbers beyond `EXACT`; a cheap test of its text."""
 
 Path = tuple[str | int, ...]
 """Where something stands in a JSON document."""
@@ -50,11 +51,6 @@ def members(node: Any) -> list[tuple[str | int, Any]]:
     if isinstance(node, Mapping):
         return list(node.items())
     return list(enumerate(node)) if isinstance(node, (list, tuple)) else []
-
-
-def may_be_large(text: str) -> bool:
-    """Whether a document may contain numbers beyond `EXACT`; a cheap test of its text."""
-    return _LARGE.search(text) is not None
 
 
 def constants(schema: Any) -> Iterator[tuple[Path, Any]]:

@@ -116,8 +116,7 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
     """Load a model and compute with it, in this process. Raises: `ShepherdError`."""
     from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs it
 
-    weights = Weights.load(path, use_extra_bufts=False, cpu_only=True)
-    try:
+    with contextlib.closing(Weights.load(path, use_extra_bufts=False, cpu_only=True)) as weights:
         if weights.has_text:
             weights.tokenize(_EVERY_BYTE)
         if makes_vectors:
@@ -127,8 +126,6 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
                 embedder.encode(["a"])
             return
         answer(weights, [max(weights.bos or 0, 0)], n_ubatch=32)
-    finally:
-        weights.close()
 
 
 def answer(
@@ -138,8 +135,8 @@ def answer(
     from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
     from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415
 
-    runtime = LlamaRuntime(weights, ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads))
-    try:
+    options = ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads)
+    with contextlib.closing(LlamaRuntime(weights, options)) as runtime:
         tokens = array("i", prompt)
         assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
         sampler = runtime.sampler(Sampling(temperature=0), tokens)
@@ -147,8 +144,6 @@ def answer(
         assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
         assert 0 <= sampler.sample(0) < weights.n_vocab
         sampler.close()
-    finally:
-        runtime.close()
 
 
 def _limit(size_bytes: int) -> None:
