@@ -42,7 +42,7 @@ from talk import generator
 from verdict import WIDTH
 
 from shepherd import config as configuration
-from shepherd.agent.session import CallReturned
+from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import CallEnded, TextDelta
 from shepherd.memory.recall.recall import CLOSING, OPENING
@@ -299,7 +299,7 @@ async def ours(way: str, n_ctx: int) -> AsyncIterator[Ours]:
 
 async def measure(n_ctx: int, n_facts: int, console: Console, ways: list[str]) -> dict[str, Any]:
     async with ours("off", n_ctx) as speaker:
-        count = speaker.app._backends()[speaker.app.facts().cache].count_tokens
+        count = speaker.app.backends()[speaker.app.conversations.active.cache].count_tokens
         script = write(n_facts, n_facts * n_ctx, count)
     outcomes: dict[str, Outcome] = {}
     for way in ways:

@@ -115,6 +115,10 @@ class ScriptedService:
             counts.append(len(given))
         return Embeddings("fake-embedding", vectors, tuple(counts))
 
+    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+        self.requests.append(Request(model, extra={} if keep_alive_s is None else {"keep_alive": keep_alive_s}))
+        self.endpoints.append(endpoint)
+
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)
         return True

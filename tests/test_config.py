@@ -19,6 +19,8 @@ from shepherd import config
 from shepherd.backends.router import Route
 from shepherd.config import Config, RouteConfig
 from shepherd.config.dead_routes import covers
+from shepherd.config.kinds import SAMPLING, Kind, Table
+from shepherd.config.schema import PROVIDER_TYPES, SCHEMA
 from shepherd.core import ConfigError, Sampling
 
 PAGE = (Path(__file__).parent.parent / "docs" / "config.md").read_text("utf-8")
@@ -738,16 +740,16 @@ def test_toml_and_json_say_the_same(tmp_path: Path, text: str) -> None:
 
 
 def test_the_page_names_every_key_and_every_variable() -> None:
-    def words(keys: Mapping[str, config.Kind | config.Table]) -> set[str]:
-        below = [words(kind.keys) for kind in keys.values() if isinstance(kind, config.Table)]
+    def words(keys: Mapping[str, Kind | Table]) -> set[str]:
+        below = [words(kind.keys) for kind in keys.values() if isinstance(kind, Table)]
         return set(keys).union(*below)
 
-    for word in words(config.SCHEMA) | set(config.ENVIRONMENT) | set(config.PROVIDER_TYPES):
+    for word in words(SCHEMA) | set(config.ENVIRONMENT) | set(PROVIDER_TYPES):
         assert re.search(rf"\b{word}\b", PAGE), f"docs/config.md does not name {word}"
 
 
 def test_sampling_has_a_key_for_every_field_that_a_file_can_say() -> None:
-    assert set(config.SAMPLING.keys) == {each.name for each in fields(Sampling)} - {"logit_bias"}
+    assert set(SAMPLING.keys) == {each.name for each in fields(Sampling)} - {"logit_bias"}
 
 
 @pytest.mark.parametrize(

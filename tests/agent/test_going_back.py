@@ -114,7 +114,7 @@ async def test_where_nothing_is_said_everything_stays_as_it_was(how: str, steps:
         await play(happenings, stop_after=1)
     assert chat.messages == before.messages
     assert chat.can_resume
-    assert chat.to_saved().untold == 3 + 2 * any(isinstance(step, Evicted) for step in steps), "that is to be told"
+    assert chat.to_saved().unreported == 3 + 2 * any(isinstance(step, Evicted) for step in steps), "that is to be told"
 
 
 async def test_a_question_is_changed_and_asked_again() -> None:

@@ -242,5 +242,5 @@ async def test_whatever_happens_every_evicted_message_is_told_exactly_once(acts:
             await say(chat, f"message {number}", stop_after=2 if act == "stop" else None)
             assert chat.messages[: len(before)] == before, "every prompt begins like the one before"
     told = [text.partition("[NOTICE: ")[2].partition(" ")[0] for text in (m.text for m in chat.messages)]
-    assert sum(int(n) for n in told if n) + chat._untold == evicted
+    assert sum(int(n) for n in told if n) + chat.to_saved().unreported == evicted
     assert [message.role for message in chat.messages] == ["user", "assistant"] * (len(chat.messages) // 2)

@@ -84,7 +84,7 @@ async def test_the_question_and_the_newest_pages_stay_and_the_transcript_keeps_e
     assert len(chat.messages) == 2 + 2 * N_CALLS
     assert left > 4
     assert widest <= 900
-    assert chat.to_saved().untold == left, "the model is told with the next message"
+    assert chat.to_saved().unreported == left, "the model is told with the next message"
     window = await chat.window()
     (turn,) = (row for row in window.rows if row.kind == "turn")
     assert (turn.state, turn.kept) == ("partly", True)

@@ -46,8 +46,8 @@ def conversations(draw: st.DrawFn) -> SavedConversation:
         model=draw(TEXTS),
         began=draw(st.none() | st.just(BEGAN)),
         is_cut=draw(st.booleans()),
-        untold=draw(st.integers(0, 9)),
-        told=draw(st.dictionaries(at, st.integers(1, 9))),
+        unreported=draw(st.integers(0, 9)),
+        reported=draw(st.dictionaries(at, st.integers(1, 9))),
         quotes=draw(st.dictionaries(at, st.builds(Quote, TEXTS, st.lists(st.integers(0, 2**60)).map(tuple)))),
     )
 
@@ -144,7 +144,7 @@ def test_the_beginning_of_a_name_or_a_path_will_do(tmp_path: Path) -> None:
     saves.save(one("Bye", id="b"))
     for said in (name, f"{name}.json", name[:20], str(tmp_path / f"{name}.json")):
         assert saves.load(said).id == "a"
-    with pytest.raises(SaveError, match="say more of the name"):
+    with pytest.raises(SaveError, match="give more of the name"):
         saves.load("2026")
 
 
@@ -161,22 +161,22 @@ def test_a_name_that_nothing_has_is_an_error_that_names_what_there_is(tmp_path: 
 DAMAGE: list[tuple[Any, str]] = [
     ({"format": "something else"}, "no saved conversation"),
     ({"version": 2}, "version 2"),
-    ({"version": "1"}, "version must be a whole number"),
-    ({"id": None}, "id must be a text"),
-    ({"messages": {}}, "messages must be a list"),
+    ({"version": "1"}, "version must be an integer"),
+    ({"id": None}, "id is missing"),
+    ({"messages": {}}, "messages must be an array"),
     ({"messages": [1]}, r"messages\[0\] must be an object"),
     ({"messages": [{"role": "root", "parts": []}]}, r"messages\[0\].role must be one of system, user"),
     ({"messages": [{"role": "user", "parts": [{"type": "file"}]}]}, r"messages\[0\].parts\[0\].type must be one of"),
     ({"messages": [{"role": "user", "parts": [{"type": "text"}]}]}, r"parts\[0\].text is missing"),
-    ({"messages": [{"role": "user", "parts": [{"type": "text", "text": 3}]}]}, r"parts\[0\].text must be a text"),
+    ({"messages": [{"role": "user", "parts": [{"type": "text", "text": 3}]}]}, r"parts\[0\].text must be a string"),
     ({"messages": [{"role": "user", "parts": [{"type": "image", "data": "?"}]}]}, "data must be base64"),
     (
         {"messages": [{"role": "tool", "parts": [{"type": "result", "call_id": "", "parts": [{"type": "result"}]}]}]},
         r"parts\[0\].parts\[0\].call_id is missing",
     ),
-    ({"told": {"7": 1}}, "told speaks of message 7"),
-    ({"told": {"-1": 1}}, "told speaks of message -1"),
-    ({"told": {"0": "x"}}, "told.0 must be a whole number"),
+    ({"told": {"7": 1}}, "told names message 7"),
+    ({"told": {"-1": 1}}, "told names message -1"),
+    ({"told": {"0": "x"}}, "told.0 must be an integer"),
     ({"quotes": {"0": {"text": "x", "ids": [True]}}}, "ids must be whole numbers"),
     ({"began": "yesterday"}, "began must be a time"),
 ]

@@ -6,8 +6,8 @@ from contextlib import aclosing
 import pytest
 from tests.agent.scripted import Answers, Doubling, Scripted, calling, results
 
-from shepherd.agent.session import MAX_ROUNDS, Session
-from shepherd.agent.turn import CallReturned, TurnEvent
+from shepherd.agent.session import Session
+from shepherd.agent.turn import MAX_ROUNDS, CallReturned, TurnEvent
 from shepherd.core import BadCall, EngineError, Message, TextDelta, ToolSpec
 
 

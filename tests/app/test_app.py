@@ -37,6 +37,7 @@ from shepherd.core import (
     fold,
 )
 from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
 
@@ -67,7 +68,7 @@ async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
     await app.load(seen.append)
     assert await ask(app) == "Hello! How can I help you?"
     assert app.health().status == "ok"
-    facts = app.facts()
+    facts = app.conversations.active
     assert (facts.model, facts.n_ctx, facts.embedded, facts.dialect) == ("lamb", 4096, True, "hermes")
     assert [loading.stage for loading in seen if loading.fraction == 1.0] == ["selftest", "weights", "context"]
     await app.aclose()
@@ -178,7 +179,7 @@ async def test_a_model_without_a_chat_template_speaks_as_its_control_tokens_show
     template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
     app = make(tmp_path, f'[models.bare]\npath = "{bare}"\nchat_template = "{template}"\n')
     await app.load()
-    assert app.facts().dialect == "plain"
+    assert app.conversations.active.dialect == "plain"
     await app.aclose()
 
 
@@ -309,7 +310,7 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
 def card_of(app: App, tmp_path: Path) -> Any:
     """Of the default model, without loading anything."""
     made = ModelRegistry(app.config, env={}, budget_bytes=2**40)
-    return next(card for card in made.cards())
+    return next(entry.card for entry in made.entries.values())
 
 
 async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
@@ -363,8 +364,8 @@ async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: 
     async with running(make(tmp_path, DEMAND)) as app:
 
         async def say_nothing(model: str, **extra: float) -> list[Event]:
-            async with aclosing(app.stream(Request(model, extra=extra))) as stream:
-                return [event async for event in stream]
+            request = Request(model, extra=extra)
+            return [event async for event in stream_load(app, request, "/api/chat")]
 
         assert await say_nothing("other") == [Started("other"), Finished("end")]
         assert loaded(app) == ["main", "other"]
@@ -528,7 +529,7 @@ async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one
 
 async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Path) -> None:
     async with running(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
-        assert (app.facts().cache, app.health().status) == ("", "ok")
+        assert (app.conversations.active.cache, app.health().status) == ("", "ok")
         assert len((await app.embed("x", ["a"])).vectors) == 1
         with pytest.raises(ConfigError, match="cannot chat"):
             app.conversations.session()
@@ -577,7 +578,7 @@ async def test_a_default_model_may_wait_for_its_first_request_where_a_server_wan
     app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
     await app.load(lazy=True)
     assert loaded(app) == []
-    assert (app.health().status, app.facts().n_ctx, app.facts().model) == ("ok", 4096, "lamb")
+    assert (app.health().status, app.conversations.active.n_ctx, app.conversations.active.model) == ("ok", 4096, "lamb")
     assert await ask(app) == SAID
     await app.aclose()
     app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')

@@ -80,11 +80,11 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
     async with running(tmp_path, TWO) as app:
         session = app.conversations.session(user=LOCAL)
         await say(session, "My name is Bob.")
-        assert [(choice.name, choice.current) for choice in app.choices()] == [
+        assert [(choice.name, choice.current) for choice in app.conversations.choices()] == [
             ("ann", True), ("bob", False), ("gone", False)
         ]  # fmt: skip
         caplog.clear()
-        facts = await app.switch(session, "BOB")
+        facts = await app.conversations.switch(session, "BOB")
         assert loaded(app) == ["bob"]
         lines = [record.getMessage() for record in caplog.records]
         gone, come = (
@@ -93,12 +93,12 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
         )
         assert gone < come, "what was there leaves before the next one comes (C31)"
         assert sum(line == "Loading provider: bob" for line in lines) == 1
-        assert facts == app.facts()
-        assert facts.cache == next(choice.cache for choice in app.choices() if choice.current)
+        assert facts == app.conversations.active
+        assert facts.cache == next(choice.cache for choice in app.conversations.choices() if choice.current)
         assert "Bob" in (await say(session, "What is my name?"))[0], "it goes on where it was"
-        assert await app.switch(session, "bob") == facts, "nothing happens twice"
+        assert await app.conversations.switch(session, "bob") == facts, "nothing happens twice"
         assert app.n_loads() == {"ann": 1, "bob": 1}
-        await app.switch(session, "ann")
+        await app.conversations.switch(session, "ann")
         assert loaded(app) == ["ann"]
 
 
@@ -106,12 +106,12 @@ async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_p
     async with running(tmp_path, TWO) as app:
         session = app.conversations.session(user=LOCAL)
         with pytest.raises(UnknownModel, match=r"'nope'.*ann, bob, gone"):
-            await app.switch(session, "nope")
+            await app.conversations.switch(session, "nope")
         (tmp_path / "gone.gguf").write_bytes(b"GGUF no more")
-        before = app.facts()
+        before = app.conversations.active
         with pytest.raises((ConfigError, EngineError), match=r"gone\.gguf"):
-            await app.switch(session, "gone")
-        assert app.facts() == before
+            await app.conversations.switch(session, "gone")
+        assert app.conversations.active == before
         assert loaded(app) == ["ann"]
         assert (await say(session, "Hello!"))[0]
 

@@ -72,7 +72,7 @@ def yard(budget: int, terms: dict[str, Residency]) -> Iterator[Yard]:
 
     pool = ModelPool(open_model, budget_bytes=budget, clock=clock)
     for name, each in terms.items():
-        pool.add(name, each)
+        pool.add({name: each})
     try:
         yield Yard(pool, log, clock, failing, gate, closing)
     finally:

@@ -76,7 +76,8 @@ def test_a_vocabulary_with_tokens_for_a_gap_fills_it(
     registry: Callable[..., ModelRegistry], tmp_path: Path, tokens: list[str], keys: dict[str, int], fills: bool
 ) -> None:
     path = header_of(tmp_path / "m.gguf", "llama", *tokens, **keys)
-    (card,) = (card for card in registry(f'[models.m]\npath = "{path}"\n').cards())
+    (entry,) = registry(f'[models.m]\npath = "{path}"\n').entries.values()
+    card = entry.card
     assert card.capabilities == (("completion", "insert") if fills else ("completion",))
 
 
@@ -157,7 +158,7 @@ def test_the_memorys_model_is_one_of_them_by_its_file(registry: Callable[..., Mo
         f'[memory]\nembedding_model = "{lamb}"\n'
     )
     assert own.memory == "v"
-    assert [card.id for card in own.cards()] == ["m", "v"]
+    assert [entry.card.id for entry in own.entries.values()] == ["m", "v"]
 
 
 def test_the_length_that_is_read_for_a_vector_is_that_of_the_models_cache(
@@ -207,8 +208,8 @@ def test_a_chat_model_opened_for_vectors_has_a_key_of_its_own_whatever_others_ar
     registry: Callable[..., ModelRegistry],
 ) -> None:
     found = registry('[models.m]\npath = "embedded"\n["models"."m (vectors)"]\npath = "embedded"\n')
-    assert [card.id for card in found.cards()] == ["m", "m (vectors)"]
-    assert len({entry.key for entry in found.all()}) == 4
-    assert [found.get(entry.key) is entry for entry in found.all()] == [True] * 4
+    assert [entry.card.id for entry in found.entries.values()] == ["m", "m (vectors)"]
+    assert len(found.residencies()) == 4
+    assert [found.get(key).key == key for key in found.residencies()] == [True] * 4
     assert found.embedders["m"].makes_vectors
     assert not found.entries["m (vectors)"].makes_vectors

@@ -13,7 +13,6 @@ import pytest
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
-from shepherd.app.conversations import ActiveModel, ModelChoice
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
@@ -33,7 +32,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.core.status import CacheUsage, Health, ModelCard
+from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -90,7 +89,16 @@ class Stage:
     servers: Any = None
     sees: bool = False
 
-    def facts(self) -> ActiveModel:
+    @property
+    def conversations(self) -> Stage:
+        return self
+
+    @property
+    def tools(self) -> Stage:
+        return self
+
+    @property
+    def active(self) -> ActiveModel:
         return ActiveModel("llama.cpp (CPU)", self.at, Path(f"{self.at}.gguf"), 100, False, "hermes", "main")
 
     def health(self) -> Health:
@@ -109,7 +117,7 @@ class Stage:
         if found in self.broken:
             raise EngineError(f"model {found!r} cannot be loaded: the file is damaged")
         self.at = found
-        return self.facts()
+        return self.active
 
     def saves(self) -> ConversationStore | None:
         return self.kept

@@ -42,7 +42,7 @@ async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can
 ) -> None:
     app = app_with(0.5, tmp_path)
     await app.load()
-    (engine,) = [backend.engine for backend in app._backends().values()]
+    (engine,) = [backend.engine for backend in app.backends().values()]
     free, entered = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -86,7 +86,7 @@ from shepherd.server.app import create_app, serve
 async def main():
     app = app_with(60, Path(sys.argv[1]))
     await app.load()
-    (engine,) = [backend.engine for backend in app._backends().values()]
+    (engine,) = [backend.engine for backend in app.backends().values()]
     entered = threading.Event()
 
     def stall():

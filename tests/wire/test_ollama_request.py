@@ -214,12 +214,12 @@ def test_a_prompt_with_and_without_a_template(fields: Mapping[str, Any], expecte
     assert ollama_generate.decode_request({"model": "m", **fields}).request == expected
 
 
-def test_what_is_passed_over_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_fields_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     generate(system="s")
     assert caplog.messages == []
     generate(raw=True, system="a secret", template="a secret", context=[1])
-    assert caplog.messages == ["/api/generate: passed over template, context, system"]
+    assert caplog.messages == ["/api/generate: ignored template, context, system"]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_body_without_messages_is_an_errand(messages: Any, keep_alive: Any, er
         ),
         (
             {"messages": [{"role": "assistant", "tool_calls": [called("a", [1])]}]},
-            "arguments must be an object, not an array",
+            "arguments must be an object, or a string of JSON, not an array",
             "messages[0].tool_calls[0].function.arguments",
         ),
         ({"options": []}, "options must be an object", "options"),

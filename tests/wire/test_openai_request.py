@@ -626,7 +626,7 @@ def call(**fields: object) -> Json:
         ({"logprobs": 5}, "logprobs", "true or false, not 5"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20, not 21"),
         ({"top_logprobs": 2}, "top_logprobs", "send logprobs: true"),
-        ({"modalities": ["text", "audio"]}, "modalities", '"audio"; models here say "text" only'),
+        ({"modalities": ["text", "audio"]}, "modalities", '"audio"; models here answer in text only'),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "one of none, minimal"),
         ({"reasoning": "high"}, "reasoning", "an object"),
         ({"thinking": "on"}, "thinking", "true or false"),

@@ -8,8 +8,8 @@ every call has its result, and a turn without any part leaves no trace.
     resume the rest of an interrupted answer     move   continues with another model
 
 Turns that have left the model's context stay in the transcript: it is sent whole at every turn, and the back end finds
-in it what it still holds. A notice at the head of the next user message tells the model of them (C29). It stays there,
-so that every prompt begins like the one before.
+in it what it still holds. A notice at the head of the next user message reports them to the model (C29). It stays
+there, so that every prompt begins like the one before.
 
 Not here: what happens within a turn (`turn.py`), and how a conversation is saved in a file (`storage.py`).
 """
@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from shepherd.agent.storage import Quote, SavedConversation, title_of
-from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, TurnEvent, run_turn, unanswered
+from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, TurnEvent, run_turn, unanswered
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
@@ -44,8 +44,6 @@ from shepherd.core import (
 )
 from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
-
-__all__ = ["MAX_ROUNDS", "CallProgress", "CallReturned", "Session"]
 
 
 @runtime_checkable
@@ -82,21 +80,23 @@ class Session:
         max_rounds: int = MAX_ROUNDS,
         max_repeats: int = MAX_REPEATS,
     ) -> None:
-        """`user`: whose memory is used; None = no memory. `archive`: messages are stored in it, so that messages that
-        leave the context can be found again; the notice to the model says so. `recall`: it is searched for the model.
+        """`user`: the user of the memory; None = no memory. `archive`: messages are stored in it, so that messages that
+        leave the context can be found again. `recall`: it is searched for the model.
 
-        `tools` are offered only. Calls of the `toolbox` are carried out, in at most `max_rounds` rounds of one turn; a
-        call that comes `max_repeats` times with nothing new in between is refused.
+        `tools` are only offered. Calls of the `toolbox` run, in at most `max_rounds` rounds of one turn; a call that
+        comes `max_repeats` times with nothing new in between is refused.
         """
         self.system = system
         """The system prompt; may be changed between turns."""
         self.n_ctx = n_ctx
         """Tokens that the conversation can hold."""
-        self._measured = Measured()
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
+        self.toolbox = toolbox
+        """Runs the calls; None without tools."""
+        self.user = user
+        """The user whose memory it has."""
         self._backend = backend
-        self._toolbox = toolbox
         self._max_rounds = max_rounds
         self._max_repeats = max_repeats
         self._template = Request(
@@ -111,19 +111,13 @@ class Session:
         )
         self._archive = archive
         self._messages: list[Message] = []
-        self._untold = 0
-        """Messages that have left the context since the last notice to the model."""
-        self._told: dict[int, int] = {}
-        """By index of the user message with the notice, how many messages it names."""
-        self._is_cut = False
-        """The last answer was interrupted."""
-        self._quotes: Mapping[int, Quote] | None = None
+        self._quotes: Mapping[int, Quote] | None
         """Quotes of a conversation that the back end has not recognised yet."""
-        self._begin(str(uuid.uuid4()))
+        self.clear()
 
     @classmethod
     def from_saved(cls, saved: SavedConversation, backend: Backend, **options: Any) -> Session:
-        """A saved conversation, with its own system prompt; for the rest see `__init__`."""
+        """A saved conversation, with its own system prompt; `options` are those of `__init__`."""
         session = cls(backend, **options)
         session.restore(saved)
         return session
@@ -131,18 +125,13 @@ class Session:
     # -- what it is ----------------------------------------------------------------------------------------------------
 
     @property
-    def id(self) -> str:
-        """A name that no other conversation has."""
-        return self._id
-
-    @property
     def title(self) -> str:
-        """Its title: one that was set, or else the beginning of the first message."""
-        return self._title or title_of(self._messages)
+        """Its title: the one that was set, or else the beginning of the first message."""
+        return self._state.title or title_of(self._messages)
 
     @title.setter
     def title(self, title: str) -> None:
-        self._title = " ".join(title.split())
+        self._state.title = " ".join(title.split())
 
     @property
     def model(self) -> str:
@@ -150,24 +139,13 @@ class Session:
         return self._template.model
 
     @property
-    def user(self) -> str | None:
-        """The user whose memory it has."""
-        return self._template.user
-
-    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that the model may call now."""
-        return (*self._template.tools, *(self._toolbox.specs if self._toolbox is not None else ()))
-
-    @property
-    def toolbox(self) -> Toolbox | None:
-        """Carries out its calls."""
-        return self._toolbox
+        return (*self._template.tools, *(self.toolbox.specs if self.toolbox is not None else ()))
 
     @property
     def usage(self) -> Usage:
-        """Of the last answer: prompt and output together are what the context has taken up. An answer that was stopped
-        counts one token for each piece that came."""
+        """Of the last answer; a stopped one counts one token for each piece that came."""
         return self._measured.usage
 
     @property
@@ -178,15 +156,12 @@ class Session:
     @property
     def can_resume(self) -> bool:
         """Whether the last turn was interrupted: its answer was stopped or cut, or it ends with results of calls."""
-        return bool(self._messages) and (self._is_cut or self._messages[-1].role != "assistant")
+        return bool(self._messages) and (self._state.is_cut or self._messages[-1].role != "assistant")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
-        """Add a user message and stream the answer; close the iterator to stop it.
-
-        An answer that calls tools of the toolbox is followed by `CallProgress` and one `CallReturned`
-        for each call, and by the next answer: a turn is one stream of events after the other.
+        """Add a user message and stream its turn (`turn.run_turn`); close the iterator to stop it.
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
         """
@@ -197,7 +172,11 @@ class Session:
 
         Raises: `InvalidRequest` without a question; as `chat`.
         """
-        return self._turn(self._remove_answer)
+
+        def remove_answer() -> None:
+            del self._messages[self._asked_at("try again") + 1 :]
+
+        return self._turn(remove_answer)
 
     def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
         """Replace the last question, and answer it; if nothing is answered, all stays as it was.
@@ -218,7 +197,7 @@ class Session:
         while self._messages:
             message = self._remove_last()
             if message.is_input:
-                return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
+                return message.own_text
         return None
 
     def clear(self) -> None:
@@ -230,11 +209,11 @@ class Session:
     def move(self, backend: Backend, *, model: str, n_ctx: int, toolbox: Toolbox | None = None) -> None:
         """Continue with another model, between two turns; the transcript stays."""
         self._quotes = self.to_saved().quotes
-        self._backend, self._toolbox, self.n_ctx = backend, toolbox, n_ctx
+        self._backend, self.toolbox, self.n_ctx = backend, toolbox, n_ctx
         self._template = replace(self._template, model=model)
-        self._untold = 0  # the new model gets all messages
+        self._state.unreported = 0  # the new model gets all messages
         if toolbox is not None:
-            toolbox.session = self._id
+            toolbox.session = self.id
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -245,30 +224,25 @@ class Session:
             n = len(self._system())
             found = self._backend.quotes(self._request(*self._messages))
             quotes = {at - n: quote for at, quote in found.items() if at >= n}
-        open_calls = unanswered(self._messages) if self._toolbox is not None else ()
+        open_calls = unanswered(self._messages) if self.toolbox is not None else ()
         return replace(self._here(), messages=(*self._messages, *open_calls), quotes=quotes)
 
     def _here(self) -> SavedConversation:
-        return SavedConversation(
-            self._id,
-            self.messages,
-            system=self.system,
-            title=self._title,
-            model=self.model,
-            began=self._began,
-            is_cut=self._is_cut,
-            untold=self._untold,
-            told=dict(self._told),
-        )
+        reported = dict(self._state.reported)
+        return replace(self._state, messages=self.messages, system=self.system, model=self.model, reported=reported)
 
     def restore(self, saved: SavedConversation) -> None:
         """Replace this conversation by the saved one, with the same model and tools."""
-        open_calls = unanswered(saved.messages) if self._toolbox is not None else ()
+        open_calls = unanswered(saved.messages) if self.toolbox is not None else ()
         self._messages = [*saved.messages, *open_calls]
+        self.id = saved.id
+        """A name that no other conversation has."""
         self.system = saved.system
-        self._untold, self._told, self._is_cut = saved.untold, dict(saved.told), saved.is_cut
+        self._state = replace(saved, messages=(), reported=dict(saved.reported), quotes={})
+        """All but the messages and the quotes."""
         self._quotes = dict(saved.quotes)
-        self._begin(saved.id, saved.title, saved.began)
+        if self.toolbox is not None:
+            self.toolbox.session = saved.id
 
     # -- the window of the model ------------------------------------------------------------------------------------
 
@@ -289,7 +263,7 @@ class Session:
         if not self._messages:
             return Evicted(0, 0)
         evicted = await (await self._holding()).evict(self._request(*self._messages, tools=self.tools), n_turns)
-        self._untold += evicted.messages
+        self._state.unreported += evicted.messages
         return evicted
 
     async def _holding(self) -> WindowedBackend:
@@ -307,21 +281,20 @@ class Session:
         if isinstance(self._backend, QuotingBackend):
             self._backend.quote(request, {at + n: quote for at, quote in self._quotes.items()})
         if isinstance(self._backend, WindowedBackend):
-            await self._backend.recognise(request, self._began)
+            await self._backend.recognise(request, self._state.began)
         self._quotes = None
 
-    # -- private
-    # --------------------------------------------------------------------------------------------------------
+    # -- private -------------------------------------------------------------------------------------------------------
 
     async def _turn(self, prepare: Callable[[], None]) -> AsyncGenerator[TurnEvent, None]:
         """`prepare` the messages, and answer the last one. If nothing is answered, all is as it was before."""
-        before = self._here()
+        before, state = self._here(), self._state
         prepare()
-        begun, untold = list(self._messages), self._untold
+        begun, unreported = list(self._messages), state.unreported
         events = run_turn(
             self._backend,
             self._request(),
-            self._toolbox,
+            self.toolbox,
             transcript=self._messages,
             max_rounds=self._max_rounds,
             max_repeats=self._max_repeats,
@@ -330,32 +303,17 @@ class Session:
             await self._recognise()
             async with aclosing(events):
                 async for event in events:
-                    self._note(event)
+                    self._measured.feed(event)
+                    if isinstance(event, Started | Finished):
+                        state.is_cut = isinstance(event, Started) or event.reason == "length"
+                    elif isinstance(event, Evicted):
+                        state.unreported += event.messages
                     yield event
         finally:
             if self._messages == begun:
                 self._messages[:] = before.messages
-                self._untold, self._told = before.untold + self._untold - untold, dict(before.told)
-                self._is_cut = before.is_cut
-
-    def _note(self, event: TurnEvent) -> None:
-        self._measured.feed(event)
-        match event:
-            case Started():
-                self._is_cut = True
-            case Finished(reason=reason):
-                self._is_cut = reason == "length"
-            case Evicted(messages=n):
-                self._untold += n
-            case _:
-                pass
-
-    def _begin(self, id: str, title: str = "", began: datetime | None = None) -> None:
-        self._id, self._title = id, title
-        self._began = began
-        """When the first message came."""
-        if self._toolbox is not None:
-            self._toolbox.session = id
+                state.unreported += before.unreported - unreported
+                state.reported, state.is_cut = before.reported, before.is_cut
 
     def _system(self) -> tuple[Message, ...]:
         return (Message.system(self.system),) if self.system else ()
@@ -365,24 +323,22 @@ class Session:
             self._template,
             messages=(*self._system(), *messages),
             tools=self._template.tools if tools is None else tuple(tools),
-            session=self._id,
-            recall=self.recall and self._template.user is not None,
+            session=self.id,
+            recall=self.recall and self.user is not None,
         )
 
     def _add(self, text: str | Sequence[Text | Image]) -> None:
         parts: tuple[Text | Image, ...] = (Text(text),) if isinstance(text, str) else tuple(text)
         if not parts:
             raise InvalidRequest("a message needs a text or an image")
-        if self._untold:
+        state = self._state
+        if state.unreported:
             where = " and archived to memory" if self._archive else ""
-            parts = (Text(f"[NOTICE: {self._untold} messages evicted from context{where}]\n\n", aside=True), *parts)
-            self._told[len(self._messages)] = self._untold
-            self._untold = 0
-        self._began = self._began or datetime.now().astimezone()
+            parts = (Text(f"[NOTICE: {state.unreported} messages evicted from context{where}]\n\n", aside=True), *parts)
+            state.reported[len(self._messages)] = state.unreported
+            state.unreported = 0
+        state.began = state.began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
-
-    def _remove_answer(self) -> None:
-        del self._messages[self._asked_at("try again") + 1 :]
 
     def _replace_question(self, text: str | Sequence[Text | Image]) -> None:
         at = self._asked_at("change")
@@ -398,8 +354,8 @@ class Session:
     def _remove_last(self) -> Message:
         """Remove the last message; its notice counts as not given."""
         message = self._messages.pop()
-        self._untold += self._told.pop(len(self._messages), 0)
-        self._is_cut = False
+        self._state.unreported += self._state.reported.pop(len(self._messages), 0)
+        self._state.is_cut = False
         return message
 
     def _asked_at(self, purpose: str) -> int:

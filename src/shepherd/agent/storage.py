@@ -15,15 +15,29 @@ import contextlib
 import json
 import os
 import re
+import sys
 import time
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from shepherd.core import BadCall, Image, Message, Part, Reasoning, Role, ShepherdError, Text, ToolCall, ToolResult
+from shepherd.core import (
+    BadCall,
+    Image,
+    InvalidRequest,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    ShepherdError,
+    Text,
+    ToolCall,
+    ToolResult,
+)  # fmt: skip
+from shepherd.wire.base import Fields, wrong
 
 FORMAT, VERSION = "shepherd conversation", 1
 LONGEST_TITLE = 60
@@ -34,6 +48,7 @@ STALE_S = 3600.0
 """Age at which a half-written file counts as abandoned."""
 
 Json = Any
+T = TypeVar("T")
 
 
 class SaveError(ShepherdError):
@@ -49,7 +64,7 @@ class Quote:
     """In the archive."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SavedConversation:
     """One conversation, as it is saved."""
 
@@ -62,10 +77,10 @@ class SavedConversation:
     began: datetime | None = None
     is_cut: bool = False
     """The last answer was interrupted."""
-    untold: int = 0
+    unreported: int = 0
     """Messages that have left the context since the last notice to the model."""
-    told: Mapping[int, int] = field(default_factory=dict)
-    """By index of the user message with the notice, how many messages it names."""
+    reported: dict[int, int] = field(default_factory=dict)
+    """By index of the user message with the notice, how many messages it reports."""
     quotes: Mapping[int, Quote] = field(default_factory=dict)
     """By index of the message."""
 
@@ -104,7 +119,9 @@ class ConversationStore:
         except UnicodeEncodeError:  # half of a surrogate pair, which a model can write and UTF-8 cannot
             data = json.dumps(to_json(saved), indent=1).encode("ascii")
         try:
-            self._make_folder()
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.folder.chmod(0o700)
             path = self._path_for(saved, name)
             _write(path, data)
             self._tidy(path)
@@ -125,8 +142,7 @@ class ConversationStore:
 
     def newest(self) -> str | None:
         """The name of the newest conversation; None when there is none."""
-        names = self.names()
-        return names[0] if names else None
+        return next(iter(self.names()), None)
 
     def names(self) -> tuple[str, ...]:
         """All names, the newest first."""
@@ -157,7 +173,7 @@ class ConversationStore:
         if len(near) == 1 and stem:
             return self.folder / f"{near[0]}.json"
         if near and stem:
-            raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; say more of the name")
+            raise SaveError(f"{name!r} may be any of {', '.join(near[:5])}; give more of the name")
         some = ", ".join(names[:5])
         raise SaveError(
             f"no saved conversation is called {name!r}; " + (f"the newest: {some}" if some else "none is saved yet")
@@ -173,14 +189,11 @@ class ConversationStore:
         found = sorted((each for each in entries if each[1].endswith(".json") and each[1][0] != "."), reverse=True)
         return [self.folder / name for _, name in found]
 
-    def _make_folder(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-
     def _path_for(self, saved: SavedConversation, name: str) -> Path:
         """The file for this conversation: its own, or a new one."""
-        stem = _slug(name, LONGEST_NAME) if name else _name_of(saved)
+        began = saved.began or datetime.now().astimezone()
+        made = f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
+        stem = _slug(name, LONGEST_NAME) if name else made
         as_given = [name] if name in self.names() else []
         for candidate in (*as_given, stem, *(f"{stem}-{number}" for number in range(2, 10_000))):
             path = self.folder / f"{candidate}.json"
@@ -205,13 +218,9 @@ class ConversationStore:
 
 def title_of(messages: Sequence[Message]) -> str:
     """A title for a conversation that has none: the beginning of the first user message."""
-    said = (_plain(message) for message in messages if message.role == "user")
-    text = " ".join(next(filter(None, said), "").split())
+    texts = (message.own_text.strip() for message in messages if message.role == "user")
+    text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1].rstrip()}…"
-
-
-def _plain(message: Message) -> str:
-    return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside).strip()
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -238,8 +247,8 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
         "began": saved.began.isoformat() if saved.began else None,
         "system": saved.system,
         "is_cut": saved.is_cut,
-        "untold": saved.untold,
-        "told": {str(at): n for at, n in saved.told.items()},
+        "untold": saved.unreported,
+        "told": {str(at): n for at, n in saved.reported.items()},
         "quotes": {str(at): {"text": quote.text, "ids": list(quote.ids)} for at, quote in saved.quotes.items()},
         "messages": [
             {"role": message.role, "origin": message.origin, "parts": [_part_to_json(part) for part in message.parts]}
@@ -263,119 +272,91 @@ def _part_to_json(part: Part) -> dict[str, Json]:
 
 def from_json(read: Json) -> SavedConversation:
     """The conversation. Raises: `SaveError` that names the first wrong value."""
-    top = Reader(read, "")
-    if top.get("format", str, "") != FORMAT:
+    try:
+        return _decoded(Fields(read))
+    except InvalidRequest as error:
+        raise SaveError(error.message) from error
+
+
+def _decoded(top: Fields) -> SavedConversation:
+    if top.find_any("format") != FORMAT:
         raise SaveError("this is no saved conversation")
-    if (version := top.get("version", int)) != VERSION:
+    if (version := top.find_integer("version")) != VERSION:
         raise SaveError(f"it is of version {version} and this Shepherd reads version {VERSION}; use the newer one")
-    messages = tuple(_message(each) for each in top.items("messages"))
+    if (id := top.find_string("id")) is None:
+        raise SaveError("id is missing")
+    messages = tuple(map(_message, top.objects("messages", sys.maxsize)))
     return SavedConversation(
-        id=top.get("id", str),
+        id,
         messages=messages,
-        system=top.find("system", str),
-        title=top.get("title", str, ""),
-        model=top.get("model", str, ""),
-        began=_time(top.find("began", str)),
-        is_cut=top.get("is_cut", bool, False),
-        untold=top.get("untold", int, 0),
-        told={at: told.value for at, told in top.numbered("told", len(messages), int)},
-        quotes={at: _quote(quote) for at, quote in top.numbered("quotes", len(messages), dict)},
+        system=top.find_string("system"),
+        title=top.find_string("title") or "",
+        model=top.find_string("model") or "",
+        began=_time(top.find_string("began")),
+        is_cut=bool(top.find_boolean("is_cut")),
+        unreported=top.find_integer("untold") or 0,
+        reported=_numbered(top, "told", len(messages), lambda counts, at: counts.find_integer(at) or 0),
+        quotes=_numbered(top, "quotes", len(messages), lambda quotes, at: _quote(quotes.get_object(at))),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A value of a file, and its path in it."""
-
-    value: Json
-    where: str
-
-    def get(self, name: str, kind: type, default: Json = MISSING) -> Json:
-        """A field of an object. Raises: `SaveError` when it is missing or of another kind."""
-        if not isinstance(self.value, dict):
-            raise SaveError(f"{self.where or 'the file'} must be an object")
-        where = f"{self.where}.{name}".lstrip(".")
-        value = self.value.get(name, default)
-        if value is MISSING:
-            raise SaveError(f"{where} is missing")
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise SaveError(f"{where} must be {WORDS[kind]}")
-        return value
-
-    def find(self, name: str, kind: type) -> Json:
-        """A field that may be null or missing."""
-        return None if self.get(name, object, None) is None else self.get(name, kind)
-
-    def items(self, name: str) -> list[Reader]:
-        where = f"{self.where}.{name}".lstrip(".")
-        return [Reader(value, f"{where}[{at}]") for at, value in enumerate(self.get(name, list, []))]
-
-    def numbered(self, name: str, n: int, kind: type) -> list[tuple[int, Reader]]:
-        """A field whose keys are indexes below `n`."""
-        made = []
-        for key in self.get(name, dict, {}):
-            inner = Reader(self.get(name, dict), f"{self.where}.{name}".lstrip("."))
-            value = inner.get(key, kind)
-            if not (key.isascii() and key.isdigit() and int(key) < n):
-                raise SaveError(f"{name} speaks of message {key}, which there is not")
-            made.append((int(key), Reader(value, f"{name}.{key}")))
-        return made
+def _numbered(top: Fields, name: str, n: int, read: Callable[[Fields, str], T]) -> dict[int, T]:
+    """An object whose keys are indexes below `n`."""
+    held = top.find_object(name) or Fields({})
+    for key in held.body:
+        if not (key.isascii() and key.isdigit() and int(key) < n):
+            raise SaveError(f"{name} names message {key}, which does not exist")
+    return {int(key): read(held, key) for key in held.body}
 
 
-WORDS: Mapping[type, str] = {
-    str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object", object: "there",
-}  # fmt: skip
-"""Kinds of values, in messages."""
-
-
-def _message(read: Reader) -> Message:
-    role: Role = read.get("role", str)
+def _message(read: Fields) -> Message:
+    role: Any = read.find_string("role")
     if role not in get_args(Role):
-        raise SaveError(f"{read.where}.role must be one of {', '.join(get_args(Role))}")
-    return Message(role, tuple(_part(each) for each in read.items("parts")), read.find("origin", str))
+        raise wrong(read.at("role"), f"one of {', '.join(get_args(Role))}", role)
+    return Message(role, tuple(map(_part, read.objects("parts", sys.maxsize))), read.find_string("origin"))
 
 
-def _part(read: Reader) -> Part:
-    name = read.get("type", str)
-    if (kind := KINDS.get(name)) is None:
-        raise SaveError(f"{read.where}.type must be one of {', '.join(KINDS)}")
-    values = {each.name: FIELDS[str(each.type)](read, each.name) for each in fields(kind) if each.name in read.value}
+def _part(read: Fields) -> Part:
+    name = read.find_string("type")
+    if (kind := KINDS.get(name or "")) is None:
+        raise wrong(read.at("type"), f"one of {', '.join(KINDS)}", name)
+    values = {each.name: READERS[str(each.type)](read, each.name) for each in fields(kind) if read.has(each.name)}
     for each in fields(kind):
         if each.default is MISSING and each.name not in values:
-            raise SaveError(f"{read.where}.{each.name} is missing")
+            raise SaveError(f"{read.at(each.name)} is missing")
     return kind(**values)
 
 
-def _bytes(read: Reader, name: str) -> bytes | None:
+def _bytes(read: Fields, name: str) -> bytes:
     try:
-        return None if (text := read.find(name, str)) is None else base64.b64decode(text, validate=True)
+        return base64.b64decode(read.find_string(name) or "", validate=True)
     except (ValueError, binascii.Error) as error:
-        raise SaveError(f"{read.where}.{name} must be base64") from error
+        raise SaveError(f"{read.at(name)} must be base64") from error
 
 
-def _shown(read: Reader, name: str) -> tuple[Text | Image, ...]:
-    parts = tuple(_part(each) for each in read.items(name))
+def _shown(read: Fields, name: str) -> tuple[Text | Image, ...]:
+    parts = tuple(map(_part, read.objects(name, sys.maxsize)))
     shown = tuple(part for part in parts if isinstance(part, Text | Image))
     if len(shown) < len(parts):
-        raise SaveError(f"{read.where}.{name} may hold texts and images only")
+        raise SaveError(f"{read.at(name)} may hold texts and images only")
     return shown
 
 
-FIELDS: Mapping[str, Callable[[Reader, str], Json]] = {
-    "str": lambda read, name: read.get(name, str),
-    "bool": lambda read, name: read.get(name, bool),
-    "str | None": lambda read, name: read.find(name, str),
+READERS: Mapping[str, Callable[[Fields, str], Json]] = {
+    "str": Fields.find_string,
+    "bool": Fields.find_boolean,
+    "str | None": Fields.find_string,
     "bytes | None": _bytes,
     "tuple[Text | Image, ...]": _shown,
 }
 """How a field of a part is read, by its type."""
 
 
-def _quote(read: Reader) -> Quote:
-    ids = read.get("ids", list, [])
-    if not all(isinstance(id, int) and not isinstance(id, bool) for id in ids):
-        raise SaveError(f"{read.where}.ids must be whole numbers")
-    return Quote(read.get("text", str), tuple(ids))
+def _quote(read: Fields) -> Quote:
+    ids = read.find_array("ids") or []
+    if any(isinstance(id, bool) or not isinstance(id, int) for id in ids):
+        raise wrong(read.at("ids"), "whole numbers", ids)
+    return Quote(read.find_string("text") or "", tuple(ids))
 
 
 def _time(text: str | None) -> datetime | None:
@@ -389,11 +370,6 @@ def _time(text: str | None) -> datetime | None:
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
-
-
-def _name_of(saved: SavedConversation) -> str:
-    began = saved.began or datetime.now().astimezone()
-    return f"{began:%Y-%m-%d-%H%M}-{_slug(saved.title or title_of(saved.messages))}"
 
 
 def _slug(text: str, limit: int = LONGEST_SLUG) -> str:

@@ -144,7 +144,7 @@ def unanswered(messages: Sequence[Message]) -> list[Message]:
     if at is None:
         return []
     done = {part.call_id for message in messages[at:] for part in message.parts if isinstance(part, ToolResult)}
-    return [_error_message(call, NOT_DONE) for call in calls_of(messages[at]) if call.id not in done]
+    return [Message("tool", (_error(call, NOT_DONE),)) for call in calls_of(messages[at]) if call.id not in done]
 
 
 class RepeatDetector:
@@ -241,14 +241,14 @@ async def _carry_out(
     transcript: list[Message],
     lanes: int,
 ) -> AsyncGenerator[CallProgress | CallReturned, None]:
-    """Carry out the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
+    """Run the calls of an answer, `lanes` at a time; all results go into the transcript, in order (X6)."""
     free = asyncio.Semaphore(lanes)
     share = max(1, refused.count(""))
     news: dict[int, str] = {}
     changed = asyncio.Event()
     begun: set[int] = set()
 
-    def tell(at: int, line: str) -> None:
+    def report(at: int, line: str) -> None:
         news[at] = line
         changed.set()
 
@@ -257,7 +257,7 @@ async def _carry_out(
             return CallOutcome(_error(call, why))
         async with free:
             begun.add(at)
-            return await toolbox.run(call, share=share, tell=lambda line: tell(at, line))
+            return await toolbox.run(call, share=share, tell=lambda line: report(at, line))
 
     tasks = [asyncio.create_task(run(at, call, why)) for at, (call, why) in enumerate(zip(calls, refused, strict=True))]
     for task in tasks:
@@ -285,7 +285,7 @@ async def _carry_out(
             for at, (call, task) in enumerate(zip(calls, tasks, strict=True)):
                 is_done = task.done() and not task.cancelled() and task.exception() is None
                 why = BROKEN_OFF if at in begun else NOT_DONE
-                transcript.append(Message("tool", (task.result().result,)) if is_done else _error_message(call, why))
+                transcript.append(Message("tool", (task.result().result if is_done else _error(call, why),)))
 
 
 def _without_content(message: Message, full: ContextFull) -> Message:
@@ -305,10 +305,6 @@ def _meaning(call: ToolCall | BadCall) -> str:
         return json.dumps(json.loads(call.arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _error_message(call: ToolCall | BadCall, why: str) -> Message:
-    return Message("tool", (_error(call, why),))
 
 
 def _error(call: ToolCall | BadCall, why: str) -> ToolResult:

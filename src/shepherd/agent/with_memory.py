@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -37,7 +37,6 @@ from shepherd.core import (
     Request,
     ShepherdError,
     Text,
-    ToolCall,
     ToolResult,
 )
 from shepherd.core.lru import LruCache
@@ -52,10 +51,10 @@ logger = logging.getLogger(__name__)
 READS_MEMORY = frozenset({"search_memory", "get_fact"})
 """Tools whose results are in the memory already (M9)."""
 BUDGET_TOKENS, BUDGET_SHARE = 512, 10
-"""What is recalled for one message: at most so many tokens, and one part in so many of the context."""
+"""Limits of the quotes for one message: tokens, and one part in so many of the context."""
 PROFILE_TOKENS = 256
 BLOCKS_BYTES = 4_000_000
-"""For what was recalled for recent questions: thousands of them."""
+"""For the quotes of thousands of recent questions."""
 
 
 class CountingBackend(Backend, Protocol):
@@ -73,14 +72,6 @@ class CountingBackend(Backend, Protocol):
     def count_tokens(self, text: str) -> int:
         """How many tokens plain text has."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """What was recalled for one message; empty when nothing was found."""
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
 
 
 class EntryCache:
@@ -125,13 +116,13 @@ class MemoryBackend:
     def __init__(self, backend: CountingBackend, stores: UserStores) -> None:
         self._backend = backend
         self._stores = stores
-        self._blocks = LruCache[Recalled](BLOCKS_BYTES)
-        """What was recalled, by the hash of the history it was recalled for."""
+        self._quotes = LruCache[Quote](BLOCKS_BYTES)
+        """What was recalled, by the hash of the history it was recalled for; empty when nothing was found."""
         self._histories = EntryCache()
 
     def forget(self) -> None:
         """Drop all conversations and quotes: they may hold what must be forgotten."""
-        self._blocks.clear()
+        self._quotes.clear()
         self._histories.clear()
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
@@ -139,7 +130,7 @@ class MemoryBackend:
         return self._remembered(request) if _wants_memory(request) else self._backend.stream(request)
 
     async def _remembered(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The same for a request with a memory: archive it, recall for it, archive the answer."""
+        """Archive the request, recall for it, archive the answer."""
         store = await self._store_for(request)
         enriched = EnrichedRequest(request) if store is None else await self._enrich(store, request)
         assembler = Assembler()
@@ -187,18 +178,17 @@ class MemoryBackend:
     def quotes(self, request: Request) -> dict[int, Quote]:
         """What was recalled for the messages of the request, by their index."""
         _, chains = self._histories.of(request)
-        blocks = {at: self._blocks.find(chain) for at, chain in enumerate(chains)}
-        return {at: Quote(block.text, block.ids) for at, block in blocks.items() if block is not None}
+        return {at: quote for at, chain in enumerate(chains) if (quote := self._quotes.find(chain)) is not None}
 
     def quote(self, request: Request, quotes: Mapping[int, Quote]) -> None:
         """Keep these quotes: they are put back in front of their messages."""
         _, chains = self._histories.of(request)
         for at, quote in quotes.items():
             if at < len(chains):
-                self._keep(chains[at], Recalled(quote.text, quote.ids))
+                self._keep(chains[at], quote)
 
-    def _keep(self, chain: bytes, block: Recalled) -> None:
-        self._blocks.keep(chain, block, ENTRY_BYTES + sys.getsizeof(block.text))
+    def _keep(self, chain: bytes, quote: Quote) -> None:
+        self._quotes.keep(chain, quote, ENTRY_BYTES + sys.getsizeof(quote.text))
 
     @property
     def _windowed(self) -> WindowedBackend:
@@ -209,11 +199,11 @@ class MemoryBackend:
     async def _with_earlier_quotes(self, request: Request) -> EnrichedRequest:
         """The request with the quotes of earlier turns; nothing is stored or recalled now."""
         store = await self._store_for(request) if request.recall else None
-        if store is None:
-            return EnrichedRequest(request, self._histories.of(request)[0])
         history, chains = self._histories.of(request)
+        if store is None:
+            return EnrichedRequest(request, history)
         asked = [at for at, message in enumerate(request.messages) if message.is_input]
-        messages = _with_blocks(request.messages, {at: self._blocks.find(chains[at]) for at in asked})
+        messages = _quoted(request.messages, {at: self._quotes.find(chains[at]) for at in asked})
         try:
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError:
@@ -264,31 +254,23 @@ class MemoryBackend:
     ) -> tuple[Message, ...]:
         """The messages with their quotes; for the newest question the memory is searched now."""
         asked = [at for at, message in enumerate(request.messages) if message.is_input and message.text.strip()]
-        blocks = {at: block for at in asked if (block := self._blocks.find(chains[at])) is not None}
+        quotes = {at: quote for at in asked if (quote := self._quotes.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
-        if newest >= 0 and newest not in blocks:
+        if newest >= 0 and newest not in quotes:
             previous = history[asked[-2]].body if len(asked) > 1 else ""
-            block = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, blocks)
-            blocks[newest] = block
-            self._keep(chains[newest], block)
-        return _with_blocks(request.messages, blocks)
+            quotes[newest] = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, quotes)
+            self._keep(chains[newest], quotes[newest])
+        return _quoted(request.messages, quotes)
 
     def _recall(
-        self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], blocks: dict[int, Recalled]
-    ) -> Recalled:
+        self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], quotes: dict[int, Quote]
+    ) -> Quote:
         evicted = {id for id, state in store.states(ids).items() if state != State.LIVE}
         live = {id for id in ids if id and id not in evicted}
-        shown = {id for at, block in blocks.items() if not ids or ids[at] in live for id in block.ids}
-        found = recall(
-            store,
-            question,
-            previous=previous,
-            live=live,
-            shown=shown,
-            budget=min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE),
-            count=self._backend.count_tokens,
-        )
-        return Recalled() if found is None else Recalled(found.text, found.ids)
+        shown = {id for at, quote in quotes.items() if not ids or ids[at] in live for id in quote.ids}
+        budget, count = min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE), self._backend.count_tokens
+        found = recall(store, question, previous=previous, live=live, shown=shown, budget=budget, count=count)
+        return Quote("") if found is None else Quote(found.text, found.ids)
 
     def _profile(self, store: MemoryStore) -> str:
         return profile.render(store.profile(), PROFILE_TOKENS, self._backend.count_tokens)
@@ -310,16 +292,15 @@ def _mark(store: MemoryStore, enriched: EnrichedRequest, gone: Sequence[int]) ->
         store.submit_mark(ids, State.EVICTED)
 
 
-def _with_blocks(messages: Sequence[Message], blocks: Mapping[int, Recalled | None]) -> tuple[Message, ...]:
-    return tuple(
-        _with_block(message, block.text) if (block := blocks.get(at)) and block.text else message
-        for at, message in enumerate(messages)
-    )
-
-
-def _with_block(message: Message, text: str) -> Message:
-    at = next((n for n, part in enumerate(message.parts) if not (isinstance(part, Text) and part.aside)), 0)
-    return replace(message, parts=(*message.parts[:at], Text(text, aside=True), *message.parts[at:]))
+def _quoted(messages: Sequence[Message], quotes: Mapping[int, Quote | None]) -> tuple[Message, ...]:
+    """The messages, each quote behind the other asides of its message."""
+    made = list(messages)
+    for at, quote in quotes.items():
+        if quote is not None and quote.text:
+            parts = made[at].parts
+            n = next((n for n, part in enumerate(parts) if not (isinstance(part, Text) and part.aside)), 0)
+            made[at] = replace(made[at], parts=(*parts[:n], Text(quote.text, aside=True), *parts[n:]))
+    return tuple(made)
 
 
 def _with_profile(
@@ -339,34 +320,29 @@ def entry_of(message: Message) -> Entry:
     """A message as the archive stores it: its text, without our asides and without reasoning."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     if not results:
-        return Entry(message.role, _text(message.parts), calls=tuple(_calls(message)))
+        calls = tuple(Call(call.id, call.name, call.arguments) for call in message.calls)
+        return Entry(message.role, _text(message.parts), calls=calls)
+    texts = (_text(parts) for parts in (*(result.parts for result in results), message.parts))
     return Entry(
         "tool",
-        "\n".join(text for parts in (*(result.parts for result in results), message.parts) if (text := _text(parts))),
+        "\n".join(filter(None, texts)),
         tool=", ".join(dict.fromkeys(result.name for result in results if result.name)),
         call_id=", ".join(result.call_id for result in results),
         recalled=all(result.name in READS_MEMORY for result in results),
     )
 
 
-def _text(parts: Sequence[object]) -> str:
-    return "".join(_words(parts))
+def _text(parts: Iterable[object]) -> str:
+    return "".join(map(_text_of, parts))
 
 
-def _words(parts: Sequence[object]) -> Iterator[str]:
-    for part in parts:
-        match part:
-            case Text(text=text, aside=False):
-                yield text
-            case Image(media_type=kind, url=url):
-                yield f"[image: {url or kind or 'data'}]" if not (url or "").startswith("data:") else "[image: data]"
-            case BadCall(raw=raw):
-                yield raw
-            case _:
-                pass
-
-
-def _calls(message: Message) -> Iterator[Call]:
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            yield Call(part.id, part.name, part.arguments)
+def _text_of(part: object) -> str:
+    match part:
+        case Text(text=text, aside=False):
+            return text
+        case Image(media_type=kind, url=url):
+            return f"[image: {url or kind or 'data'}]" if not (url or "").startswith("data:") else "[image: data]"
+        case BadCall(raw=raw):
+            return raw
+        case _:
+            return ""

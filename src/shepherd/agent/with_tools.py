@@ -14,17 +14,7 @@ from dataclasses import replace
 
 from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, CallProgress, CallReturned, run_turn
 from shepherd.backends.base import Backend
-from shepherd.core import (
-    CallDelta,
-    CallEnded,
-    CallStarted,
-    Event,
-    Finished,
-    Request,
-    Started,
-    TextDelta,
-    Usage,
-)
+from shepherd.core import CallDelta, CallEnded, CallStarted, Event, Finished, Request, Started, TextDelta
 from shepherd.core.measured import Measured
 from shepherd.tools.tool import Toolbox
 
@@ -46,7 +36,7 @@ class ToolBackend:
 
     async def _whole_turn(self, request: Request) -> AsyncGenerator[Event, None]:
         measured, has_started, has_spoken, gap = Measured(), False, False, False
-        last = Finished("end", Usage())
+        last = Finished("end")
         backend = self._backend if request.max_tokens is None else _BudgetedBackend(self._backend, request.max_tokens)
         events = run_turn(backend, request, self._toolbox, max_rounds=self._max_rounds, max_repeats=self._max_repeats)
         async with aclosing(events):
@@ -82,7 +72,7 @@ class _BudgetedBackend:
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         if self._n_left < 1:
             yield Started(request.model)
-            yield Finished("length", Usage())
+            yield Finished("length")
             return
         async with aclosing(self._backend.stream(replace(request, max_tokens=self._n_left))) as events:
             async for event in events:

@@ -5,7 +5,7 @@
            ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
 The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
-those of `server.service.Service`, and five for the chat. Nothing here decides what a part does.
+those of `server.service.Service`. Nothing here decides what a part does.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
-from shepherd.app.conversations import ActiveModel, Conversations, ModelChoice
+from shepherd.app.conversations import Conversations
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.model_registry import ModelEntry, ModelKey, ModelRegistry, budget_of
-from shepherd.app.toolset import Advisors, Toolset
+from shepherd.app.model_registry import ModelKey, ModelRegistry, budget_of
+from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
@@ -44,18 +45,11 @@ from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
-    from shepherd.agent.storage import ConversationStore
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
-    from shepherd.tools.mcp.servers import McpServerPool
     from shepherd.tools.toolbox import ConversationToolbox
 
-__all__ = ["App", "drop_snapshots", "open_session", "snapshot_folder"]
-
 logger = logging.getLogger(__name__)
-
-DEFAULT_CTX = 32_768
-"""Tokens of context for tools before a model is known."""
 
 
 class App:
@@ -64,25 +58,21 @@ class App:
     def __init__(
         self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        """Reads the configuration only; opens no file.
-
-        Raises: `ConfigError` for what this version cannot run.
-        """
+        """Reads the configuration only; opens no file. Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
+        self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._stores = configured_stores(config.memory, self._env)
-        self._backfill: VectorBackfill | None = None
         self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
+        self._backfill: VectorBackfill | None = None
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
-        self._is_ready = False
-        self._is_loading = False
-        """`load` was called."""
+        self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
-        """It has ended, with or without success."""
+        """`load` has ended, with or without success."""
         self._failure = ""
         self._starting: Progress | None = None
         """Receives the progress during `load`; afterwards it goes to the log."""
@@ -101,9 +91,9 @@ class App:
     ) -> None:
         """Read the headers of all models and load those that are loaded at the start; takes long.
 
-        `on_progress` is called from another thread. `lazy`: the default model may wait for its first request, where
-        the configuration allows it. `person`: answers questions of MCP servers. `patient`: wait for all MCP servers,
-        since there is no second turn; otherwise slow ones join the conversation later.
+        `on_progress` is called from another thread. `lazy`: the default model waits for its first request, where the
+        configuration allows it. `person`: answers questions of MCP servers. `patient`: wait for all MCP servers;
+        otherwise slow ones join the conversation later.
 
         Raises: `ConfigError`, `EngineError` with one sentence that names the file.
         """
@@ -158,48 +148,42 @@ class App:
         return self._conversations
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        """The memory of one user; None for an unknown user. May open a file: not on the event loop.
-
-        Raises: `ConfigError` when the file is not a memory.
-        """
+        """The memory of one user; None for an unknown user. May open a file: not on the event loop. Raises:
+        `ConfigError` when the file is not a memory."""
         return self._stores.find_store(user)
 
-    # requests (`server.Service`); all of them raise as `dispatcher`
+    # requests, as `server.Service` describes them; all of them raise as `dispatcher`
 
     def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        """See `Service.stream`, `Conversations.stream`."""
         return self.conversations.stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str = "") -> int:
-        """See `Service.count`."""
         return await self.conversations.count(request, endpoint=endpoint)
 
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
     ) -> list[int]:
-        """See `Service.tokenize`."""
         return await self.dispatcher.tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
-        """See `Service.detokenize`."""
         return await self.dispatcher.detokenize(model, tokens, endpoint=endpoint)
 
     async def embed(
         self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None = None,
         truncate: bool = True, endpoint: str = "",
     ) -> Embeddings:  # fmt: skip
-        """See `Service.embed`; an unknown name means the model that is made for embeddings."""
         return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate)
 
+    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
+        await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
+
     async def unload(self, model: str) -> bool:
-        """See `Service.unload`."""
         return await self.dispatcher.unload(model)
 
     # state
 
     def models(self) -> tuple[ModelCard, ...]:
-        """One card for each model that a request can name, in the order of the configuration; empty before `load` is
-        done."""
+        """As `Dispatcher.models`; empty before `load` is done."""
         return self._dispatcher.models() if self._dispatcher and self._is_ready else ()
 
     def health(self) -> Health:
@@ -207,21 +191,22 @@ class App:
         backend = self.config.backend
         active = self._conversations.active if self._conversations else None
         name = active.path.name if active else Path(self.config.models[0].path).name
-        backends = self._backends()
+        backends = self.backends()
         caches = {
             cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
-        if self._failure:
-            return Health("error", backend, name, caches, self._failure)
-        if not self._is_ready:
+        if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
-        if down := [each.engine.down for each in backends.values() if each.engine.down]:
-            return Health("error", backend, name, caches, "; ".join(down))
-        return Health("ok", backend, name, caches)
+        fault = self._failure or "; ".join(each.engine.down for each in backends.values() if each.engine.down)
+        return Health("error" if fault else "ok", backend, name, caches, fault)
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the statistics of every cache that is open; cheap, from any thread."""
-        return {cache: backend.engine.stats() for cache, backend in self._backends().items()}
+        return {cache: backend.engine.stats() for cache, backend in self.backends().items()}
+
+    def backends(self) -> dict[str, LocalBackend]:
+        """As `Dispatcher.backends`; none before `load`."""
+        return self._dispatcher.backends() if self._dispatcher else {}
 
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
@@ -234,10 +219,7 @@ class App:
     # caches and memory
 
     async def clear(self, name: str) -> None:
-        """Clear a cache, saved copies included; running answers continue.
-
-        Raises: `EngineDown`.
-        """
+        """Clear a cache, saved copies included; running answers continue. Raises: `EngineDown`."""
         async with self.dispatcher.pool.borrow() as loaded:
             for model in loaded:
                 if name in model.backends:
@@ -246,25 +228,15 @@ class App:
         # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
 
-    async def forget(
-        self,
-        user: str,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> Removed:
+    async def forget(self, user: str, **selection: Any) -> Removed:
         """Remove the selected messages from a user's memory, and everything from the caches, which may repeat them.
 
-        Raises: `InvalidRequest` when nothing is selected.
+        `selection` and errors: as `MemoryStore.forget`.
         """
         store = await asyncio.to_thread(self._stores.find_store, user)
         if store is None:
             raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
-        removed = await asyncio.to_thread(
-            store.forget, messages=messages, conversation=conversation, matching=matching, before_ms=before_ms
-        )
+        removed = await asyncio.to_thread(partial(store.forget, **selection))
         if self._dispatcher is not None:
             async with self._dispatcher.pool.borrow() as loaded:
                 for model in loaded:
@@ -273,51 +245,21 @@ class App:
         await asyncio.to_thread(drop_snapshots, self._snapshots)
         return removed
 
-    # our own conversations, as the chat uses them
-
-    def facts(self) -> ActiveModel:
-        """The cache that answers our own conversation. Raises: `EngineDown` before `load` is done."""
-        if self._conversations is None:
-            raise EngineDown(self._failure or "the model is still loading")
-        return self._conversations.active
-
-    def choices(self) -> tuple[ModelChoice, ...]:
-        """See `Conversations.choices`."""
-        return self.conversations.choices()
-
-    async def switch(self, session: Session, name: str) -> ActiveModel:
-        """See `Conversations.switch`."""
-        return await self.conversations.switch(session, name)
-
-    def saves(self) -> ConversationStore | None:
-        """Where conversations are saved; None = they are not."""
-        return self.tools.saves()
-
-    @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None = there are none."""
-        return self.tools.servers
-
     # tools
 
     async def toolbox(self, *, user: str | None = None, allow: Sequence[str] = ()) -> ConversationToolbox:
-        """Tools outside of any conversation, before or after `load`; MCP servers are started for them.
-
-        `allow`: patterns of calls that need no consent, besides those of the configuration.
-        """
+        """Tools outside of any conversation, before or after `load`; MCP servers are started for them. `allow`: as
+        `Toolset.box`."""
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
-        n_ctx = self.config.caches[0].n_ctx or DEFAULT_CTX
+        n_ctx = self.config.caches[0].n_ctx or AGENT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(
         self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
     ) -> ConversationToolbox:
-        """The tools that other agents get (MCP): the memory and `chat`; with `everything`, all that is enabled as well.
-
-        `chat` waits until `load` is done, or loads by itself.
-        """
+        """The tools that other agents get (MCP): see `Toolset.offer`. `chat` waits for `load`, or loads by itself."""
         store = await asyncio.to_thread(self._stores.find_store, user)
         return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
@@ -330,9 +272,6 @@ class App:
             async for event in events:
                 yield event
 
-    def _backends(self) -> dict[str, LocalBackend]:
-        return self._dispatcher.backends() if self._dispatcher else {}
-
     # loading, in threads
 
     def _prepare(self, on_progress: Progress) -> None:
@@ -341,19 +280,22 @@ class App:
                 return
             budget = budget_of(self.config)
             registry = ModelRegistry(self.config, env=self._env, budget_bytes=budget)
-            use_extra_bufts = self._test_library(on_progress)
+            on_progress(LoadProgress("selftest", "native library", 0.0))
+            verdict = selftest.verdict(self._cache_folder)
+            on_progress(LoadProgress("selftest", "native library", 1.0))
+            if not verdict.use_extra_bufts:
+                logger.warning("%s", verdict.detail)
             self._loader = ModelLoader(
                 self.config,
                 stores=self._stores,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
-                use_extra_bufts=use_extra_bufts,
+                use_extra_bufts=verdict.use_extra_bufts,
             )
             pool = ModelPool(self._open, budget_bytes=budget)
-            for entry in registry.all():
-                pool.add(entry.key, entry.residency)
+            pool.add(registry.residencies())
             routes = [_route(rule, self.config.memory) for rule in self.config.routes]
-            router = Router(routes, [card.id for card in registry.cards()])
+            router = Router(routes, [*registry.entries])
             self._dispatcher = Dispatcher(self.config, registry, pool, router)
 
     def _open(self, key: ModelKey) -> LoadedModel:
@@ -361,26 +303,18 @@ class App:
         dispatcher, loader = self._dispatcher, self._loader
         assert dispatcher is not None
         assert loader is not None
-        entry = dispatcher.registry.get(key)
-
-        def is_wanted() -> bool:
-            return dispatcher.pool.is_wanted(key)
-
+        entry, name, began_s = dispatcher.registry.get(key), str(key), time.monotonic()
+        is_wanted = partial(dispatcher.pool.is_wanted, key)
         if self._starting is not None:
             model = loader.open(entry, self._starting, is_wanted)
         else:
-            model = self._open_later(loader, entry, is_wanted)
+            logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)
+            try:
+                model = loader.open(entry, log_progress(name), is_wanted)
+            except ConfigError as error:  # `ConfigError` is for the start only
+                raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
+            logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)
         self._fingerprints |= model.fingerprints
-        return model
-
-    def _open_later(self, loader: ModelLoader, entry: ModelEntry, is_wanted: Callable[[], bool]) -> LoadedModel:
-        began_s = time.monotonic()
-        logger.info("loading model %r: %.1f MiB", str(entry.key), entry.residency.n_bytes / 2**20)
-        try:
-            model = loader.open(entry, log_progress(str(entry.key)), is_wanted)
-        except ConfigError as error:  # `ConfigError` is for the start only
-            raise EngineError(f"model {str(entry.key)!r} cannot be loaded: {error}") from error
-        logger.info("model %r is loaded, after %.1f s", str(entry.key), time.monotonic() - began_s)
         return model
 
     async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
@@ -393,26 +327,14 @@ class App:
         self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, model.embedder)
         self._backfill = VectorBackfill(self._stores)
 
-    def _test_library(self, on_progress: Progress) -> bool:
-        on_progress(LoadProgress("selftest", "native library", 0.0))
-        verdict = selftest.verdict(self._cache_folder)
-        on_progress(LoadProgress("selftest", "native library", 1.0))
-        if not verdict.use_extra_bufts:
-            logger.warning("%s", verdict.detail)
-        return verdict.use_extra_bufts
-
-    @property
-    def _snapshots(self) -> Path:
-        return snapshot_folder(self.config, self._cache_folder)
-
     def _drop_snapshots_of(self, cache: str) -> None:
         """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
-        others = {snapshot.owner(said) for name, said in self._fingerprints.items() if said != own}
+        others = {snapshot.owner(each) for each in self._fingerprints.values() if each != own}
         for file in self._snapshots.glob("*.kv"):
             with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
-                whose = snapshot.read_head(file).owner
-                if whose == snapshot.owner(own) if own else whose not in others:
+                owner = snapshot.read_head(file).owner
+                if owner == snapshot.owner(own) if own else owner not in others:
                     file.unlink()
 
     def _close(self) -> None:

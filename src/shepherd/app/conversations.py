@@ -14,55 +14,26 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
-from shepherd.app.dispatch import Dispatcher
-from shepherd.app.model_registry import ModelKey
-from shepherd.app.toolset import Toolset
-from shepherd.config import Config
 from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
-from shepherd.memory.users import UserStores
+from shepherd.core.status import ActiveModel, ModelChoice
 
 if TYPE_CHECKING:
+    from shepherd.app.dispatch import Dispatcher
+    from shepherd.app.model_registry import ModelKey
+    from shepherd.app.toolset import Toolset
     from shepherd.backends.local.backend import LocalBackend
+    from shepherd.config import Config
     from shepherd.memory.store import MemoryStore
+    from shepherd.memory.users import UserStores
     from shepherd.tools.base import Person
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveModel:
-    """A cache and its model, as the banner shows them."""
-
-    backend: str
-    """Such as `llama.cpp (CPU)`."""
-    model: str
-    """The file's stem."""
-    path: Path
-    n_ctx: int
-    embedded: bool
-    dialect: str
-    cache: str
-    """Empty for a model that cannot chat."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """A model or cache that a conversation can switch to."""
-
-    name: str
-    """Of the model; of the cache, where a model has several."""
-    cache: str
-    kind: Literal["model", "cache", "provider"]
-    detail: str
-    """One line for a person."""
-    current: bool
 
 
 class Conversations:
@@ -89,14 +60,14 @@ class Conversations:
         tools: bool = True,
         person: Person | None = None,
     ) -> Session:
-        """A new conversation on the active cache, whose model stays loaded from now on.
+        """A new conversation on the active cache; its model stays loaded from now on.
 
-        `user`: whose memory it has; None = none. `recall`: whether memories are offered to the model unasked; the
+        `user`: the user of its memory; None = no memory. `recall`: whether memories are offered to the model; the
         default is the configuration's. `tools`: whether it has tools that the configuration does not name. `person`:
-        answers when a tool needs consent; None = consent is refused.
+        gives consent to tools; None = consent is refused.
 
-        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. A memory
-        that is only a default is done without, with a warning: a machine may have no folder to write to.
+        Raises: `ConfigError` for a model that cannot chat, and when the configured memory cannot be opened. Without a
+        configured memory that is a warning: a machine may have no folder to write to.
         """
         config, active, dispatcher = self._config, self.active, self._dispatcher
         if not active.cache:
@@ -241,10 +212,12 @@ class Conversations:
 
     def describe(self, cache: str) -> ActiveModel:
         """A cache and its model, loaded or not."""
+        from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
+
         entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None
         return ActiveModel(
-            backend=_backend_label(),
+            backend=f"llama.cpp ({next(iter(devices()), 'CPU')})",
             model=entry.header.path.stem,
             path=entry.header.path,
             n_ctx=backend.n_ctx if backend else entry.card.n_ctx,
@@ -263,10 +236,3 @@ class _Routed:
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         return self.dispatcher.stream(request, endpoint=self.endpoint)
-
-
-def _backend_label() -> str:
-    from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
-
-    found = devices()
-    return f"llama.cpp ({found[0] if found else 'CPU'})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -21,26 +20,16 @@ from shepherd.app.loading import LoadedModel
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
 from shepherd.backends.local.completion import pieces
+from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
-from shepherd.core import (
-    ConfigError,
-    EngineError,
-    Event,
-    Finished,
-    InvalidRequest,
-    Request,
-    ShepherdError,
-    Started,
-    UnknownModel,
-)
+from shepherd.core import ConfigError, EngineError, Event, InvalidRequest, Request, ShepherdError, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.names import model_names
 
 if TYPE_CHECKING:
     from shepherd.agent.with_memory import MemoryBackend
     from shepherd.backends.local.backend import LocalBackend
-    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +49,8 @@ class Dispatcher:
     async def stream(self, request: Request, *, endpoint: str | None) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`. The model stays loaded until the iterator is closed.
 
-        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. A request
-        without a prompt loads its model; with `keep_alive = 0` it unloads it (Ollama's convention).
+        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name.
         """
-        if not request.messages and request.completion is None:
-            await self._load_or_unload(request, endpoint or "")
-            yield Started(request.model)
-            yield Finished("end")
-            return
         route = self._route_by_name(request.model) if endpoint is None else self.router.choose(request.model, endpoint)
         async with (
             self.lease(self._behind(route), _keep_alive(request)) as model,
@@ -86,9 +69,8 @@ class Dispatcher:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""
         async with self.lease(self._entry_for(model, endpoint)) as opened:
-            for backend in opened.backends.values():  # all have the same words
-                return await asyncio.to_thread(backend.tokenize, text, special=special, bos=bos)
-            return await asyncio.to_thread(_tokens, opened.weights, text, special, bos)
+            encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.weights, "")
+            return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
@@ -106,11 +88,18 @@ class Dispatcher:
             made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
         return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens)
 
+    async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+        """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
+        entry = self._entry_for(model, endpoint)
+        if keep_alive_s == 0:
+            await self.unload(entry.name)
+        else:
+            async with self.lease(entry, _positive(keep_alive_s)):
+                pass
+
     async def unload(self, model: str) -> bool:
         """Free the model of this name as soon as nothing uses it; False when it was not loaded."""
-        entry = self._find(model)
-        if entry is None:
-            raise UnknownModel(model, known=self.names)
+        entry = self._named(model)
         entries = [entry, *filter(None, [self.registry.embedders.get(entry.name)])]
         return any([await self.pool.unload(each.key) for each in entries])
 
@@ -119,7 +108,7 @@ class Dispatcher:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models that a request can name."""
-        return tuple(card.id for card in self.registry.cards())
+        return tuple(self.registry.entries)
 
     def models(self) -> tuple[ModelCard, ...]:
         """One card for each model that a request can name, loaded or not, in the order of the configuration; then one
@@ -154,15 +143,18 @@ class Dispatcher:
         by_name = {name.casefold(): entry for name, entry in self.registry.entries.items()}
         return next((by_name[name.casefold()] for name in model_names(model) if name.casefold() in by_name), None)
 
+    def _named(self, model: str) -> ModelEntry:
+        if (entry := self._find(model)) is None:
+            raise UnknownModel(model, known=self.names)
+        return entry
+
     def _embedder_for(self, model: str) -> ModelEntry:
         entries, memory = self.registry.entries, self.registry.memory
         if (named := self._find(model)) is not None:
             return self.registry.embedders.get(named.name, named)
-        if memory is not None:
-            return entries[memory]
-        for entry in entries.values():
-            if entry.makes_vectors:
-                return entry
+        first = memory or next((name for name, entry in entries.items() if entry.makes_vectors), None)
+        if first is not None:
+            return entries[first]
         asked = f"model {model!r} does not exist, and no" if model else "no"
         raise InvalidRequest(
             f"{asked} model that makes vectors is configured; add one, such as [models.embed] with its path, or name "
@@ -188,13 +180,10 @@ class Dispatcher:
             self.registry.reread(name)
         except ConfigError as error:
             raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
-        for entry in self.registry.all():
-            self.pool.add(entry.key, entry.residency)
+        self.pool.add(self.registry.residencies())
 
     def _route_by_name(self, model: str) -> Route:
-        entry = self._find(model)
-        if entry is None:
-            raise UnknownModel(model, known=self.names)
+        entry = self._named(model)
         cache = next((cache for cache, name in self._models.items() if name == entry.name), None)
         if cache is None:
             self._refuse_to_chat(entry.name)
@@ -221,30 +210,16 @@ class Dispatcher:
         entry = self._find(model)
         return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint))
 
-    async def _load_or_unload(self, request: Request, endpoint: str) -> None:
-        entry, keep_alive_s = self._entry_for(request.model, endpoint), _keep_alive(request)
-        if keep_alive_s == 0:
-            await self.unload(entry.name)
-        else:
-            async with self.lease(entry, keep_alive_s):
-                pass
-
 
 def _keep_alive(request: Request) -> float | None:
-    """How long a request wants its model to stay; None = not said."""
-    said = request.extra.get("keep_alive")
-    return None if said is None else inf if said < 0 else float(said)
+    """How long its model stays after a request, in seconds; None = as before."""
+    return _positive(request.extra.get("keep_alive"))
 
 
-def _current(card: ModelCard, states: ModelState, now_s: float) -> ModelCard:
-    left_s = states.expires_in_s
-    return replace(card, loaded=states.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))
+def _positive(keep_alive_s: float | None) -> float | None:
+    return inf if keep_alive_s is not None and keep_alive_s < 0 else keep_alive_s
 
 
-def _tokens(weights: Weights, text: str, special: bool, bos: bool) -> list[int]:
-    tokens = [weights.bos] if bos and weights.bos is not None else []
-    control = {each.text: each.id for each in weights.specials if each.text} if special else {}
-    markers = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
-    for part in re.split(f"({markers})", text) if control else [text]:
-        tokens += [control[part]] if part in control else weights.tokenize(part) if part else []
-    return tokens
+def _current(card: ModelCard, state: ModelState, now_s: float) -> ModelCard:
+    left_s = state.expires_in_s
+    return replace(card, loaded=state.is_loaded, expires=None if left_s is None else now_s + max(0.0, left_s))

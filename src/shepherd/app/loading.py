@@ -23,7 +23,7 @@ from shepherd.app.model_registry import CachePlan, ModelEntry
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.backends.local.constrain import Constraints
-from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.config import Config, ModelConfig
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
@@ -179,7 +179,7 @@ class ModelLoader:
         model: ModelConfig,
         plan: CachePlan,
         opened: LoadedModel,
-        chat_format: ChatFormat,
+        chat: ChatFormat,
         constraints: Constraints,
     ) -> None:
         from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
@@ -204,15 +204,23 @@ class ModelLoader:
             runtime,
             name=cache.name,
             show=weights.piece,
-            options=self._engine_options(cache),
+            options=EngineOptions(
+                sequences=cache.sequences,
+                queue=cache.queue,
+                low_water=kv.low_water,
+                n_positions=kv.n_positions,
+                reuse_tail=kv.reuse_tail,
+                stall_s=kv.stall_s,
+                tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
+            ),
             constrainer=constraints.constrainer,
         )
         backend = LocalBackend(
             engine,
             weights,
-            template=chat_format.template,
-            with_tools=chat_format.with_tools,
-            dialect=chat_format.dialect,
+            template=chat.template,
+            with_tools=chat.with_tools,
+            dialect=chat.dialect,
             constraints=constraints,
             model=model.name,
             options=LocalOptions(
@@ -232,33 +240,21 @@ class ModelLoader:
             engine.wait_for_disk()  # the request that loads the model needs its conversation
         logger.info(
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, chat_format,
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, chat,
         )  # fmt: skip
-
-    def _engine_options(self, cache: CacheConfig) -> EngineOptions:
-        kv = self.config.kv
-        return EngineOptions(
-            sequences=cache.sequences,
-            queue=cache.queue,
-            low_water=kv.low_water,
-            n_positions=kv.n_positions,
-            reuse_tail=kv.reuse_tail,
-            stall_s=kv.stall_s,
-            tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
-        )
 
 
 def log_progress(name: str) -> Progress:
     """Writes the progress of a load to the log, a line per quarter."""
     logged = -inf
 
-    def tell(loading: LoadProgress) -> None:
+    def report(loading: LoadProgress) -> None:
         nonlocal logged
         if loading.stage == "weights" and (loading.fraction - logged >= 0.25 or loading.fraction == 1.0 > logged):
             logged = loading.fraction
             logger.info("loading model %r: %d %%", name, round(100 * loading.fraction))
 
-    return tell
+    return report
 
 
 def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -60,7 +60,6 @@ class ModelState:
     """One model now."""
 
     is_loaded: bool
-    n_bytes: int
     n_leases: int
     expires_in_s: float | None
     """Until it is unloaded without further use; None = it is not loaded, or stays."""
@@ -109,13 +108,11 @@ class ModelPool(Generic[T]):
         self._thread = threading.Thread(target=self._live, name="shepherd-models", daemon=True)
         self._thread.start()
 
-    def add(self, key: Hashable, residency: Residency) -> None:
-        """Add a model, or replace its residency; nothing is loaded."""
+    def add(self, residencies: Mapping[Any, Residency]) -> None:
+        """Add models, or replace their residencies; nothing is loaded."""
         with self._turn:
-            known = self._members.get(key)
-            if known is None:
-                self._members[key] = _Member(key, residency, residency.keep_alive_s)
-            else:
+            for key, residency in residencies.items():
+                known = self._members.setdefault(key, _Member(key, residency, residency.keep_alive_s))
                 known.residency = residency
 
     @asynccontextmanager
@@ -131,7 +128,7 @@ class ModelPool(Generic[T]):
             # The future is this caller's own: cancelling it does not cancel the load for other callers.
             yield await asyncio.wrap_future(coming) if isinstance(coming, Future) else coming
         finally:
-            self._release(key)
+            self.let_go(key)
 
     def is_wanted(self, key: Hashable) -> bool:
         """Whether anything still waits for this model to be opened."""
@@ -139,17 +136,13 @@ class ModelPool(Generic[T]):
             return not self._closed and any(not future.cancelled() for future in self._members[key].waiting)
 
     def hold(self, key: Hashable) -> T:
-        """The model, for as long as the fleet is open. Raises: `EngineDown` when it is not loaded."""
+        """The model, until `let_go`. Raises: `EngineDown` when it is not loaded."""
         with self._turn:
             member = self._members[key]
             if member.thing is None:
                 raise EngineDown(f"model {str(key)!r} is not loaded")
             member.n_leases += 1
             return member.thing
-
-    def let_go(self, key: Hashable) -> None:
-        """Undo one `hold`; the model stays as long as its residency allows."""
-        self._release(key)
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[list[T]]:
@@ -170,7 +163,7 @@ class ModelPool(Generic[T]):
             yield things
         finally:
             for member in members:
-                self._release(member.key)
+                self.let_go(member.key)
 
     def loaded(self) -> dict[Hashable, T]:
         """The open models by key. Without a lease they may be closed at any time."""
@@ -182,9 +175,7 @@ class ModelPool(Generic[T]):
         with self._turn:
             now_s = self._clock()
             return {
-                key: ModelState(
-                    member.thing is not None, member.residency.n_bytes, member.n_leases, member.expires_in(now_s)
-                )
+                key: ModelState(member.thing is not None, member.n_leases, member.expires_in(now_s))
                 for key, member in self._members.items()
             }
 
@@ -237,7 +228,8 @@ class ModelPool(Generic[T]):
             self._turn.notify()
             return coming
 
-    def _release(self, key: Hashable) -> None:
+    def let_go(self, key: Hashable) -> None:
+        """Undo one `hold`; the model stays as long as its residency allows."""
         with self._turn:
             member = self._members[key]
             member.n_leases -= 1
@@ -299,7 +291,7 @@ class ModelPool(Generic[T]):
         except Exception as error:
             logger.exception("model %r is not loaded", str(member.key))
             self._refuse(
-                member, EngineError(f"model {str(member.key)!r} could not be loaded; the log says why: {error}")
+                member, EngineError(f"model {str(member.key)!r} could not be loaded; the log has the reason: {error}")
             )
         else:
             with self._turn:
@@ -337,16 +329,20 @@ class ModelPool(Generic[T]):
             return [by_name[name] for name in names]
 
     def _send_away(self, member: _Member[T], why: str) -> None:
-        """Close a model, unless a request has leased it meanwhile."""
+        """Close a model, unless a request has leased it meanwhile. Without a reason it is closed in any case."""
         with self._turn:
             thing = member.thing
-            if thing is None or member.n_leases:
+            if thing is None or (member.n_leases and why):
                 return
             member.thing = None
             member.keep_alive_s = member.residency.keep_alive_s
             leaving, member.leaving = member.leaving, []
-        logger.info("unloading model %r: %s", str(member.key), why)
-        _close(thing, str(member.key))
+        if why:
+            logger.info("unloading model %r: %s", str(member.key), why)
+        try:
+            thing.close()
+        except Exception:
+            logger.exception("model %r could not be closed in order", str(member.key))
         _answer(leaving, lambda future: future.set_result(None))
 
     def _end(self) -> None:
@@ -356,26 +352,14 @@ class ModelPool(Generic[T]):
             _answer(self._watching, lambda future: future.set_result(None))
         for member in members:
             self._refuse(member, EngineDown("the server is stopping"))
-            with self._turn:
-                thing, member.thing = member.thing, None
-                leaving, member.leaving = member.leaving, []
-            if thing is not None:
-                _close(thing, str(member.key))
-            _answer(leaving, lambda future: future.set_result(None))
-
-
-def _close(thing: SupportsClose, name: str) -> None:
-    try:
-        thing.close()
-    except Exception:
-        logger.exception("model %r could not be closed in order", name)
+            self._send_away(member, "")
 
 
 F = TypeVar("F")
 
 
-def _answer(futures: list[Future[F]], tell: Callable[[Future[F]], None]) -> None:
+def _answer(futures: list[Future[F]], settle: Callable[[Future[F]], None]) -> None:
     """Answer the futures that were not cancelled."""
     for future in futures:
         if future.set_running_or_notify_cancel():
-            tell(future)
+            settle(future)

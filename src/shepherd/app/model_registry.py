@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -34,14 +33,8 @@ ON_DEMAND_S = 300.0
 """How long a model that was loaded on demand stays after its last use, by default."""
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "llama-embed", "eurobert")
 """Parts of the names of architectures that only embed."""
-_FIM = tuple(
-    (f"tokenizer.ggml.{new}", f"tokenizer.ggml.{old}")
-    for new, old in (
-        ("fim_pre_token_id", "prefix_token_id"),
-        ("fim_suf_token_id", "suffix_token_id"),
-        ("fim_mid_token_id", "middle_token_id"),
-    )
-)
+_FIM = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
+"""New and old names of the keys, `tokenizer.ggml.*_token_id`."""
 _FIM_NAMES = (b"<|fim_middle|>", b"<fim_middle>", b"<fim-middle>", b"<MID>", "<｜fim▁end｜>".encode(), b"[MIDDLE]")
 """The token before the middle, by family: files give no ids where llama.cpp knows the text."""
 _TOKEN_BYTES = 64
@@ -99,16 +92,13 @@ class ModelRegistry:
     """The entries by name, in the order of the configuration."""
 
     def __init__(self, config: Config, *, env: Mapping[str, str], budget_bytes: int) -> None:
-        """Reads every model's header.
-
-        Raises: `ConfigError` for a model that is loaded at the start and cannot be.
-        """
+        """Reads every model's header. Raises: `ConfigError` for a model that is loaded at the start and cannot be."""
         self._config = config
         self._env = env
         self._left = budget_bytes
         """Bytes beside the models that always stay."""
         if config.memory.embedding_model is not None:
-            n_bytes = _header(self._path(config.memory.embedding_model)).size_bytes
+            n_bytes = self._header(config.memory.embedding_model).size_bytes
             self._left = max(0, self._left - n_bytes)
         found = {}
         for model in sorted(config.models, key=lambda model: model.load == "demand"):
@@ -121,38 +111,33 @@ class ModelRegistry:
         for entry in self.entries.values():
             self.embedders |= self._embedder(entry)
 
-    def cards(self) -> Iterator[ModelCard]:
-        """The cards of all models that a request can name."""
-        return (entry.card for entry in self.entries.values())
-
-    def all(self) -> Iterator[ModelEntry]:
-        """All entries, embedders included."""
-        return chain(self.entries.values(), self.embedders.values())
+    def residencies(self) -> dict[ModelKey, Residency]:
+        """Of all entries, embedders included."""
+        return {entry.key: entry.residency for entry in (*self.entries.values(), *self.embedders.values())}
 
     def get(self, key: ModelKey) -> ModelEntry:
         """The entry of a key."""
         return (self.embedders if key.embeds else self.entries)[key.name]
 
-    def reread(self, name: str) -> ModelEntry:
+    def reread(self, name: str) -> None:
         """Read a model file again that could not be used before. Raises: `ConfigError`."""
         entry = self._planned(self.entries[name].model)
         # New dictionaries: another thread may be iterating over the old ones.
         self.entries = {**self.entries, name: entry}
         self.embedders = {**self.embedders, **self._embedder(entry)}
-        return entry
 
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None:
             return None
-        path = self._path(spec)
+        header = self._header(spec)
         for name, entry in self.entries.items():
-            if entry.makes_vectors and entry.header and entry.header.path == path:
+            if entry.makes_vectors and entry.header and entry.header.path == header.path:
                 return name
         name = model_name(spec)
         while name in self.entries:
             name += "-memory"
         # One thread: it mostly works in the background.
-        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), _header(path))
+        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), header)
         return name
 
     def _embedder(self, entry: ModelEntry) -> dict[str, ModelEntry]:
@@ -169,28 +154,18 @@ class ModelRegistry:
             if model.load == "start":
                 raise
             logger.warning("model %r cannot be loaded now: %s", model.name, error)
-            return ModelEntry(
-                ModelKey(model.name),
-                model,
-                ModelCard(model.name, 0, 0, loaded=False),
-                _residency(model, 0),
-                problem=str(error),
-            )
+            card = ModelCard(model.name, 0, 0, loaded=False)
+            return ModelEntry(ModelKey(model.name), model, card, _residency(model, 0), problem=str(error))
 
     def _planned(self, model: ModelConfig) -> ModelEntry:
-        path = self._path(model.path)
-        header = _header(path)
+        header = self._header(model.path)
         if makes_vectors(header) or model.pooling is not None:
             return self._made(model, header)
         room = self._left
         plans: list[CachePlan] = []
-        for cache in self._config.caches:
-            if cache.model != model.name:
-                continue
-            types = (
-                cache.cache_type_k or model.cache_type_k or "f16",
-                cache.cache_type_v or model.cache_type_v or "f16",
-            )
+        for cache in (each for each in self._config.caches if each.model == model.name):
+            type_k, type_v = cache.cache_type_k or model.cache_type_k, cache.cache_type_v or model.cache_type_v
+            types = (type_k or "f16", type_v or "f16")
             n_ctx = context_size(
                 header, cache=cache.name, asked=cache.n_ctx, types=types, is_loaded=bool(plans), room=room
             )
@@ -214,14 +189,10 @@ class ModelRegistry:
         card = _card(model, header, plans, n_tokens, n_bytes)
         return ModelEntry(ModelKey(model.name), model, card, _residency(model, n_bytes), header, plans, n_tokens)
 
-    def _path(self, spec: str) -> Path:
-        return catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd())
-
-
-def _header(path: Path) -> gguf.Header:
-    header = gguf.read_header(path)
-    soundness.check(header)
-    return header
+    def _header(self, spec: str) -> gguf.Header:
+        header = gguf.read_header(catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd()))
+        soundness.check(header)
+        return header
 
 
 def budget_of(config: Config) -> int:
@@ -247,15 +218,17 @@ def makes_vectors(header: gguf.Header) -> bool:
 
 def _residency(model: ModelConfig, n_bytes: int) -> Residency:
     at_start = model.load == "start"
-    said = model.keep_alive
-    keep_alive_s = (inf if at_start else ON_DEMAND_S) if said is None else inf if said < 0 else said
+    keep_alive_s = model.keep_alive if model.keep_alive is not None else -1.0 if at_start else ON_DEMAND_S
+    keep_alive_s = inf if keep_alive_s < 0 else keep_alive_s
     return Residency(n_bytes, keep_alive_s, stays=at_start and keep_alive_s == inf)
 
 
 def _card(
     model: ModelConfig, header: gguf.Header, plans: tuple[CachePlan, ...], n_tokens: int | None, n_bytes: int
 ) -> ModelCard:
-    template = _template(model, header)
+    template = header.chat_template or ""
+    if model.chat_template:
+        template = read_text(Path(model.chat_template), f"models.{model.name}.chat_template")
     parameters = _count(header.n_params)
     is_chat = bool(plans)
     trained = header.n_ctx_train or 512
@@ -276,12 +249,6 @@ def _card(
     )
 
 
-def _template(model: ModelConfig, header: gguf.Header) -> str:
-    if model.chat_template:
-        return read_text(Path(model.chat_template), f"models.{model.name}.chat_template")
-    return header.chat_template or ""
-
-
 def _capabilities(model: ModelConfig, header: gguf.Header, template: str) -> Iterator[str]:
     yield "completion"
     signs = template if model.chat_template else header.chat_templates.get(FOR_TOOLS, template)
@@ -296,7 +263,7 @@ def _capabilities(model: ModelConfig, header: gguf.Header, template: str) -> Ite
 
 
 def _fills_in(header: gguf.Header) -> bool:
-    if all(any(key in header.metadata for key in keys) for keys in _FIM):
+    if all(any(f"tokenizer.ggml.{name}_token_id" in header.metadata for name in names) for names in _FIM):
         return True
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, gguf_file.Array):

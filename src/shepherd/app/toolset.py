@@ -4,8 +4,7 @@
                                         │
                        Registry ◀─ ours, packages', files', MCP servers', other models
 
-Made from the configuration, without any model. Modules of tools are imported when a tool is needed: a script that asks
-one question does not wait for them.
+Modules of tools are imported when a tool is needed: a script that asks one question does not wait for them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Stream = Callable[[Request], AsyncGenerator[Event, None]]
 MCP, MODELS = "mcp", "models"
 """Groups of the registry that come with the configuration."""
 AGENT_CTX = 32_768
-"""Tokens of context that another agent is assumed to have: results are shortened to fit."""
+"""Tokens of context that another agent, or an unknown model, is assumed to have: results are shortened to fit."""
 OPEN_TOOLS = ("memory", "chat")
 """HTTP offers the same by other paths: these tools need no permission of their own."""
 CHARS_PER_TOKEN = 4
@@ -55,7 +54,8 @@ class Toolset:
         self._config = config
         self._env = env
         self._models = models
-        self._servers: McpServerPool | None = None
+        self.servers: McpServerPool | None = None
+        """The MCP servers; None = none are configured, or nothing has been started."""
         tools = config.tools
         if tools.enabled or tools.disabled or tools.allow or tools.ask or tools.deny:
             self._check_names()
@@ -78,44 +78,38 @@ class Toolset:
         return found
 
     @property
-    def servers(self) -> McpServerPool | None:
-        """The MCP servers; None = none are configured, or nothing has been started."""
-        return self._servers
-
-    @property
     def wants_tools(self) -> bool:
         """Whether there can be any tools: not with `--notools`."""
         return self._config.tools.enabled != ()
 
     def start(self, person: Person | None = None) -> None:
         """Start the MCP servers without waiting for them. `person`: answers their questions; they learn so now."""
-        wanted = [each for each in self._config.mcp_servers if each.enabled]
-        if self._servers is not None or not wanted or not self.wants_tools:
+        is_wanted = self.wants_tools and any(each.enabled for each in self._config.mcp_servers)
+        if self.servers is not None or not is_wanted:
             return
         from shepherd.tools.mcp.servers import McpServerPool  # noqa: PLC0415
         from shepherd.tools.mcp.values import ServerOptions  # noqa: PLC0415
 
-        options = [ServerOptions.of(each) for each in self._config.mcp_servers]
-        servers = self._servers = McpServerPool(
-            options,
+        self.servers = McpServerPool(
+            [ServerOptions.of(each) for each in self._config.mcp_servers],
             env=self._env,
             roots=self.folders,
             answer=self._models.answer,
             person=person,
             on_tools=self._take_over,
         )
-        servers.start()
+        self.servers.start()
 
     async def ready(self, *, all_of_them: bool = False) -> None:
-        """Wait a moment for the MCP servers, whose tools stand at the head of every prompt; or for `all_of_them`."""
-        if self._servers is not None:
-            await (self._servers.ready(None) if all_of_them else self._servers.ready())
+        """Wait a moment for the MCP servers, or for `all_of_them`: their tools stand at the head of every prompt."""
+        if self.servers is not None:
+            await (self.servers.ready(None) if all_of_them else self.servers.ready())
             self._take_over()
 
     async def aclose(self) -> None:
         """Stop the MCP servers and all processes that they have started."""
-        if self._servers is not None:
-            servers, self._servers = self._servers, None
+        if self.servers is not None:
+            servers, self.servers = self.servers, None
             await servers.close()
 
     @property
@@ -167,7 +161,7 @@ class Toolset:
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
 
-        tools, measure = self._config.tools, count or _estimate_tokens
+        tools, measure = self._config.tools, count or (lambda text: len(text) // CHARS_PER_TOKEN)
         # The extra tools are always enabled.
         enabled = tools.enabled and (*tools.enabled, *(each.name for each in extra))
         # Allowed tools come first where there is little room: the user has chosen them.
@@ -209,7 +203,7 @@ class Toolset:
             reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
             commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env),
             memory=store,
-            servers=self._servers,
+            servers=self.servers,
             models=self._models,
             secrets=tuple(self._secrets()),
         )
@@ -239,12 +233,12 @@ class Toolset:
 
     def _lacking(self, store: MemoryStore | None) -> dict[str, str]:
         """Tools that cannot be used here, and why."""
-        lacking = {} if self._servers is not None else dict.fromkeys(_OF_SERVERS, "no MCP server is configured")
+        lacking = {} if self.servers is not None else dict.fromkeys(_OF_SERVERS, "no MCP server is configured")
         return lacking if store is not None else {**lacking, "memory": "there is no memory"}
 
     def _take_over(self) -> None:
-        if self._servers is not None:
-            self.registry.replace(MCP, self._servers.tools())
+        if self.servers is not None:
+            self.registry.replace(MCP, self.servers.tools())
 
     def _check_names(self) -> None:
         """Raises: `ConfigError` for an unknown name: a typing error in `disabled` would leave a tool enabled (C21)."""
@@ -280,17 +274,17 @@ class Advisors:
 
     async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""
-        return await self._say(name, (Message.user(prompt),), system, max_tokens)
+        return await self._reply(name, [Message.user(prompt)], system, max_tokens)
 
     async def answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
         """The default model's answer to a conversation, such as that of an MCP server which asks it (sampling).
 
         Raises: as `Backend.stream`.
         """
-        return await self._say(self._names[0], tuple(messages), system, max_tokens)
+        return await self._reply(self._names[0], messages, system, max_tokens)
 
-    async def _say(self, name: str, messages: tuple[Message, ...], system: str | None, max_tokens: int | None) -> str:
-        prompt = (Message.system(system), *messages) if system else messages
+    async def _reply(self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
+        prompt = (*([Message.system(system)] if system else ()), *messages)
         assembler = Assembler()
         async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens))) as events:
             async for event in events:
@@ -303,10 +297,6 @@ _OF_SERVERS = ("list_resources", "read_resource", "call_mcp_tool")
 
 def _data_folder() -> Path:
     return Path(platformdirs.user_data_dir("shepherd"))
-
-
-def _estimate_tokens(text: str) -> int:
-    return len(text) // CHARS_PER_TOKEN
 
 
 def _cost(spec: ToolSpec, count: Callable[[str], int]) -> int:

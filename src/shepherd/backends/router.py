@@ -69,8 +69,7 @@ class Router:
     def names(self) -> dict[str, str]:
         """The names that a rule has without a glob, and the target of each."""
         exact = dict.fromkeys(route.model for route in self._routes if route.model is not None)
-        leads = {name: self._first(name) for name in exact}
-        return {name: route.target for name, route in leads.items() if route is not None}
+        return {name: route.target for name in exact if (route := self._first(name)) is not None}
 
     def choose(self, model: str, endpoint: str = "") -> Route:
         """The rule for a request that names `model` and came by the path `endpoint`. Raises: `UnknownModel`."""

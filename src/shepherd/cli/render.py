@@ -18,7 +18,7 @@ from shepherd.cli.text import clean, field_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from shepherd.app.conversations import ActiveModel
+    from shepherd.core.status import ActiveModel
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
 

@@ -20,18 +20,15 @@ _ANY_OF = "\0"
 def dead_rules(rules: Sequence[RouteConfig], file: str) -> Iterator[str]:
     """A warning for every rule that no request can reach, and one if requests can fall through."""
     for index, rule in enumerate(rules):
+        never = f"{file}: routes[{index}] can never be reached, because"
         if rule.model and rule.match and not fnmatchcase(rule.model.casefold(), rule.match.casefold()):
-            yield (
-                f"{file}: routes[{index}] can never be reached, because its model {rule.model!r} does not fit its "
-                f"match {rule.match!r}"
-            )
+            yield f"{never} its model {rule.model!r} does not fit its match {rule.match!r}"
             continue
-        by = next((before for before in range(index) if covers(rules[before], rule)), None)
-        if by is not None:
-            yield (
-                f"{file}: routes[{index}] can never be reached, because routes[{by}] takes its requests first: "
-                f"{_shown(rules[by])} takes all that {_shown(rule)} does"
-            )
+        for by, before in enumerate(rules[:index]):
+            if covers(before, rule):
+                first, second = _shown(before), _shown(rule)
+                yield f"{never} routes[{by}] takes its requests first: {first} takes all that {second} does"
+                break
     if rules and not any(rule.takes_all for rule in rules):
         yield f'{file}: no route has match = "*": requests for other models are refused'
 
@@ -55,7 +52,7 @@ def _covers_endpoint(first: str, second: str | None) -> bool:
     if second is None:
         return False
     globs = (first, full_path(first))
-    if _is_glob(second):
+    if set("*?[") & set(second):
         return all(any(_covers_glob(glob, each) for glob in globs) for each in (second, full_path(second)))
     return any(_covers_glob(glob, name) for glob in globs for name in endpoint_names(full_path(second)))
 
@@ -64,10 +61,6 @@ def _covers_glob(first: str, second: str) -> bool:
     """Whether the first glob takes all that the second takes. A glob of stars and letters that matches the text of
     another glob does."""
     return first == second or (not set("?[") & set(first) and fnmatchcase(_CLASS.sub(_ANY_OF, second), first))
-
-
-def _is_glob(text: str) -> bool:
-    return bool(set("*?[") & set(text))
 
 
 def _shown(rule: RouteConfig) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, SCHEMA, Source
-from shepherd.config.types import Kind, PathBase, Table
 from shepherd.core import ConfigError
 
 
@@ -71,7 +71,7 @@ class Layer:
             if not isinstance(value, Mapping):
                 raise self.error(f"got {_shown(value)}, expected tables such as [{label}.NAME]", label)
             for name, entry in value.items():
-                self.settings[*path, name] = Setting(None, self.rank, f"{label}.{name}", str(self.source.file or ""))
+                self._set((*path, name), None, f"{label}.{name}")
                 self.read(entry, kind.keys, (*path, name), f"{label}.{name}")
         else:
             if not isinstance(value, list):
@@ -80,7 +80,7 @@ class Layer:
             for index, (row, entry) in enumerate(zip(rows, value, strict=True)):
                 row.read(entry, kind.keys, (), f"{label}[{index}]")
             found = [{name: setting.value for (name,), setting in row.settings.items()} for row in rows]
-            self.settings[path] = Setting(found, self.rank, label, str(self.source.file or ""))
+            self._set(path, found, label)
 
     def accept(self, value: Any, kind: Kind, path: tuple[str, ...], label: str) -> None:
         try:
@@ -90,7 +90,7 @@ class Layer:
             raise self.error(f"got {got}, expected {kind.expected}", label) from error
         if path in self.settings:
             raise self.error(f"is set twice, as {self.settings[path].key} and as {label}; keep one of them", label)
-        self.settings[path] = Setting(final, self.rank, label, str(self.source.file or ""))
+        self._set(path, final, label)
 
     def accept_text(self, value: Any, dotted: str, label: str) -> None:
         """Read a variable or a flag. Raises: `ConfigError`."""
@@ -103,6 +103,9 @@ class Layer:
             except ValueError as error:
                 raise self.error(f"got {_shown(value)}, expected {kind.expected}", label) from error
         self.accept(value, kind, path, label)
+
+    def _set(self, path: tuple[str, ...], value: Any, label: str) -> None:
+        self.settings[path] = Setting(value, self.rank, label, str(self.source.file or ""))
 
     def error(self, message: str, label: str) -> ConfigError:
         return ConfigError(message, key=label, file=str(self.source.file or ""))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shepherd.config.kinds import NOTHING, PathBase
 from shepherd.config.layers import Layer, Setting, find_files, read_file
 from shepherd.config.resolve import Resolver
 from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, SCHEMA, SPELLED, Config, Source
-from shepherd.config.types import NOTHING, PathBase
 
 
 def load(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-FOR_EVER = -1.0
+NO_END = -1.0
 """A duration without end, in seconds."""
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -14,17 +14,14 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 def seconds(value: Any) -> float:
-    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `FOR_EVER` for any below 0.
-
-    Raises: `ValueError`.
-    """
+    """A number of seconds, or a text such as `90s`, `5m`, `1h30m`; `NO_END` for any below 0. Raises: `ValueError`."""
     if isinstance(value, str):
         parts = _TIME.findall(value)
         is_time = bool(parts) and "".join(map("".join, parts)) == value
         value = sum(float(digits) * _SECONDS[unit] for digits, unit in parts) if is_time else float(value)
-    if not _is_number(value) or not value < 2**31:  # not: NaN is not
+    if not is_number(value) or not value < 2**31:  # not: NaN is not
         raise ValueError(value)
-    return float(value) if value >= 0 else FOR_EVER
+    return float(value) if value >= 0 else NO_END
 
 
 def memory(value: Any) -> int | float:
@@ -40,11 +37,11 @@ def memory(value: Any) -> int | float:
         else:
             value = int(value)
     # A number with a point is a share, one without is bytes; 1.5 is neither.
-    if not _is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
+    if not is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
         raise ValueError(value)
     return value  # type: ignore[no-any-return]  # an int or a float, as was just seen
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     # bool is an int in Python, not in a configuration.
     return isinstance(value, (int, float)) and not isinstance(value, bool)

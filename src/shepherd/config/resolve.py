@@ -8,32 +8,25 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from shepherd.config.dead_routes import dead_rules
+from shepherd.config.kinds import PathBase, Table, is_spec, keys_of
 from shepherd.config.layers import UNSET, Entries, Setting, keys_below
 from shepherd.config.schema import (
     EMBEDDED,
     LOCAL_BACKENDS,
     PROVIDER_TYPES,
-    SCHEMA,
     SHORTHANDS,
     CacheConfig,
-    ChatConfig,
-    CommandToolsConfig,
     Config,
-    HttpToolsConfig,
     KeyConfig,
-    KvConfig,
     McpServerConfig,
-    MemoryConfig,
     ModelConfig,
     ProviderConfig,
     RouteConfig,
     ServerConfig,
-    ToolsConfig,
 )
-from shepherd.config.types import PathBase, Table, is_spec, keys_of
 from shepherd.core import ConfigError, Sampling
 
 
@@ -53,9 +46,8 @@ class Resolver:
         self.models, self.caches, self.providers = (self._entries(name) for name in ("models", "caches", "providers"))
         for name, entry in self.models.items():
             if "path" not in entry:
-                raise self.settings["models", name].error(
-                    "has no path: give a file, hf:owner/repo, ollama:name or embedded"
-                )
+                why = "has no path: give a file, hf:owner/repo, ollama:name or embedded"
+                raise self.settings["models", name].error(why)
         asked_for = self._add_providers()
         rules_setting = self._get("routes")
         rules = [RouteConfig(**rule) for rule in rules_setting.value or ()]
@@ -71,12 +63,14 @@ class Resolver:
         self._apply_shorthands({"caches": cache, "models": model, "providers": default.provider})
         self._check_names(rules, rules_setting)
         self._settle_loads(model)
-        models = tuple(_with_greedy_lamb(_built(ModelConfig, *entry)) for entry in self.models.items())
+        models = [_built(ModelConfig, *entry) for entry in self.models.items()]
+        greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
+        models = [replace(m, sampling=m.sampling.over(greedy)) if m.path == "embedded" else m for m in models]
         caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
         providers = tuple(self._provider(*entry) for entry in self.providers.items())
         self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
         self.warnings += dead_rules(rules, rules_setting.file)
-        top_level = _built(Config, None, {name: self._get(name) for name in keys_of(Config) if name not in _TABLES})
+        top_level: Config = self._table(Config())
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
         return replace(
             top_level,
@@ -85,11 +79,7 @@ class Resolver:
             caches=tuple(sorted(caches, key=lambda each: each.name != cache)),
             providers=providers,
             routes=tuple(rules),
-            kv=self._one(KvConfig, "kv"),
-            memory=self._one(MemoryConfig, "memory"),
-            tools=self._tools(),
-            chat=self._one(ChatConfig, "chat"),
-            server=self._server(),
+            server=self._server(top_level.server),
             mcp_servers=self._mcp_servers(),
             # thinking = false hides thoughts as well (C14), unless show_thinking is set.
             show_thinking=top_level.show_thinking
@@ -102,9 +92,7 @@ class Resolver:
     def _entries(self, table: str) -> Entries:
         """The entries of a named table; those of the strongest layer come first."""
         found: Entries = {}
-        ranks = {
-            path[1]: setting.rank for path, setting in self.settings.items() if path[0] == table and len(path) == 2
-        }
+        ranks = {path[1]: each.rank for path, each in self.settings.items() if path[0] == table and len(path) == 2}
         for name in sorted(ranks, key=lambda name: -ranks[name]):
             paths = [path for path in self.settings if path[:2] == (table, name) and len(path) > 2]
             found[name] = {".".join(path[2:]): self.settings[path] for path in paths}
@@ -189,16 +177,15 @@ class Resolver:
     # providers
 
     def _add_providers(self) -> list[str]:
-        """Set the types, and add a provider for every API key; the names of those that the user asked for."""
+        """Set the types, and add a provider for every API key; the names of those that the user wants."""
         for name, entry in self.providers.items():
             marker = self.settings["providers", name]
             if name in self.caches:
                 raise marker.error(f"there is a cache called {name!r} too; rename one of them")
             if "type" not in entry:
                 if name not in PROVIDER_TYPES:
-                    raise marker.error(
-                        f"has no type; expected one of {', '.join(PROVIDER_TYPES)}", f"{marker.key}.type"
-                    )
+                    known = ", ".join(PROVIDER_TYPES)
+                    raise marker.error(f"has no type; expected one of {known}", f"{marker.key}.type")
                 entry["type"] = replace(marker, value=name)
         asked_for = list(self.providers)
         for kind in keys_below("api_keys"):
@@ -237,12 +224,9 @@ class Resolver:
         self, rules: list[RouteConfig], rank: int, choice: _DefaultTarget | None, asked_for: Sequence[str]
     ) -> list[RouteConfig]:
         """The given rules with `choice` as their default, or rules made for the caches and providers."""
-        if choice is None:
-            places = (
-                *(_DefaultTarget("cache", name) for name in self.caches),
-                *(_DefaultTarget("provider", name) for name in asked_for),
-            )
-            choice = next(iter(places), None)
+        if choice is None and (self.caches or asked_for):
+            table: Literal["cache", "provider"] = "cache" if self.caches else "provider"
+            choice = _DefaultTarget(table, next(iter(self.caches or asked_for)))
         index = next((index for index, rule in enumerate(rules) if rule.takes_all), len(rules))
         if choice and rules and choice.rank > rank:
             default = rules[index] if index < len(rules) else RouteConfig(match="*")
@@ -267,9 +251,8 @@ class Resolver:
         for index, rule in enumerate(rules):
             here = f"routes[{index}]"
             if not (rule.match or rule.model or rule.endpoint):
-                raise setting.error(
-                    'matches nothing: give match, model or endpoint (match = "*" takes every request)', here
-                )
+                why = 'matches nothing: give match, model or endpoint (match = "*" takes every request)'
+                raise setting.error(why, here)
             if (rule.cache is None) == (rule.provider is None):
                 raise setting.error("needs one target: give either cache or provider", here)
             if rule.cache is not None:
@@ -277,9 +260,8 @@ class Resolver:
             if rule.provider is not None:
                 _get_known(rule.provider, self.providers, "provider", setting.error, f"{here}.provider")
             for name in rule.fallback:
-                _get_known(
-                    name, [*self.caches, *self.providers], "cache or provider", setting.error, f"{here}.fallback"
-                )
+                known = [*self.caches, *self.providers]
+                _get_known(name, known, "cache or provider", setting.error, f"{here}.fallback")
 
     def _check_privacy(
         self, rules: Sequence[RouteConfig], setting: Setting, providers: Mapping[str, ProviderConfig]
@@ -288,10 +270,8 @@ class Resolver:
             used = [providers[name] for name in (rule.provider or "", *rule.fallback) if name in providers]
             away = next((provider.name for provider in used if not provider.is_local), None)
             if rule.privacy == "local" and away:
-                raise setting.error(
-                    f'the provider {away!r} is not on this machine; remove it or set privacy = "any"',
-                    f"routes[{index}].privacy",
-                )
+                why = f'the provider {away!r} is not on this machine; remove it or set privacy = "any"'
+                raise setting.error(why, f"routes[{index}].privacy")
 
     # single values
 
@@ -307,32 +287,26 @@ class Resolver:
                 if fills or (own is not None and entry_name == defaults[table] and setting.rank > own.rank):
                     entry[name] = setting
 
-    def _one(self, cls: type[_T], table: str) -> _T:
-        return _built(
-            cls, None, {path[1]: setting for path, setting in self.settings.items() if path[0] == table and path[1:]}
-        )
+    def _table(self, default: Any, *path: str) -> Any:
+        """A table with its inner tables; what is not set is as in `default`."""
+        values = {}
+        for name, kind in keys_of(type(default)).items():
+            if isinstance(kind, Table) and kind.form == "one":
+                values[name] = self._table(getattr(default, name), *path, name)
+            elif (value := self.settings.get((*path, name), UNSET).value) is not None:
+                values[name] = value
+        return replace(default, **values)
 
-    def _tools(self) -> ToolsConfig:
-        """The tools with their two inner tables."""
-        setting = {path[1:]: each for path, each in self.settings.items() if path[0] == "tools" and len(path) > 1}
-
-        def inner(cls: type[_T], name: str) -> _T:
-            return _built(cls, None, {path[1]: each for path, each in setting.items() if path[0] == name and path[1:]})
-
-        plain = {path[0]: each for path, each in setting.items() if not path[1:] and path[0] not in ("http", "command")}
-        outer = _built(ToolsConfig, None, plain)
-        return replace(outer, http=inner(HttpToolsConfig, "http"), command=inner(CommandToolsConfig, "command"))
-
-    def _server(self) -> ServerConfig:
-        server = self._one(ServerConfig, "server")
+    def _server(self, server: ServerConfig) -> ServerConfig:
         setting = self._get("server.keys")
         if setting.value is not None:
             server = replace(server, keys=tuple(self._server_keys(setting)))
-        if not server.keys and server.keys is not None and not server.api_keys:
-            self.warnings.append(f"{setting.key} holds no key: every request will be refused; remove it to let all in")
-        if server.api_keys == () and not server.keys:
-            where = self._get("server.api_keys")
-            self.warnings.append(f"{where.key} holds no key: every request will be refused; remove it to let all in")
+        for key, own, other in (
+            (setting.key, server.keys, server.api_keys),
+            (self._get("server.api_keys").key, server.api_keys, server.keys),
+        ):
+            if own == () and not other:
+                self.warnings.append(f"{key} holds no key: every request will be refused; remove it to let all in")
         return server
 
     def _server_keys(self, setting: Setting) -> Iterator[KeyConfig]:
@@ -345,9 +319,8 @@ class Resolver:
             if sum(way is not None for way in (found.key, found.key_env, found.key_hash)) != 1:
                 raise setting.error("needs one of key, key_env and key_hash", here)
             if found.key_hash and not re.fullmatch("sha256:[0-9a-fA-F]{64}", found.key_hash):
-                raise setting.error(
-                    "is written sha256: and 64 hexadecimal digits, as sha256sum prints them", f"{here}.key_hash"
-                )
+                why = "is written sha256: and 64 hexadecimal digits, as sha256sum prints them"
+                raise setting.error(why, f"{here}.key_hash")
             if found.key_env and not self.env.get(found.key_env):
                 # A lost secret must neither open the server nor close it silently.
                 raise setting.error(f"the variable {found.key_env} is not set", f"{here}.key_env")
@@ -375,30 +348,20 @@ class _DefaultTarget:
 
     def applied_to(self, rule: RouteConfig) -> RouteConfig:
         """The same rule with this target."""
-        return replace(
-            rule,
-            cache=self.name if self.table == "cache" else None,
-            provider=self.name if self.table == "provider" else None,
-        )
+        is_cache = self.table == "cache"
+        return replace(rule, cache=self.name if is_cache else None, provider=None if is_cache else self.name)
 
 
 _T = TypeVar("_T")
-_TABLES = [name for name, kind in SCHEMA.items() if isinstance(kind, Table)]
 
 
-def _built(cls: type[_T], name: str | None, entry: Mapping[str, Setting]) -> _T:
-    """An instance of a dataclass from its settings; the other fields keep their defaults."""
+def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:
+    """An entry of a named table."""
     values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
     sampling = {
         word.removeprefix("sampling."): values.pop(word) for word in list(values) if word.startswith("sampling.")
     }
-    named = {} if name is None else {"name": name}
-    return cls(**named, **values, **({"sampling": Sampling(**sampling)} if sampling else {}))
-
-
-def _with_greedy_lamb(model: ModelConfig) -> ModelConfig:
-    """The embedded model with temperature 0: it is too small to sample from."""
-    return replace(model, sampling=model.sampling.over(Sampling(temperature=0))) if model.path == "embedded" else model
+    return cls(name=name, **values, **({"sampling": Sampling(**sampling)} if sampling else {}))
 
 
 def model_name(spec: str) -> str:

@@ -1,6 +1,6 @@
-"""What there is to say: the frozen `Config`, and the names that files, variables and flags have for its parts.
+"""The schema: the frozen `Config`, and the names of its parts in files, variables and flags.
 
-The dataclasses are the schema: `key` says beside each field what it accepts.
+Beside each field, `key` gives the kind of values that it accepts.
 """
 
 # ruff: noqa: RUF009 - what `key` returns is a field, no shared default
@@ -13,41 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from shepherd.config.types import (
-    ANY_TEXT,
-    AUTO,
-    BASE_URL,
-    BUDGET,
-    CACHE_TYPE,
-    DURATION,
-    FLAG,
-    HOSTS,
-    LAYERS,
-    NOTHING,
-    OVERFLOW,
-    PATH,
-    PATHS,
-    ROOM,
-    SAMPLING,
-    SECRET,
-    SECRETS,
-    SIZE,
-    SPEC,
-    TEXT,
-    TEXT_MAP,
-    TEXTS,
-    THREADS,
-    TOKENS,
-    URL,
-    VARIABLES,
-    Kind,
-    Table,
-    key,
-    keys_of,
-    number,
-    one_of,
-    whole,
-)
+from shepherd.config import kinds
+from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
 
 ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
@@ -67,28 +34,28 @@ class ModelConfig:
     """Weights, loaded once however many caches use them."""
 
     name: str
-    path: str = key(SPEC, "embedded")
+    path: str = key(kinds.SPEC, "embedded")
     """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
-    gpu_layers: int | None = key(LAYERS)
+    gpu_layers: int | None = key(kinds.LAYERS)
     """-1 = all."""
-    n_threads: int | None = key(THREADS)
-    n_batch: int | None = key(AUTO)
-    n_ubatch: int | None = key(AUTO)
-    flash_attn: bool | None = key(FLAG)
-    cache_type_k: str | None = key(CACHE_TYPE)
-    cache_type_v: str | None = key(CACHE_TYPE)
-    dialect: str | None = key(TEXT)
-    chat_template: str | None = key(PATH)
+    n_threads: int | None = key(kinds.THREADS)
+    n_batch: int | None = key(kinds.AUTO)
+    n_ubatch: int | None = key(kinds.AUTO)
+    flash_attn: bool | None = key(kinds.FLAG)
+    cache_type_k: str | None = key(kinds.CACHE_TYPE)
+    cache_type_v: str | None = key(kinds.CACHE_TYPE)
+    dialect: str | None = key(kinds.TEXT)
+    chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
-    constrain_calls: bool = key(FLAG, True)
+    constrain_calls: bool = key(kinds.FLAG, True)
     """Hold the calls of an answer to their tools' schemas from their first tag on."""
     load: Load = key(one_of(*get_args(Load)), "start")
     """`demand`: not before the first request. By default the first model, and those that caches name, `start`."""
-    keep_alive: float | None = key(DURATION)
+    keep_alive: float | None = key(kinds.DURATION)
     """Seconds without a request after which it is unloaded, -1 = never; None = never for `start`, soon for `demand`."""
     pooling: Pooling | None = key(one_of(*get_args(Pooling)))
-    """How the states of a text become its vector; None = as the file says, else the mean."""
-    sampling: Sampling = key(SAMPLING, Sampling())
+    """How the states of a text become its vector; None = as in the file, else the mean."""
+    sampling: Sampling = key(kinds.SAMPLING, Sampling())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +63,18 @@ class CacheConfig:
     """One context: its own KV, the weights of `model`."""
 
     name: str
-    model: str = key(TEXT, "")
-    n_ctx: int = key(TOKENS, 0)
+    model: str = key(kinds.TEXT, "")
+    n_ctx: int = key(kinds.TOKENS, 0)
     """0 = as much as the model was trained for and the memory holds."""
     sequences: int = key(whole(1, 64), 4)
     """Conversations that are computed at the same time."""
     queue: int = key(whole(1, 10_000), 64)
     """Requests that may wait for their turn; further ones are refused."""
-    overflow: OnFull | None = key(OVERFLOW)
-    """None = the one who holds the history decides: `evict` for our own conversations, `error` for HTTP clients."""
-    cache_type_k: str | None = key(CACHE_TYPE)
-    cache_type_v: str | None = key(CACHE_TYPE)
-    description: str = key(ANY_TEXT, "")
+    overflow: OnFull | None = key(kinds.OVERFLOW)
+    """None = `evict` for our own conversations, `error` for HTTP clients, which hold their history."""
+    cache_type_k: str | None = key(kinds.CACHE_TYPE)
+    cache_type_v: str | None = key(kinds.CACHE_TYPE)
+    description: str = key(kinds.ANY_TEXT, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +83,14 @@ class ProviderConfig:
 
     name: str
     type: ProviderType = key(one_of(*PROVIDER_TYPES), "openai_compat")
-    model: str | None = key(TEXT)
+    model: str | None = key(kinds.TEXT)
     """None = the model's name in the request is passed on."""
-    base_url: str | None = key(BASE_URL)
+    base_url: str | None = key(kinds.BASE_URL)
     """Without `/v1` and without a slash at its end."""
-    api_key: str | None = key(SECRET, shown=False)
-    """The key itself, wherever it was found."""
-    api_key_env: str | None = key(TEXT)
-    sampling: Sampling = key(SAMPLING, Sampling())
+    api_key: str | None = key(kinds.SECRET, shown=False)
+    """The key itself."""
+    api_key_env: str | None = key(kinds.TEXT)
+    sampling: Sampling = key(kinds.SAMPLING, Sampling())
 
     @property
     def is_local(self) -> bool:
@@ -137,23 +104,23 @@ class ProviderConfig:
 class RouteConfig:
     """One rule; its criteria are and-ed. Exactly one of `cache` and `provider` is set."""
 
-    match: str | None = key(TEXT)
-    model: str | None = key(TEXT)
-    endpoint: str | None = key(TEXT)
-    cache: str | None = key(TEXT)
-    provider: str | None = key(TEXT)
-    fallback: tuple[str, ...] = key(TEXTS, ())
+    match: str | None = key(kinds.TEXT)
+    model: str | None = key(kinds.TEXT)
+    endpoint: str | None = key(kinds.TEXT)
+    cache: str | None = key(kinds.TEXT)
+    provider: str | None = key(kinds.TEXT)
+    fallback: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names of caches or providers, tried in order before the first content."""
-    overflow: OnFull | None = key(OVERFLOW)
+    overflow: OnFull | None = key(kinds.OVERFLOW)
     privacy: Privacy | None = key(one_of(*get_args(Privacy)))
     """`local`: no provider on another machine may be named here, not even as a fallback."""
-    user: str | None = key(TEXT)
-    """Whose memory is used for requests that name no user; None = none is."""
-    archive: bool | None = key(FLAG)
-    """Keep what is said over this route in the user's memory; None = no."""
-    recall: bool | None = key(FLAG)
-    """Offer the model what is in the user's memory; None = as `memory.recall`, which alone means no."""
-    background: bool | None = key(FLAG)
+    user: str | None = key(kinds.TEXT)
+    """The user whose memory serves requests that name no user; None = no memory."""
+    archive: bool | None = key(kinds.FLAG)
+    """Keep the messages of this route in the user's memory; None = no."""
+    recall: bool | None = key(kinds.FLAG)
+    """Offer the user's memory to the model; None = as `memory.recall`, or else no."""
+    background: bool | None = key(kinds.FLAG)
     """Side tasks, titles for example: they never take room or time from other conversations."""
 
     @property
@@ -165,38 +132,38 @@ class RouteConfig:
 class KvConfig:
     """What all caches do with their cells: what is kept beside them, and how conversations make room."""
 
-    ram_bytes: int = key(ROOM, 2**30)
+    ram_bytes: int = key(kinds.ROOM, 2**30)
     """Host memory for conversations that have left their cells to others."""
-    disk: bool = key(FLAG, False)
+    disk: bool = key(kinds.FLAG, False)
     """Keep them on disk as well, also across a restart."""
-    disk_bytes: int = key(SIZE, 10 * 2**30)
-    folder: str | None = key(PATH)
+    disk_bytes: int = key(kinds.SIZE, 10 * 2**30)
+    folder: str | None = key(kinds.PATH)
     """None = in the user's cache folder."""
-    reuse_tail: bool = key(FLAG, False)
-    """Keep what stands behind an edit in the middle, although it was computed with the old text in view."""
-    swa_full: bool = key(FLAG, True)
+    reuse_tail: bool = key(kinds.FLAG, False)
+    """Keep the text behind an edit in the middle, although it was computed behind the old text."""
+    swa_full: bool = key(kinds.FLAG, True)
     """Sliding-window layers keep every token: more memory, but conversations can be rolled back and evicted."""
     low_water: float = key(number(0.1, 0.95), 0.75)
     """The part of its room that a conversation still fills after an eviction."""
     n_positions: int | None = key(whole(1))
-    """Positions before a conversation is computed anew; None = as many as the model was trained for."""
+    """Positions before a conversation is computed again; None = as many as the model was trained for."""
     stall_s: float = key(number(0.01, 86_400), 60.0)
     """Seconds without progress while requests wait, until a cache counts as stalled."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    database_path: str | None = key(PATH)
+    database_path: str | None = key(kinds.PATH)
     """None = `shepherd_memory.db` in the current folder if that exists, else in the user's data folder."""
-    max_size_bytes: int = key(SIZE, 10_737_418_240)
-    """Beyond, the oldest texts are shortened and given up."""
-    enable_archival: bool = key(FLAG, True)
-    """False: nothing that is said is kept, on no route either; facts are."""
-    recall: bool | None = key(FLAG)
-    """Offer the model what was said before. None = in our own conversations, not over HTTP."""
-    mmap_size: int = key(ROOM, 0)
+    max_size_bytes: int = key(kinds.SIZE, 10_737_418_240)
+    """Beyond, the oldest texts are shortened and dropped."""
+    enable_archival: bool = key(kinds.FLAG, True)
+    """False: no message is kept, on any route; facts are."""
+    recall: bool | None = key(kinds.FLAG)
+    """Offer earlier messages to the model. None = in our own conversations, not over HTTP."""
+    mmap_size: int = key(kinds.ROOM, 0)
     """Bytes of the file that reading maps into memory; SQLite's authors advise against it."""
-    embedding_model: str | None = key(SPEC)
+    embedding_model: str | None = key(kinds.SPEC)
     """A GGUF file that makes vectors, for search by meaning as well as by words."""
 
 
@@ -204,11 +171,11 @@ class MemoryConfig:
 class HttpToolsConfig:
     """What the HTTP tools may do."""
 
-    allow_private: bool = key(FLAG, False)
+    allow_private: bool = key(kinds.FLAG, False)
     """Let them call this machine and the networks it is in."""
-    allow_hosts: tuple[str, ...] = key(HOSTS, ())
+    allow_hosts: tuple[str, ...] = key(kinds.HOSTS, ())
     """Names or globs of hosts that may be called wherever they are."""
-    max_bytes: int = key(SIZE, 5 * 2**20)
+    max_bytes: int = key(kinds.SIZE, 5 * 2**20)
     """Of an answer; the rest is not read."""
 
 
@@ -216,40 +183,40 @@ class HttpToolsConfig:
 class CommandToolsConfig:
     """What `execute_command` may do."""
 
-    max_bytes: int = key(SIZE, 2**20)
+    max_bytes: int = key(kinds.SIZE, 2**20)
     """Of output that is kept of each stream, its beginning and its end."""
-    keep_env: tuple[str, ...] = key(VARIABLES, ())
-    """Names or globs of variables that programs may see although they look like secrets."""
+    keep_env: tuple[str, ...] = key(kinds.VARIABLES, ())
+    """Names or globs of variables that programs see although they look like secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsConfig:
     """Names of tools or categories, or globs; `disabled` wins over `enabled`, `deny` over `ask` over `allow`."""
 
-    enabled: tuple[str, ...] | None = key(TEXTS)
-    disabled: tuple[str, ...] = key(TEXTS, ())
-    """The union of what all layers say: no layer opens what a lower one has closed."""
-    roots: tuple[str, ...] | None = key(PATHS)
+    enabled: tuple[str, ...] | None = key(kinds.TEXTS)
+    disabled: tuple[str, ...] = key(kinds.TEXTS, ())
+    """The union of all layers: no layer enables what a lower one has disabled."""
+    roots: tuple[str, ...] | None = key(kinds.PATHS)
     """Folders that file tools may touch; None = the working folder."""
-    allow: tuple[str, ...] = key(TEXTS, ())
-    """Carried out without asking; a subject may follow: `execute_command(git status)`, `http_get(*.example)`."""
-    ask: tuple[str, ...] = key(TEXTS, ())
-    """Asked for each time, even where reading is free."""
-    deny: tuple[str, ...] = key(TEXTS, ())
+    allow: tuple[str, ...] = key(kinds.TEXTS, ())
+    """Run without a question; a subject may follow: `execute_command(git status)`, `http_get(*.example)`."""
+    ask: tuple[str, ...] = key(kinds.TEXTS, ())
+    """Need consent each time, even tools that only read."""
+    deny: tuple[str, ...] = key(kinds.TEXTS, ())
     """Offered, but refused when called."""
-    read_only: bool = key(FLAG, False)
+    read_only: bool = key(kinds.FLAG, False)
     """Refuse what changes anything: files, the memory, other machines; and programs."""
-    dry_run: bool = key(FLAG, False)
+    dry_run: bool = key(kinds.FLAG, False)
     """Show what would change in files, and change nothing."""
     max_rounds: int = key(whole(1, 10_000), 32)
     """Answers with calls in one turn; then one more without."""
     max_repeats: int = key(whole(2, 100), 3)
     """The same call with the same arguments so often in one turn is refused."""
     timeout_s: float = key(number(0.1, 86_400), 120.0)
-    """Of one call, unless the tool says otherwise."""
+    """Of one call, unless the tool has its own."""
     result_tokens: int | None = key(whole(16))
-    """What the results of one round may take of the context; None = a third of it, of long contexts more."""
-    files: tuple[str, ...] = key(PATHS, ())
+    """Limit for the results of one round; None = a third of the context, of long contexts more."""
+    files: tuple[str, ...] = key(kinds.PATHS, ())
     """Python files with tools."""
     http: HttpToolsConfig = key(Table(keys_of(HttpToolsConfig)), HttpToolsConfig())
     command: CommandToolsConfig = key(Table(keys_of(CommandToolsConfig)), CommandToolsConfig())
@@ -259,9 +226,9 @@ class ToolsConfig:
 class ChatConfig:
     """The conversations of the terminal."""
 
-    save: bool = key(FLAG, True)
-    """Keep each conversation in a file, so that it can be gone on with."""
-    folder: str | None = key(PATH)
+    save: bool = key(kinds.FLAG, True)
+    """Keep each conversation in a file, to continue it later."""
+    folder: str | None = key(kinds.PATH)
     """Where; None = in the user's data folder."""
     keep: int = key(whole(1, 1_000_000), 200)
     """Conversations that are kept; the oldest go first."""
@@ -269,82 +236,82 @@ class ChatConfig:
 
 @dataclass(frozen=True, slots=True)
 class KeyConfig:
-    """A key of the server, whose it is, and what he may use. A file says one of `key`, `key_env` and `key_hash`."""
+    """A key of the server, with its own limits. A file sets one of `key`, `key_env` and `key_hash`."""
 
-    name: str = key(TEXT, "")
-    key_env: str | None = key(TEXT)
-    key_hash: str | None = key(TEXT)
+    name: str = key(kinds.TEXT, "")
+    key_env: str | None = key(kinds.TEXT)
+    key_hash: str | None = key(kinds.TEXT)
     """`sha256:` and 64 hexadecimal digits: the key itself is in no file."""
     requests_per_minute: int | None = key(whole(1))
     concurrent: int | None = key(whole(1))
     """Requests at the same time."""
-    key: str | None = key(SECRET, shown=False)  # the last one: from here on the word is the field's
-    """The key itself, wherever it was found."""
+    key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
+    """The key itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    enabled: bool = key(FLAG, False)
+    enabled: bool = key(kinds.FLAG, False)
     """Start the server without being asked to."""
-    host: str = key(TEXT, "127.0.0.1")
+    host: str = key(kinds.TEXT, "127.0.0.1")
     port: int = key(whole(0, 65535), 8000)
     """0 = any free port."""
-    api_keys: tuple[str, ...] | None = key(SECRETS, shown=False)
-    """None = none configured, all are let in; empty = all are refused."""
+    api_keys: tuple[str, ...] | None = key(kinds.SECRETS, shown=False)
+    """None = every client is accepted; empty = every client is refused."""
     keys: tuple[KeyConfig, ...] | None = key(Table(keys_of(KeyConfig), "list"))
-    """Keys with names and limits of their own, besides `api_keys`; None and empty mean the same as there."""
-    origins: tuple[str, ...] = key(TEXTS, ())
+    """Keys with names and limits, besides `api_keys`; None and empty mean the same as there."""
+    origins: tuple[str, ...] = key(kinds.TEXTS, ())
     """Web pages, such as `https://chat.example`, that may use the server; `*` = all."""
-    allow_hosts: tuple[str, ...] = key(TEXTS, ())
+    allow_hosts: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names besides this machine's own by which clients may call it."""
-    max_body_bytes: int = key(SIZE, 67_108_864)
+    max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
-    """Requests at the same time, of everybody; further ones are refused."""
+    """Requests at the same time, of all clients; further ones are refused."""
     per_client: int = key(whole(1, 100_000), 32)
-    """The same of one caller: a key, or an address where there are no keys."""
-    responses_file: str | None = key(PATH)
-    """Where the answers of `/v1/responses` are kept; None = in memory, until the server stops."""
-    responses_bytes: int = key(SIZE, 128 * 2**20)
-    """What they may take together; the conversation that was gone on with longest ago leaves first."""
+    """The same of one client: a key, or an address where there are no keys."""
+    responses_file: str | None = key(kinds.PATH)
+    """The file for answers of `/v1/responses`; None = they are in memory, until the server stops."""
+    responses_bytes: int = key(kinds.SIZE, 128 * 2**20)
+    """Their total size; the least recently used conversation leaves first."""
     grace_s: float = key(number(0, 3600), 5.0)
     """Seconds that answers in the making have when the server is stopped."""
-    log_json: bool = key(FLAG, False)
+    log_json: bool = key(kinds.FLAG, False)
     """Write the log as one JSON object per line."""
-    debug: bool = key(FLAG, False)
-    """Write what every request is at its four stages to files."""
-    debug_dir: str | None = key(PATH)
+    debug: bool = key(kinds.FLAG, False)
+    """Write every request to files, at its four stages."""
+    debug_dir: str | None = key(kinds.PATH)
     """None = `logs` in the working folder."""
     debug_keep: int = key(whole(1, 1_000_000), 200)
     """Requests whose files are kept."""
-    debug_bytes: int = key(SIZE, 2**30)
+    debug_bytes: int = key(kinds.SIZE, 2**30)
     """Bytes that their files may take together."""
-    record_dir: str | None = key(PATH)
+    record_dir: str | None = key(kinds.PATH)
     """Record every request here, for `shepherd replay`."""
-    use_tools: bool = key(FLAG, False)
-    """Give requests that bring no tools ours, and carry them out here; offer them over MCP, too."""
+    use_tools: bool = key(kinds.FLAG, False)
+    """Give our tools to requests without tools, and run the calls here; offer our tools over MCP, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpServerConfig:
     """Exactly one of `command` (stdio) and `url` (HTTP) is set."""
 
-    name: str = key(TEXT, "")
-    command: str | None = key(TEXT)
-    args: tuple[str, ...] = key(TEXTS, ())
-    env: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
-    url: str | None = key(URL)
-    headers: Mapping[str, str] = key(TEXT_MAP, NOTHING, shown=False)
-    cwd: str | None = key(PATH)
-    enabled: bool = key(FLAG, True)
-    timeout: float = key(DURATION, 60.0)
+    name: str = key(kinds.TEXT, "")
+    command: str | None = key(kinds.TEXT)
+    args: tuple[str, ...] = key(kinds.TEXTS, ())
+    env: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    url: str | None = key(kinds.URL)
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    cwd: str | None = key(kinds.PATH)
+    enabled: bool = key(kinds.FLAG, True)
+    timeout: float = key(kinds.DURATION, 60.0)
     """Seconds for the start, and for each request to it."""
-    ask_model: bool = key(FLAG, True)
-    """It may ask the model (sampling), each time with the user's consent."""
+    ask_model: bool = key(kinds.FLAG, True)
+    """The server may ask the model (sampling), each time with the user's consent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A layer that said something."""
+    """A layer that sets a key."""
 
     kind: str
     """`user file`, `project file`, `environment` or `flags`."""
@@ -368,17 +335,17 @@ class Config:
     server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())
     chat: ChatConfig = key(Table(keys_of(ChatConfig)), ChatConfig())
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
-    system: str | None = key(ANY_TEXT)
-    """An empty text is a system prompt too: none at all, where the model's template would add one."""
-    thinking: bool | None = key(FLAG)
-    show_thinking: bool = key(FLAG, True)
+    system: str | None = key(kinds.ANY_TEXT)
+    """An empty text means no system prompt, even where the model's template would add one."""
+    thinking: bool | None = key(kinds.FLAG)
+    show_thinking: bool = key(kinds.FLAG, True)
     max_tokens: int | None = key(whole(1))
-    strict_max_tokens: bool = key(FLAG, False)
-    reserve: int | None = key(TOKENS)
+    strict_max_tokens: bool = key(kinds.FLAG, False)
+    reserve: int | None = key(kinds.TOKENS)
     """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
-    memory_budget: int | float | None = key(BUDGET)
-    """What all models may take together: bytes (`int`), or a share of the machine's memory (`float`). None = what is
-    free at the start, but for a reserve."""
+    memory_budget: int | float | None = key(kinds.BUDGET)
+    """Memory of all models together: bytes (`int`), or a share of the machine's (`float`). None = what is free at the
+    start, less a reserve."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()
@@ -390,16 +357,16 @@ class Config:
 
 SCHEMA: Mapping[str, Kind | Table] = {
     **keys_of(Config),
-    **dict.fromkeys(("model", "model_path"), TEXT),
-    "threads": THREADS,
-    "batch": AUTO,
-    **dict.fromkeys(("cache_type_k", "cache_type_v"), CACHE_TYPE),
-    "context_size": TOKENS,
-    "gpu_layers": LAYERS,
-    "flash_attn": FLAG,
-    "overflow": OVERFLOW,
-    "sampling": SAMPLING,
-    "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), SECRET)),
+    **dict.fromkeys(("model", "model_path"), kinds.TEXT),
+    "threads": kinds.THREADS,
+    "batch": kinds.AUTO,
+    **dict.fromkeys(("cache_type_k", "cache_type_v"), kinds.CACHE_TYPE),
+    "context_size": kinds.TOKENS,
+    "gpu_layers": kinds.LAYERS,
+    "flash_attn": kinds.FLAG,
+    "overflow": kinds.OVERFLOW,
+    "sampling": kinds.SAMPLING,
+    "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), kinds.SECRET)),
 }
 SHORTHANDS = (
     ("context_size", "caches", "n_ctx"),
@@ -409,7 +376,11 @@ SHORTHANDS = (
     ("batch", "models", "n_batch"),
     ("flash_attn", "models", "flash_attn"),
     *((f"cache_type_{side}", table, f"cache_type_{side}") for side in "kv" for table in ("models", "caches")),
-    *((f"sampling.{name}", table, f"sampling.{name}") for name in SAMPLING.keys for table in ("models", "providers")),
+    *(
+        (f"sampling.{name}", table, f"sampling.{name}")
+        for name in kinds.SAMPLING.keys
+        for table in ("models", "providers")
+    ),
 )
 """Top-level key, and the key that it stands for in the entries of a table."""
 ALIASES = {"rag": "memory", "server_mode": "server", "api_keys.google": "gemini", "api_keys.xai": "grok"}
@@ -434,7 +405,7 @@ KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
 """Elsewhere an empty variable is an unset one. A deployment that lost its secret must not become an open one."""
 FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
-    **{name: f"sampling.{name}" for name in SAMPLING.keys},
+    **{name: f"sampling.{name}" for name in kinds.SAMPLING.keys},
     **{name: f"server.{name}" for name in ("host", "port", "api_keys", "origins", "record_dir", "log_json")},
     "recall": "memory.recall",
     "enable_tools": "tools.enabled",
@@ -454,4 +425,4 @@ SPELLED = {
     "record_dir": "--record",
     "roots": "--root",
 }
-"""Flags whose option has another name than their key."""
+"""Flags with another name than their key."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.config.kinds import SAMPLING, Kind, Table, keys_of
 from shepherd.config.schema import Config
-from shepherd.config.types import SAMPLING, Kind, Table, keys_of
 from shepherd.core import Sampling
 
 
@@ -48,19 +48,12 @@ def _shown_keys(value: Any) -> list[str]:
         elif not isinstance(kind, Kind) or found is None or (isinstance(found, Mapping) and not found):
             continue
         elif kind.secret and found != ():
-            lines.append(f"# {name}: {_hidden(found)}")
-        else:
-            lines.append(f"{name} = {_toml(_without_password(found))}")
+            names = f", for {', '.join(found)}" if isinstance(found, Mapping) else ""
+            lines.append(f"# {name}: set, not shown{names}")
+        else:  # without the password of an address
+            shown = re.sub(r"(?<=://)[^/@]*@", "***@", found) if isinstance(found, str) else found
+            lines.append(f"{name} = {_toml(shown)}")
     return lines
-
-
-def _hidden(value: Any) -> str:
-    names = f", for {', '.join(value)}" if isinstance(value, Mapping) else ""
-    return f"set, not shown{names}"
-
-
-def _without_password(value: Any) -> Any:
-    return re.sub(r"(?<=://)[^/@]*@", "***@", value) if isinstance(value, str) else value
 
 
 def _toml(value: Any) -> str:

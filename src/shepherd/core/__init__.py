@@ -42,18 +42,7 @@ from shepherd.core.events import (
     fold,
     replay,
 )
-from shepherd.core.messages import (
-    BadCall,
-    Image,
-    Message,
-    Part,
-    Reasoning,
-    Role,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from shepherd.core.messages import BadCall, Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.core.request import Completion, Grammar, OnFull, ReasoningLevel, Request, Sampling, ToolChoice
 
 __all__ = [

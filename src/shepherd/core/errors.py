@@ -1,4 +1,4 @@
-"""What is refused: the one tree of errors that cross a seam.
+"""The one tree of errors that cross a seam.
 
     ShepherdError            status, code, retryable, user-safe message
     ├ InvalidRequest 400     names the field          ├ NotAllowed 401/403     ├ UnknownModel 404
@@ -11,7 +11,7 @@
     └ ConfigError            at start only; key and file
 
 Foreign errors are translated once, where foreign code is called, with `from`. The message of every error is one
-sentence that is safe to show to a user and says what to do; nobody parses it.
+sentence that is safe to show to a user and says what to do; no code parses it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ class ShepherdError(Exception):
     """Root of everything that Shepherd raises on purpose."""
 
     status: int = 500
-    """HTTP status that a surface answers with."""
+    """The HTTP status of the answer."""
     code: ClassVar[str] = "server_error"
-    """Stable word for programs, in the way of OpenAI's `error.code`."""
+    """A stable word for programs, as OpenAI's `error.code`."""
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.status = status or self.status
 
 
 class InvalidRequest(ShepherdError):
@@ -40,9 +41,8 @@ class InvalidRequest(ShepherdError):
     code = "invalid_request"
 
     def __init__(self, message: str, *, field: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
+        super().__init__(message, status=status)
         self.field = field
-        self.status = status
 
 
 class ContextFull(ShepherdError):
@@ -69,10 +69,6 @@ class NotAllowed(ShepherdError):
 
     status = 401
     code = "invalid_api_key"
-
-    def __init__(self, message: str, *, status: int = 401) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class UnknownModel(ShepherdError):
@@ -116,7 +112,7 @@ class TimedOut(BackendError):
 
 
 class RateLimited(BackendError):
-    """The back end wants us to slow down."""
+    """The back end refuses further requests for now."""
 
     status = 429
     code = "rate_limit_exceeded"
@@ -128,7 +124,7 @@ class RateLimited(BackendError):
 
 
 class Refused(BackendError):
-    """The back end understood and said no."""
+    """The back end refused the request."""
 
     code = "backend_refused"
 

@@ -1,4 +1,4 @@
-"""What is reported: the stream of events that every back end yields, and its grammar.
+"""The stream of events that every back end yields, and its grammar.
 
     stream := Started notice* ( TextDelta | ReasoningDelta | call | notice )* Finished
     call   := CallStarted CallDelta* CallEnded(ToolCall | BadCall)
@@ -14,8 +14,9 @@ neighbours); the deltas of a call that parsed spell its arguments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Literal
 
 from shepherd.core.messages import BadCall, Message, Part, Reasoning, Text, ToolCall
@@ -37,13 +38,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
-        return Usage(
-            self.input + other.input,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-            self.output + other.output,
-            self.reasoning + other.reasoning,
-        )
+        return Usage(*map(operator.add, astuple(self), astuple(other)))
 
     @property
     def prompt(self) -> int:
@@ -61,9 +56,9 @@ class Started:
     model: str
     origin: str | None = None
     usage: Usage = Usage()
-    """What is known before the prefill: exact for local models."""
+    """As known before the prefill: exact for local models."""
     cache: str = field(default="", compare=False)
-    """The name of the cache that answers, if one does."""
+    """The name of the cache that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +76,12 @@ class Evicted:
     messages: int
     tokens: int
     gone: tuple[int, ...] = field(default=(), compare=False)
-    """Which of the request's messages have none of their own left in the context now: indexes, as far as is known."""
+    """Indexes of the request's messages that have left the context completely, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What the model was given (`prompt`), or the next piece of what it wrote (`output`), word for word.
-
-    Only for requests with `trace`.
-    """
+    """The exact input of the model (`prompt`), or the next piece of its output; only for requests with `trace`."""
 
     stage: Literal["prompt", "output"]
     text: str
@@ -97,7 +89,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """How likely one token was, before sampling parameters had their say."""
+    """The probability of one token, before sampling parameters change it."""
 
     id: int
     piece: bytes
@@ -112,8 +104,8 @@ class TokenScore:
 class TextDelta:
     text: str
     scores: tuple[TokenScore, ...] = field(default=(), compare=False)
-    """Of the tokens that have become visible text since the last one, if the request wants them; together they spell
-    the answer's text, but not every delta's scores spell that delta."""
+    """Of the tokens that have become visible text since the last delta, if the request wants them. Together they spell
+    the answer's text; those of one delta need not spell that delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +186,12 @@ class Assembler:
         self._scores: list[TokenScore] = []
 
     def feed(self, event: Event) -> None:
-        """Take the next event.
-
-        Raises: `GrammarError` when it may not come here.
-        """
+        """Take the next event. Raises: `GrammarError` when it may not come here."""
         match self._state, event:
             case "new", Started():
                 self._started = event
                 self._state = "open"
-            case "open" | "call", Traced():
-                pass
-            case "open", Progress():
+            case ("open" | "call", Traced()) | ("open", Progress()):
                 pass
             case "open", Evicted():
                 self._evicted += event.messages
@@ -243,7 +230,7 @@ class Assembler:
         )
 
     def partial(self) -> Message:
-        """What has been said so far, complete parts only: what to keep of an answer that was cancelled."""
+        """The answer so far, complete parts only: what to keep of an answer that was cancelled."""
         return Message("assistant", tuple(self._parts), self._started.origin)
 
     def _add_text(self, event: TextDelta) -> None:

@@ -1,7 +1,7 @@
-"""What one request may ask for at most: limits that hold for every protocol, the configuration and the Python API.
+"""Limits of one request, for every protocol, the configuration and the Python API.
 
-A number that is refused would do harm in the native library, or says nothing sensible. A count that is larger than what
-there is (more tokens than the context or the vocabulary has) is no error: the engine takes it for all there is.
+A number that is refused would do harm in the native library, or has no meaning. A count that is larger than what there
+is (more tokens than the context or the vocabulary has) is no error: it means all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SAMPLING: Mapping[str, tuple[float, float]] = MappingProxyType(
         "mirostat": (0, 2),
     }
 )
-"""From where to where, both included. The library computes in float32: what overflows there becomes infinite, the
-difference of two infinities is no number, and to sort what is no number is undefined. Clients send 0 to 5."""
+"""Lowest and highest value. The library computes in float32: an overflow becomes infinite, the difference of two
+infinities is NaN, and to sort NaN is undefined. Clients send 0 to 5."""
 
 MAX_BIASES = 1024
 """Tokens in `logit_bias`: under a grammar the library compares each with every candidate. Clients send a few."""

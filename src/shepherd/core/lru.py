@@ -22,7 +22,7 @@ class LruCache(Generic[V]):
         return len(self._entries)
 
     def find(self, key: object) -> V | None:
-        """The value, which is now the last one to be forgotten; None when there is none."""
+        """The value, which is the most recently used one now; None when there is none."""
         with self._lock:
             if (known := self._entries.get(key)) is None:
                 return None
@@ -30,7 +30,7 @@ class LruCache(Generic[V]):
             return known[0]
 
     def keep(self, key: object, value: V, weight: int = 1) -> V | None:
-        """Keep a value in place of the one that is returned."""
+        """Keep a value; the one that it replaces."""
         with self._lock:
             before = self._entries.pop(key, None)
             self._entries[key] = value, weight

@@ -1,4 +1,4 @@
-"""What is said: messages made of parts, and the tools a model may call.
+"""Messages made of parts, and the tools that a model may call.
 
 A message is a role and a tuple of parts in the order in which they were generated; tool calls are parts, so their
 place among the text is never lost. Nothing here knows a provider, a template or a token.
@@ -19,7 +19,7 @@ class Text:
 
     text: str
     aside: bool = False
-    """Put there by Shepherd, said by nobody: a notice, a recalled memory. The model reads it; it is not archived."""
+    """Added by Shepherd: a notice, a recalled memory. The model reads it; it is not archived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,17 @@ class Message:
     role: Role
     parts: tuple[Part, ...] = ()
     origin: str | None = None
-    """Who generated it (`backend:model`); `None` for what a client sent."""
+    """The model that generated it (`backend:model`); `None` for what a client sent."""
 
     @property
     def text(self) -> str:
         """The visible text, parts joined without a separator."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def own_text(self) -> str:
+        """The visible text without asides."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text) and not part.aside)
 
     @property
     def reasoning(self) -> str:
@@ -106,7 +111,7 @@ class Message:
 
     @property
     def is_input(self) -> bool:
-        """Whether the user says something, rather than answering a call."""
+        """Whether it is a user's message, and not the result of a call."""
         return self.role == "user" and not any(isinstance(part, ToolResult) for part in self.parts)
 
     @classmethod
@@ -131,4 +136,4 @@ class ToolSpec:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the arguments object, passed through unflattened."""
     strict: bool = False
-    """The client insists: a schema that output cannot be held to is refused, not loosened."""
+    """A schema that the model cannot be held to is refused, not loosened."""

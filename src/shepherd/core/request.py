@@ -1,7 +1,7 @@
-"""What is asked: one request to a back end, complete and immutable.
+"""One request to a back end, complete and immutable.
 
-`None` means "not said" everywhere: the back end's, the route's or the model's default applies. Policy travels down in
-the request (`on_full`); nothing below asks back.
+`None` = not set: the default of the back end, the route or the model applies. Policy travels down in the request
+(`on_full`); nothing below asks back.
 """
 
 from __future__ import annotations
@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from shepherd.core.limit import (
-    INT32_MAX,
-    INT64_MAX,
-    SAMPLING,
-    check_biases,
-    check_breakers,
-    check_count,
-    check_sampling_number,
-    check_stops,
-)
+from shepherd.core import limit
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
@@ -62,21 +53,22 @@ class Sampling:
     ignore_eos: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in SAMPLING:
+        for name in limit.SAMPLING:
             if (value := getattr(self, name)) is not None:
-                check_sampling_number(name, value)
-        check_breakers(self.dry_sequence_breakers or ())
-        check_biases(self.logit_bias or ())
+                limit.check_sampling_number(name, value)
+        limit.check_breakers(self.dry_sequence_breakers or ())
+        limit.check_biases(self.logit_bias or ())
 
     def over(self, defaults: Sampling) -> Sampling:
-        """These values where they are said, those of `defaults` elsewhere."""
-        said = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
-        return replace(defaults, **said)
+        """These values where they are set, those of `defaults` elsewhere."""
+        return replace(
+            defaults, **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What the visible answer must look like, in a client's own words."""
+    """The form of the visible answer, as a client writes it."""
 
     kind: Literal["gbnf", "regex", "lark"]
     text: str
@@ -89,9 +81,9 @@ class Completion:
     prompt: str | tuple[int, ...]
     """Text, in which nothing is a control token, or the tokens themselves."""
     suffix: str | None = None
-    """What stands behind the gap: the answer fills the middle (FIM)."""
+    """The text behind the gap: the answer fills the middle (FIM)."""
     echo: bool = False
-    """Say the prompt first, as part of the answer."""
+    """Repeat the prompt at the head of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +102,31 @@ class Request:
     stop: tuple[str, ...] = ()
     reasoning: ReasoningLevel | None = None
     schema: Mapping[str, Any] | None = None
-    """JSON Schema that the visible answer must satisfy; at most one of `schema` and `grammar` is said."""
+    """JSON Schema that the visible answer must satisfy; at most one of `schema` and `grammar` is set."""
     grammar: Grammar | None = None
     parallel_calls: bool | None = None
     """False: at most one call in this answer."""
     completion: Completion | None = None
     """A bare prompt in place of messages."""
     logprobs: int | None = None
-    """None = not wanted; else how many alternatives are told with each visible token, 0 or more."""
+    """None = not wanted; else the number of alternatives that come with each visible token, 0 or more."""
     on_full: OnFull | None = None
     background: bool | None = None
-    """A side task (a title, a summary): it may never take room or time from a conversation that is no side task."""
+    """A side task (a title, a summary): it takes no room or time from conversations that are none."""
     trace: bool = False
-    """Report what the model is given and what it writes, word for word (`Traced`)."""
+    """Report the model's exact input and output (`Traced`)."""
     session: str | None = None
     """A stable key of the conversation, where the client has one."""
     user: str | None = None
-    """Whose memory this is about, if anybody's: memories of different users never meet."""
+    """The user whose memory is used; None = none. Memories of different users never meet."""
     archive: bool | None = None
-    """Whether what is said is kept in that memory."""
+    """Whether the messages are kept in that memory."""
     recall: bool | None = None
-    """Whether what is in that memory is offered to the model."""
+    """Whether that memory is offered to the model."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Protocol leftovers that only one surface or provider understands."""
+    """Fields that only one protocol understands."""
 
     def __post_init__(self) -> None:
-        check_count("max_tokens", self.max_tokens or 0, INT64_MAX)
-        check_count("logprobs", self.logprobs or 0, INT32_MAX)
-        check_stops(self.stop)
+        limit.check_count("max_tokens", self.max_tokens or 0, limit.INT64_MAX)
+        limit.check_count("logprobs", self.logprobs or 0, limit.INT32_MAX)
+        limit.check_stops(self.stop)

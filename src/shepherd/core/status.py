@@ -1,15 +1,16 @@
-"""What a back end states about itself: its models, how full its caches are, and whether it can answer."""
+"""The state of the program: its models, how full its caches are, whether it can answer, which model a chat uses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is told of one model that can be asked for. Empty and 0 = not known."""
+    """One model that a request can name. Empty and 0 = not known."""
 
     id: str
     n_ctx: int
@@ -23,7 +24,7 @@ class ModelCard:
     architecture: str = ""
     """As the GGUF file calls it: `qwen3`, `bert`."""
     parameters: str = ""
-    """How many, for a person: `8.2B`."""
+    """Their number, for a person: `8.2B`."""
     quantization: str = ""
     """Such as `Q4_K_M`."""
     capabilities: tuple[str, ...] = ()
@@ -34,7 +35,7 @@ class ModelCard:
     expires: float | None = None
     """Unix time at which it will be unloaded unless it is used; None = never, or not loaded."""
     memory_bytes: int = 0
-    """What it takes while it is loaded: weights and caches."""
+    """Memory while it is loaded: weights and caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Embeddings:
     vectors: Sequence[Sequence[float]]
     """One for each input, of length 1 (Euclidean)."""
     n_tokens: tuple[int, ...]
-    """Of each input, as it was read."""
+    """Of each input, as the model read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +69,33 @@ class Health:
     """File name of the default model, without its folder."""
     caches: Mapping[str, CacheUsage] = field(default_factory=dict)
     detail: str = ""
-    """What is wrong or being waited for; one sentence for a person."""
+    """The fault, or what the back end waits for; one sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveModel:
+    """A cache and its model, as the banner shows them."""
+
+    backend: str
+    """Such as `llama.cpp (CPU)`."""
+    model: str
+    """The file's stem."""
+    path: Path
+    n_ctx: int
+    embedded: bool
+    dialect: str
+    cache: str
+    """Empty for a model that cannot chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model or cache that a conversation can switch to."""
+
+    name: str
+    """Of the model; of the cache, where a model has several."""
+    cache: str
+    kind: Literal["model", "cache", "provider"]
+    detail: str
+    """One line for a person."""
+    current: bool

@@ -17,27 +17,17 @@ from shepherd.server.endpoints.models import MODEL_ENDPOINTS
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_pull, answer_show
 from shepherd.server.endpoints.query import query
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
-from shepherd.server.endpoints.schemas.anthropic import COUNT_BODY, MESSAGES_BODY
-from shepherd.server.endpoints.schemas.chat import CHAT_BODY
-from shepherd.server.endpoints.schemas.completions import COMPLETIONS_BODY, DETOKENIZE_BODY, INFILL_BODY, TOKENIZE_BODY
-from shepherd.server.endpoints.schemas.ollama import (
-    EMBEDDINGS_BODY,
-    OLLAMA_CHAT_BODY,
-    OLLAMA_EMBED_BODY,
-    OLLAMA_EMBEDDINGS_BODY,
-    OLLAMA_GENERATE_BODY,
-    OLLAMA_NAME_BODY,
-)
-from shepherd.server.endpoints.schemas.responses import COUNT_BODY as RESPONSES_COUNT_BODY
-from shepherd.server.endpoints.schemas.responses import RESPONSES_BODY
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
 from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize, count_responses, counting
 from shepherd.wire.anthropic import codec as anthropic
-from shepherd.wire.llama import infill
+from shepherd.wire.llama import infill, tokens
 from shepherd.wire.ollama import chat as ollama_chat
+from shepherd.wire.ollama import embed as ollama_embed
+from shepherd.wire.ollama import fields as ollama
 from shepherd.wire.ollama import generate as ollama_generate
 from shepherd.wire.openai import chat as openai_chat
 from shepherd.wire.openai import completions as openai_completions
+from shepherd.wire.openai import embeddings as openai_embeddings
 from shepherd.wire.openai.responses import codec as responses
 
 
@@ -57,32 +47,32 @@ def _row(
 GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
     _row(
         "openai-chat", ("/v1/chat/completions", "/chat/completions"), Generate(openai_chat, "chatcmpl-").respond,
-        CHAT_BODY, "Answer a conversation (OpenAI chat completions), whole or streamed",
+        openai_chat.BODY, "Answer a conversation (OpenAI chat completions), whole or streamed",
     ),
     _row(
         "openai-completions", ("/v1/completions", "/completions"), Generate(openai_completions, "cmpl-").respond,
-        COMPLETIONS_BODY, "Continue a text, or fill a gap in it (OpenAI completions), whole or streamed",
+        openai_completions.BODY, "Continue a text, or fill a gap in it (OpenAI completions), whole or streamed",
     ),
     _row(
         "llama-infill", ("/infill", "/v1/infill"), Generate(infill, "infill-").respond,
-        INFILL_BODY, "Fill the gap at the cursor of an editor (llama-server's infill), whole or streamed",
+        infill.BODY, "Fill the gap at the cursor of an editor (llama-server's infill), whole or streamed",
     ),
     _row(
         "openai-responses", ("/v1/responses", "/responses"),
         Generate(responses, "resp_", stored_responses=True).respond,
-        RESPONSES_BODY, "Answer a conversation (OpenAI responses), whole or streamed",
+        responses.BODY, "Answer a conversation (OpenAI responses), whole or streamed",
     ),
     _row(  # base URLs that end in /v1 are common
         "anthropic-messages", ("/v1/messages", "/messages", "/v1/v1/messages"), Generate(anthropic, "msg_").respond,
-        MESSAGES_BODY, "Answer a conversation (Anthropic messages), whole or streamed",
+        anthropic.BODY, "Answer a conversation (Anthropic messages), whole or streamed",
     ),
     _row(
         "ollama-chat", ("/api/chat",), Generate(ollama_chat, "ollama-").respond,
-        OLLAMA_CHAT_BODY, "Answer a conversation (Ollama), streamed unless stream is false",
+        ollama_chat.BODY, "Answer a conversation (Ollama), streamed unless stream is false",
     ),
     _row(
         "ollama-generate", ("/api/generate",), Generate(ollama_generate, "ollama-").respond,
-        OLLAMA_GENERATE_BODY,
+        ollama_generate.BODY,
         "Answer a prompt, continue it, or fill a gap in it (Ollama), streamed unless stream is false",
     ),
 )  # fmt: skip
@@ -90,35 +80,35 @@ GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
 QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     _row(
         "tokenize", ("/tokenize", "/v1/tokenize"), query(answer_tokenize),
-        TOKENIZE_BODY, "The tokens of a text (llama-server, vLLM)",
+        tokens.TOKENIZE_BODY, "The tokens of a text (llama-server, vLLM)",
     ),
     _row(
         "detokenize", ("/detokenize", "/v1/detokenize"), query(answer_detokenize),
-        DETOKENIZE_BODY, "The text of tokens",
+        tokens.DETOKENIZE_BODY, "The text of tokens",
     ),
     _row(
         "openai-input-tokens", ("/v1/responses/input_tokens", "/responses/input_tokens"),
         query(count_responses, stored_responses=True),
-        RESPONSES_COUNT_BODY, "How many tokens the input of an answer has (OpenAI responses), exactly",
+        responses.COUNT_BODY, "How many tokens the input of an answer has (OpenAI responses), exactly",
     ),
     _row(
         "anthropic-count", ("/v1/messages/count_tokens", "/messages/count_tokens", "/v1/v1/messages/count_tokens"),
         query(counting(anthropic, "/v1/messages")),
-        COUNT_BODY, "How many tokens the prompt of a conversation has (Anthropic), exactly",
+        anthropic.COUNT_BODY, "How many tokens the prompt of a conversation has (Anthropic), exactly",
     ),
     _row(
         "openai-embeddings", ("/v1/embeddings", "/embeddings"), query(answer_openai),
-        EMBEDDINGS_BODY, "Vectors of texts (OpenAI)",
+        openai_embeddings.BODY, "Vectors of texts (OpenAI)",
     ),
-    _row("ollama-embed", ("/api/embed",), query(answer_embed), OLLAMA_EMBED_BODY, "Vectors of texts (Ollama)"),
+    _row("ollama-embed", ("/api/embed",), query(answer_embed), ollama_embed.EMBED_BODY, "Vectors of texts (Ollama)"),
     _row(
         "ollama-embeddings", ("/api/embeddings",), query(answer_embeddings),
-        OLLAMA_EMBEDDINGS_BODY, "The vector of one text (Ollama, older)",
+        ollama_embed.EMBEDDINGS_BODY, "The vector of one text (Ollama, older)",
     ),
-    _row("ollama-show", ("/api/show",), query(answer_show), OLLAMA_NAME_BODY, "The details of one model (Ollama)"),
+    _row("ollama-show", ("/api/show",), query(answer_show), ollama.NAME_BODY, "The details of one model (Ollama)"),
     _row(
         "ollama-pull", ("/api/pull",), query(answer_pull),
-        OLLAMA_NAME_BODY, "Whether the server has a model (Ollama); it downloads none",
+        ollama.NAME_BODY, "Whether the server has a model (Ollama); it downloads none",
     ),
 )  # fmt: skip
 

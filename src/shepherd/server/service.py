@@ -6,8 +6,8 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request
 from shepherd.core.status import Embeddings, Health, ModelCard
@@ -27,6 +27,11 @@ class Service(Protocol):
         """Every model that a request can name, loaded or not, in the order of the configuration."""
 
     def health(self) -> Health: ...
+
+    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+        """Load the model that the routes choose; with `keep_alive_s` 0 unload it. `keep_alive_s`: how long it stays
+        from now on; None = as before, negative = without end. Raises: as `count`."""
+        ...
 
     async def unload(self, model: str) -> bool:
         """Free the model of this name as soon as nothing uses it; False when it was not loaded.
@@ -88,16 +93,9 @@ class Service(Protocol):
         Raises: `ConfigError`, `MemoryFailure`.
         """
 
-    async def forget(
-        self,
-        user: str,
-        *,
-        messages: Collection[int] = (),
-        conversation: str | None = None,
-        matching: str | None = None,
-        before_ms: int | None = None,
-    ) -> Removed:
-        """Delete what matches all of these from a user's memory, and empty the caches that may repeat it.
+    async def forget(self, user: str, **selection: Any) -> Removed:
+        """Delete the selected messages (as `MemoryStore.forget`) from a user's memory; empty the caches that may
+        repeat them.
 
         Raises: `InvalidRequest`, `MemoryFailure`, `EngineDown`.
         """

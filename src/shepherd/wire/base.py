@@ -1,10 +1,8 @@
 """The interface of every HTTP protocol, and the readers that turn JSON into checked values.
 
-`Codec` is what the server needs of a protocol; a module that holds these functions is one. `Fields` reads one JSON
-object: `null` is absent, unknown fields are ignored, and a value of the wrong type is an error that names the field,
-the value and what is expected. A wrong value is never silently replaced by a default.
-
-This file knows no protocol; nothing here does I/O.
+A module with the functions of `Codec` is a codec. `Fields` reads one JSON object: `null` is absent, unknown fields are
+ignored, and a value of the wrong type is an error that names the field, the value and what is expected. A wrong value
+is never silently replaced by a default. This file knows no protocol.
 """
 
 from __future__ import annotations
@@ -16,24 +14,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from shepherd.core import Event, InvalidRequest, Reply, Request
-from shepherd.core.limit import INT32_MAX
+from shepherd.core import Event, InvalidRequest, Reply, Request, ShepherdError
 
 Json = dict[str, Any]
 
 MAX_DEPTH = 128
 """Levels of arrays and objects. Real requests stay below 30; templates and encoders recurse once per level."""
 MAX_VALUES = 500_000
-"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads while it
-works, up to 0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
+"""Of one body, about: arrays, objects, and their elements. Python's JSON parser blocks all other threads, up to
+0.2 s for so many. A conversation of 10,000 messages has 60,000, a prompt in tokens its length."""
 MAX_ELEMENTS = 20_000
 """Of one array of objects: messages, items, parts, calls. Templates take 0.1 ms for each; conversations of a million
 tokens have fewer."""
 MAX_TOOLS = 1_024
-"""That one request offers. Every one of them is read by the model and compiled to a grammar; agents with many servers
-have a few hundred."""
+"""Of one request. The model reads each, and each becomes a grammar; agents with many servers have a few hundred."""
 
 OptionsT = TypeVar("OptionsT")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Decoded(Generic[OptionsT]):
     """The request in a body, and how to write the answer."""
 
     requests: tuple[Request, ...]
-    """One for each choice of the answer, at least one; most protocols know one only."""
+    """One for each choice of the answer, at least one."""
     stream: bool
     options: OptionsT
     """Read by the encoder of the same protocol only."""
@@ -64,7 +61,7 @@ class Encoder(Protocol):
     """Bytes without meaning, to send at any time after the first event; empty if the protocol has none."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The bytes for `event`; often none. `choice`: the index of the request that it answers."""
+        """The bytes for `event`: none for notices and for unfinished calls. `choice`: the index of its request."""
         ...
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
@@ -77,7 +74,7 @@ class Encoder(Protocol):
 
 
 class Codec(Protocol[OptionsT]):
-    """The server half of one protocol."""
+    """One protocol; modules are codecs. `encoder` is the class of its encoders."""
 
     def decode_request(self, body: Json) -> Decoded[OptionsT]:
         """The decoded request. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
@@ -118,10 +115,10 @@ def decode_json(body: bytes) -> Json:
         raise InvalidRequest("the body holds an integer of more than 4300 digits") from error
     if not isinstance(value, dict):
         raise InvalidRequest(f"the body must be a JSON object, not {shown(value)}")
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
     # UTF-8 cannot hold a surrogate, so only an escape can have brought one: most bodies need no walk.
-    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+    return without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
 def check_values(text: bytes, what: str, field: str | None = None) -> None:
@@ -131,6 +128,14 @@ def check_values(text: bytes, what: str, field: str | None = None) -> None:
             f"{what} holds more than {MAX_VALUES} JSON values; send fewer or shorter arrays, or several requests",
             field=field,
         )
+
+
+def public_error(error: Exception) -> tuple[int, str]:
+    """HTTP status and message of an error, for a client. Reveals nothing of an unexpected exception."""
+    if not isinstance(error, ShepherdError):
+        return 500, "the server made an error while answering; its log holds the details"
+    # The odd status of a provider (a redirect, say) must not become ours.
+    return error.status if 400 <= error.status <= 599 else 502, error.message
 
 
 def compact(body: Any) -> bytes:
@@ -218,26 +223,31 @@ class Fields:
             check_values(value.encode("utf-8", "surrogatepass"), self.at(key), field=self.at(key))
         return value
 
-    def find_string(self, key: str) -> str | None:
+    def _find(self, key: str, type_: type[T], expected: str) -> T | None:
         value = self.body.get(key)
-        if value is not None and not isinstance(value, str):
-            raise wrong(self.at(key), "a string", value)
+        if value is not None and not isinstance(value, type_):
+            raise wrong(self.at(key), expected, value)
         return value
+
+    def find_string(self, key: str) -> str | None:
+        return self._find(key, str, "a string")
 
     def get_string(self, key: str, why: str = "") -> str:
         """A string, present and not empty."""
         value = self.find_string(key)
-        if value is None:
-            raise InvalidRequest(f"{self.at(key)} is missing{why and ': '}{why}", field=self.at(key))
         if not value:
-            raise InvalidRequest(f"{self.at(key)} is empty{why and ': '}{why}", field=self.at(key))
+            state = "missing" if value is None else "empty"
+            raise InvalidRequest(f"{self.at(key)} is {state}{why and ': '}{why}", field=self.at(key))
+        return value
+
+    def get_text(self, key: str) -> str:
+        """A string, present and maybe empty."""
+        if (value := self.find_string(key)) is None:
+            raise InvalidRequest(f"{self.at(key)} is missing", field=self.at(key))
         return value
 
     def find_boolean(self, key: str) -> bool | None:
-        value = self.body.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise wrong(self.at(key), "true or false", value)
-        return value
+        return self._find(key, bool, "true or false")
 
     def find_number(self, key: str, allowed: Range = ANY) -> float | None:
         return None if (value := self.body.get(key)) is None else check_number(value, self.at(key), allowed)
@@ -253,18 +263,11 @@ class Fields:
         return whole
 
     def find_array(self, key: str) -> list[Any] | None:
-        value = self.body.get(key)
-        if value is not None and not isinstance(value, list):
-            raise wrong(self.at(key), "an array", value)
-        return value
+        return self._find(key, list, "an array")
 
     def find_object(self, key: str) -> Fields | None:
-        value = self.body.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise wrong(self.at(key), "an object", value)
-        return Fields(value, self.at(key))
+        value = self._find(key, dict, "an object")
+        return None if value is None else Fields(value, self.at(key))
 
     def get_object(self, key: str) -> Fields:
         found = self.find_object(key)
@@ -299,19 +302,6 @@ def check_count(n: int, path: str, most: int) -> None:
         raise InvalidRequest(f"{path} has {n} elements; at most {most} are accepted: send fewer", field=path)
 
 
-def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
-    """`values` as token ids; the model checks the upper limit. Raises: `InvalidRequest`."""
-    for at, value in enumerate(values):
-        if not is_integer(value) or not 0 <= value <= INT32_MAX:
-            raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
-    return tuple(values)
-
-
-def is_integer(value: object) -> bool:
-    """Whether it is an integer of JSON; `true` is not."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def check_number(value: object, path: str, allowed: Range = ANY) -> float:
     """`value` as a finite number in range. Raises: `InvalidRequest`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -329,15 +319,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """`value` with U+FFFD in place of every lone surrogate."""
     match value:
         case str():
             return _SURROGATE.sub("\ufffd", value)
         case dict():
-            return {_without_surrogates(key): _without_surrogates(child) for key, child in value.items()}
+            return {without_surrogates(key): without_surrogates(child) for key, child in value.items()}
         case list():
-            return [_without_surrogates(child) for child in value]
+            return [without_surrogates(child) for child in value]
         case _:
             return value
 
@@ -359,7 +349,8 @@ def _has_more_values(body: bytes, limit: int) -> bool:
     return n + sum(body.count(sign, at) for sign in _SIGNS) > limit
 
 
-def _is_deeper(value: Json, limit: int) -> bool:
+def is_deeper(value: Json, limit: int) -> bool:
+    """Whether more than `limit` arrays and objects stand within each other."""
     level: list[Any] = [value]
     for _ in range(limit):
         level = [

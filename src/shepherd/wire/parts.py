@@ -1,7 +1,7 @@
 """Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
 
-A document of text becomes its text. Any other becomes a note with its name and size: the model knows of it, and one
-unreadable attachment does not end a conversation.
+A document of text becomes its text. Any other becomes a note with its name and size: one unreadable attachment does not
+end a conversation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _decode_data_url(url: str, path: str) -> Image:
     if not comma or not media_type.startswith("image/"):
         raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
     if "base64" in (parameter.strip() for parameter in parameters):
-        content = decode_base64(payload, path)
+        content = decode_base64(unquote(payload), path)
     else:
         content = unquote_to_bytes(payload)
     if not content:
@@ -42,7 +42,7 @@ def _decode_data_url(url: str, path: str) -> Image:
 def decode_base64(payload: str, path: str) -> bytes:
     """Bytes, padded or not. Raises: `InvalidRequest`."""
     try:
-        text = (unquote(payload) if "%" in payload else payload).strip().rstrip("=")
+        text = payload.strip().rstrip("=")
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
@@ -61,7 +61,7 @@ def decode_document(part: Fields) -> Text | Image:
         return Text(f"[document: {name}, {where}; only its address was sent, so it cannot be read here]")
     head, comma, payload = data.partition(",")
     media_type = head[len("data:") :].split(";")[0] if comma else ""
-    content = decode_base64(payload if comma else data, path)
+    content = decode_base64(unquote(payload if comma else data), path)
     if media_type.startswith("image/") and content:
         return Image(media_type, content)
     try:

@@ -1,107 +1,37 @@
-"""Sampling parameters of OpenAI-like bodies: one table from field names to `core.Sampling`.
+"""Fields that most protocols share: the model, the sampling parameters, and the limits of an answer.
 
-The names are OpenAI's where it has one, and those of llama.cpp, vLLM and the seeds otherwise. Of two names for one
-value the first in the table wins. Used by every protocol of the OpenAI family.
+Sampling parameters have OpenAI's names where it has one, and those of llama.cpp, vLLM and Ollama otherwise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
 
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    field: str
-    """Of `Sampling`."""
-    names: tuple[str, ...] = ()
-    """In the body; none = the field's."""
-    kind: Literal["number", "integer", "boolean", "strings"] = "number"
-    allowed: Range | None = None
-    """None = as everywhere (`limit.SAMPLING`)."""
-    about: str = ""
-    """For `/docs`."""
-
-
-_OPTIONS = (
-    _Option("temperature", about="0 = always the likeliest token."),
-    _Option("top_k", kind="integer", allowed=Range(-1, limit.INT32_MAX), about="0 = off."),
-    _Option("top_p"),
-    _Option("min_p"),
-    _Option("typical_p", ("typical_p", "typ_p")),
-    _Option("top_n_sigma"),
-    _Option("repetition_penalty", ("repetition_penalty", "repeat_penalty"), about="1 = off."),
-    _Option("frequency_penalty", allowed=Range(-2, 2)),
-    _Option("presence_penalty", allowed=Range(-2, 2)),
-    _Option("repeat_last_n", kind="integer"),
-    _Option("dry_multiplier"),
-    _Option("dry_base"),
-    _Option("dry_allowed_length", kind="integer"),
-    _Option("dry_penalty_last_n", kind="integer"),
-    _Option("dry_sequence_breakers", kind="strings"),
-    _Option("xtc_probability"),
-    _Option("xtc_threshold"),
-    _Option("mirostat", kind="integer"),
-    _Option("mirostat_tau"),
-    _Option("mirostat_eta"),
-    _Option("seed", kind="integer", allowed=Range(-(2**63), 2**64 - 1), about="Of several choices, that of the first."),
-    _Option("ignore_eos", kind="boolean"),
+MODEL = Field(
+    "model", STRING, "Any name: the routes choose the model; a generated answer repeats the name.", default=""
 )
+STREAM = Field("stream", BOOLEAN, default=False)
 
 
-def decode_sampling(body: Fields) -> Sampling:
-    """The sampling parameters in `body`. Raises: `InvalidRequest`."""
-    said: dict[str, Any] = {}
-    for option in _OPTIONS:
-        for name in option.names or (option.field,):
-            value = _read(body, name, option)
-            if value is not None:
-                said.setdefault(option.field, value)
-    if said.get("top_k") == -1:
-        said["top_k"] = 0  # vLLM's value for "off"
-    return Sampling(**said, logit_bias=_decode_logit_bias(body))
+def _limited(name: str, about: str = "", *also: str, kind: Any = number) -> Field:
+    """With the limits that hold everywhere."""
+    return Field(name, kind(*limit.SAMPLING[name]), about, also=also)
 
 
-def _read(body: Fields, name: str, option: _Option) -> Any:
-    match option.kind:
-        case "number":
-            return body.find_number(name, _allowed(option))
-        case "integer":
-            return body.find_integer(name, _allowed(option))
-        case "boolean":
-            return body.find_boolean(name)
-        case "strings":
-            strings = body.find_strings(name)
-            limit.check_breakers(strings or (), body.at(name))
-            return strings
+def _decode_breakers(body: Fields, key: str) -> tuple[str, ...] | None:
+    strings = body.find_strings(key)
+    limit.check_breakers(strings or (), body.at(key))
+    return strings
 
 
-def _allowed(option: _Option) -> Range:
-    return option.allowed or Range(*limit.SAMPLING[option.field])
-
-
-def describe_sampling() -> Json:
-    """By name, the JSON Schema of every field that `decode_sampling` reads."""
-    schemas: Json = {name: _describe(option) for option in _OPTIONS for name in option.names or (option.field,)}
-    return schemas | {"logit_bias": {"type": "object", "description": "-100 to 100 by token id."}}
-
-
-def _describe(option: _Option) -> Json:
-    schema: Json = {"description": option.about} if option.about else {}
-    if option.kind == "strings":
-        return schema | {"type": "array", "items": {"type": "string"}}
-    if option.kind == "boolean":
-        return schema | {"type": "boolean"}
-    allowed = _allowed(option)
-    limits = {"minimum": allowed.low, "maximum": allowed.high, "exclusiveMinimum": allowed.above}
-    return schema | {"type": option.kind} | {name: value for name, value in limits.items() if value is not None}
-
-
-def _decode_logit_bias(body: Fields) -> tuple[tuple[int, float], ...] | None:
-    biases = body.find_object("logit_bias")
+def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int, float], ...] | None:
+    biases = body.find_object(key)
     if biases is None:
         return None
     limit.check_size(biases.path, "tokens", len(biases.body), limit.MAX_BIASES)
@@ -115,8 +45,36 @@ def _decode_logit_bias(body: Fields) -> tuple[tuple[int, float], ...] | None:
     return tuple(pairs)
 
 
-def decode_stop(body: Fields, key: str = "stop") -> tuple[str, ...]:
-    """The stop strings: none, one, or an array. Raises: `InvalidRequest`."""
+SAMPLING = (
+    _limited("temperature", "0 = always the likeliest token."),
+    Field("top_k", integer(-1, limit.INT32_MAX), "0 = off."),
+    *map(_limited, ("top_p", "min_p", "top_n_sigma", "xtc_probability", "xtc_threshold")),
+    _limited("typical_p", "", "typ_p"),
+    _limited("repetition_penalty", "1 = off.", "repeat_penalty"),
+    Field("frequency_penalty", number(-2, 2)),
+    Field("presence_penalty", number(-2, 2)),
+    _limited("repeat_last_n", kind=integer),
+    *map(_limited, ("dry_multiplier", "dry_base")),
+    _limited("dry_allowed_length", kind=integer),
+    _limited("dry_penalty_last_n", kind=integer),
+    Field("dry_sequence_breakers", Kind(_decode_breakers, STRINGS.schema)),
+    _limited("mirostat", kind=integer),
+    *map(_limited, ("mirostat_tau", "mirostat_eta")),
+    Field("seed", integer(-(2**63), 2**64 - 1), "Of several choices, that of the first."),
+    Field("ignore_eos", BOOLEAN),
+    Field("logit_bias", Kind(_decode_logit_bias, {"type": "object"}), "-100 to 100 by token id."),
+)
+
+
+def sampling_of(given: Json) -> Sampling:
+    """The sampling parameters among the values of a table that holds `SAMPLING`."""
+    values = {field.name: given[field.name] for field in SAMPLING}
+    if values["top_k"] == -1:
+        values["top_k"] = 0  # vLLM's value for "off"
+    return Sampling(**values)
+
+
+def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
     value = body.find_any(key)
     if isinstance(value, str):
         stops: tuple[str, ...] = (value,)
@@ -128,21 +86,32 @@ def decode_stop(body: Fields, key: str = "stop") -> tuple[str, ...]:
     return stops
 
 
-def decode_max_tokens(body: Fields, *keys: str, least: int = 1) -> int | None:
-    """The limit of generated tokens: the first of `keys` that is set; -1 is llama.cpp's value for no limit."""
-    found = []
-    for key in keys:
-        value = body.find_integer(key)
-        if value is not None and value != -1 and not least <= value <= limit.INT64_MAX:
-            raise wrong(body.at(key), f"an integer of at least {least}, below 2^63 (or -1 for no limit)", value)
-        found.append(value)
-    said = next((value for value in found if value is not None), None)
-    return None if said == -1 else said
+STOPS = Kind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
+"""Stop strings: none, one, or an array."""
+STOP = Field("stop", STOPS)
+GENERATION = (MODEL, STREAM, *SAMPLING, STOP)
+"""The fields that every body of the OpenAI family has."""
+
+
+def token_limit(least: int = 1) -> Kind:
+    """The most tokens to generate; -1 is llama.cpp's value for no limit (`limit_of`)."""
+    schema = {"type": "integer", "anyOf": [{"const": -1}, {"minimum": least}]}
+    return Kind(partial(_find_limit, least=least), schema)
+
+
+def _find_limit(body: Fields, key: str, least: int) -> int | None:
+    value = body.find_integer(key)
+    if value is not None and value != -1 and not least <= value <= limit.INT64_MAX:
+        raise wrong(body.at(key), f"an integer of at least {least}, below 2^63 (or -1 for no limit)", value)
+    return value
+
+
+def limit_of(value: int | None) -> int | None:
+    return None if value == -1 else value
 
 
 def repeat_request(request: Request, n: int) -> tuple[Request, ...]:
-    """`n` requests for as many choices. Each gets a seed of its own, counted up from the first: equal seeds give equal
-    answers."""
+    """`n` requests for as many choices. Seeds are counted up from the first: equal seeds give equal answers."""
     seed = request.sampling.seed
     if seed is None:
         return (request,) * n

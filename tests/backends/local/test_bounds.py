@@ -7,13 +7,14 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
 
 from shepherd.backends.local.backend import LocalBackend
-from shepherd.backends.local.constrain import Constraints, loosely
+from shepherd.backends.local.constrain import Constraints, loose
 from shepherd.backends.local.offload import HEAVY, HEAVY_AT_ONCE, offload, weight_of
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
@@ -199,7 +200,7 @@ def test_what_is_wrong_with_many_tools_is_looked_for_only_so_long() -> None:
         "properties": {"a": {"type": "string", "pattern": "(?=x)"}, **optional(50)["properties"]},
     }
     left = ProbeBudget(10_000)
-    fit = loosely(left)
+    fit = partial(loose, probes=left)
     for at in range(1000):
         assert fit(ToolSpec(f"tool_{at}", "", broken), broken)
     assert fit(ToolSpec("last", "", broken), broken) == {"type": "object"}

@@ -260,13 +260,13 @@ def test_a_bare_prompt_is_a_value() -> None:
 
 async def test_text_becomes_tokens_and_tokens_text(make: Make) -> None:
     backend, _ = make(bos=True)
-    assert backend.tokenize("a<pre>") == list(b"a<pre>")
-    assert backend.tokenize("a<pre>b", special=True) == [97, 259, 98]
-    assert backend.tokenize("a<pre>b", special=True, bos=True) == [258, 97, 259, 98]
-    assert backend.tokenize("<s>a", special=True) == [258, 97]
-    assert backend.tokenize("<s>a", special=True, bos=True) == [258, 97]
-    assert backend.tokenize("a", bos=True) == [258, 97]
-    assert backend.tokenize("", special=True) == []
+    assert backend.encoder.tokenize("a<pre>") == list(b"a<pre>")
+    assert backend.encoder.tokenize("a<pre>b", special=True) == [97, 259, 98]
+    assert backend.encoder.tokenize("a<pre>b", special=True, bos=True) == [258, 97, 259, 98]
+    assert backend.encoder.tokenize("<s>a", special=True) == [258, 97]
+    assert backend.encoder.tokenize("<s>a", special=True, bos=True) == [258, 97]
+    assert backend.encoder.tokenize("a", bos=True) == [258, 97]
+    assert backend.encoder.tokenize("", special=True) == []
     assert pieces([258, 97, 0xE2], FakeVocabulary(CONTROL)) == [b"<s>", b"a", b"\xe2"]
     with pytest.raises(InvalidRequest, match="token 262 is outside") as caught:
         pieces([1, 262], FakeVocabulary(CONTROL))

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.app.app import App
-from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import attach
 from shepherd.core import Image, InvalidRequest, Text
-from shepherd.core.status import ModelCard
+from shepherd.core.status import ActiveModel, ModelCard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
@@ -35,7 +34,12 @@ class Lamb:
     def __init__(self, *capabilities: str) -> None:
         self.capabilities = capabilities
 
-    def facts(self) -> ActiveModel:
+    @property
+    def conversations(self) -> Lamb:
+        return self
+
+    @property
+    def active(self) -> ActiveModel:
         return ActiveModel("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
 
     def models(self) -> list[ModelCard]:

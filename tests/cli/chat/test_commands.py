@@ -14,7 +14,6 @@ from tests.cli.playing import Play, Script, Scripted, Stage, player
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
-from shepherd.app.conversations import ActiveModel
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
 from shepherd.cli.chat.repl import Repl
@@ -117,10 +116,6 @@ async def test_ctrl_c_stops_an_answer_once_and_what_was_said_is_saved(play: Play
         await backend.waiting.wait()
         repls[0]._stop()
         repls[0]._stop()
-
-    class Watched(Stage):
-        def facts(self) -> ActiveModel:
-            return super().facts()
 
     reader = Impatient("Hello", "/continue")
     session = Session(backend, model="m", n_ctx=100)

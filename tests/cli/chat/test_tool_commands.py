@@ -10,12 +10,12 @@ import pytest
 from tests.cli.playing import Play, Scripted, Stage, player
 
 from shepherd.agent.session import Session
-from shepherd.app.conversations import ActiveModel
 from shepherd.core import (
     EngineError,
     Message,
     Text,
 )
+from shepherd.core.status import ActiveModel
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerStatus
 from shepherd.tools.permission import ConsentStore, Permission

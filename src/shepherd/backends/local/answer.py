@@ -28,7 +28,6 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
-    TokenScore,
     ToolCall,
     Traced,
     Usage,
@@ -55,11 +54,9 @@ class Answer:
         echo: Echo | None = None,
         is_silent: bool = False,
     ) -> None:
-        """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks` are the
-        protocol's tokens.
-
-        `trace`: the prompt, if `Traced` events are wanted. `echo`: what is repeated before the answer. `is_silent`: the
-        answer has no tokens of its own (`max_tokens = 0`).
+        """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks`: the protocol's
+        tokens. `trace`: the prompt, if `Traced` events are wanted. `echo`: the text that is repeated before the answer.
+        `is_silent`: the answer has no tokens of its own (`max_tokens = 0`).
         """
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
@@ -87,7 +84,7 @@ class Answer:
         self._notices: list[Progress | Evicted] = []
         self._assembler = Assembler()
         self._events: list[Event] = []
-        """What the step that is being taken has brought so far."""
+        """Of the current step, so far."""
 
     @property
     def message(self) -> Message | None:
@@ -105,7 +102,7 @@ class Answer:
         )
 
     def take(self, step: Step) -> list[Event]:
-        """The events that the next step of the job brings; often none."""
+        """The events of the next step of the job; often none."""
         match step:
             case int():
                 self._token(step)
@@ -205,8 +202,7 @@ class Answer:
 
     def _show(self, text: str) -> None:
         if text:
-            scores: tuple[TokenScore, ...] = self._scores.show(text) if self._scores else ()
-            self._emit(TextDelta(text, scores))
+            self._emit(TextDelta(text, self._scores.show(text) if self._scores else ()))
 
     def _parsed(self, events: Iterable[Event]) -> None:
         """The parser's events, with the client's stop strings applied to the visible text."""

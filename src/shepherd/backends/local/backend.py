@@ -3,10 +3,10 @@
     Request ─ prepare ─▶ Prepared ─ compile ─▶ Compiled ─ constrain ─▶ Job ─ submit ─▶ Ticket ─ answer ─▶ events
               kept_prefix              compile            constrain          engine             answer
 
-A request takes these five steps in this order, and nothing else does them: a count ends after *compile*, a look at the
-window and an eviction begin with the same two. Small requests run on the event loop, large ones in threads, a step at
-a time, so that a client that goes away is noticed between two steps (`offload.py`). The engine thread sees token ids
-only. Text may be held back, tokens never: a token that ends inside a character is in the cache like any other (H1).
+A count ends after *compile*; a look at the window and an eviction begin with the same two steps. Small requests run on
+the event loop, large ones in threads, a step at a time, so that a disconnected client is noticed between two steps
+(`offload.py`). The engine thread sees token ids only. Text may be held back, tokens never: a token that ends inside a
+character is in the cache like any other (H1).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch
@@ -29,7 +30,7 @@ from shepherd.backends.local.token_budget import budget_for
 from shepherd.backends.local.turns import placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
 from shepherd.core import Event, Evicted, InvalidRequest, OnFull, Request, Sampling
-from shepherd.dialects import Dialect, Piece, Template
+from shepherd.dialects import Dialect, Template
 from shepherd.engine.base import Job, Vocabulary
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.plan import kept_tokens
@@ -44,8 +45,7 @@ class LocalOptions:
     sampling: Sampling = Sampling()
     """For what a request leaves open."""
     reserve: int | None = None
-    """Tokens kept free for the answer; a prompt that leaves fewer is refused. Default: a sixteenth of the context, at
-    most 256."""
+    """Tokens kept free for the answer; default: a sixteenth of the context, at most 256 (`token_budget.py`)."""
     max_tokens: int | None = None
     """Cap on every answer; default: the room left in the context (C35)."""
     strict_max_tokens: bool = False
@@ -72,39 +72,31 @@ class LocalBackend:
         options: LocalOptions | None = None,
         with_tools: Template | None = None,
         constraints: Constraints | None = None,
-        kind: str = "LlamaCpp",
     ) -> None:
         """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
-        engine's `Constrainer`; without them no answer is held to a form. `kind` is the runtime's name in log lines."""
+        engine's `Constrainer`; without them no answer is held to a form."""
         self.engine = engine
+        self.n_ctx = engine.n_ctx
+        """Tokens that one conversation can hold."""
         self.model = model
         self.dialect = dialect
-        self._kind = kind
         self._vocabulary = vocabulary
         self._options = options or LocalOptions()
         self._constraints = constraints
+        thinking = self._options.thinking
         self._compiler = Compiler(
-            vocabulary,
-            template,
-            dialect,
-            model=model,
-            n_ctx=engine.n_ctx,
-            with_tools=with_tools,
-            thinking=self._options.thinking,
+            vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking
         )
+        self.encoder = self._compiler.encoder
+        """Tokenises for this model. Any thread."""
         self._kept = KeptPrefix(self._compiler)
         self._watch = CacheWatch(engine.name)
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens that one conversation can hold."""
-        return self.engine.n_ctx
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
-        logger.debug("%s generate_from_session called with %d messages", self._kind, len(request.messages))
+        logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
         compiled = await self.compile(request)
         job = self._job(compiled, await self._constrain(compiled))
         if compiled.bare is None:
@@ -138,9 +130,6 @@ class LocalBackend:
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
         return len((await self.compile(request)).encoded.tokens)
-
-    def _evicts(self, request: Request) -> bool:
-        return (request.on_full or self._options.on_full) == "evict"
 
     async def _constrain(self, compiled: Compiled) -> Constraint:
         request = compiled.request
@@ -193,28 +182,23 @@ class LocalBackend:
 
     def _answer(self, compiled: Compiled) -> Answer:
         request, compiler = compiled.request, self._compiler
+        made = partial(
+            Answer, vocabulary=self._vocabulary, model=self.model, cache=self.engine.name, stops=request.stop
+        )
         if compiled.bare is not None:
             assert request.completion is not None
             prompt, bare = request.completion.prompt, compiled.bare
             text = prompt if isinstance(prompt, str) else compiler.spell(bare.tokens[bare.start : bare.stop])
-            return Answer(
+            return made(
                 PlainTextParser(),
-                self._vocabulary,
-                model=self.model,
-                cache=self.engine.name,
-                stops=request.stop,
                 trace=compiler.spell(bare.tokens) if request.trace else None,
                 echo=Echo(text, bare.start, bare.stop) if request.completion.echo else None,
                 is_silent=request.max_tokens == 0,
             )
         reader = self._constraints.reader(request) if self._constraints else self.dialect
         role_stops, end_token = compiler.ends(compiled.prompt)
-        return Answer(
+        return made(
             reader.parser(tools=request.tools, opened=compiled.prompt.opened),
-            self._vocabulary,
-            model=self.model,
-            cache=self.engine.name,
-            stops=request.stop,
             role_stops=role_stops,
             end_token=end_token,
             marks=compiler.encoder.protocol_ids,
@@ -229,7 +213,8 @@ class LocalBackend:
         request = with_next_question(request)
         compiled = await self.compile(request)
         bare = await self.compile(replace(compiled.request, tools=())) if request.tools else compiled
-        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, holes=self._evicts(request))
+        evicts = (request.on_full or self._options.on_full) == "evict"
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, holes=evicts)
         n_tools = max(0, len(compiled.encoded.tokens) - len(bare.encoded.tokens))
         own = [span for span in compiled.spans if span.message < len(messages)]
         held = held.until(max((span.stop for span in own), default=n_tools))
@@ -241,7 +226,7 @@ class LocalBackend:
         The conversation is computed first where it is not in the cache. Raises: `InvalidRequest`, `ContextFull`,
         `EngineError`.
         """
-        if not self._evicts(request):
+        if (request.on_full or self._options.on_full) != "evict":
             raise InvalidRequest(
                 f'no turn leaves cache {self.engine.name!r}, which refuses what does not fit; set overflow = "evict"'
             )
@@ -256,8 +241,7 @@ class LocalBackend:
         return await self.engine.evict(self._job(compiled.cut(own), Constraint()), n_turns)
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """Take the messages for a conversation that was held here: its prompts become what they were, and its saved
-        tokens are found again."""
+        """Make the prompts of a conversation that was held here what they were, so that its saved tokens are found."""
         if began is not None:
             self._kept.begin(request, began)
         first = next((at for at, message in enumerate(request.messages) if message.role == "assistant"), None)
@@ -276,16 +260,3 @@ class LocalBackend:
     def count_tokens(self, text: str) -> int:
         """How many tokens plain text has, in about any place of a prompt. Any thread."""
         return len(self._vocabulary.tokenize(text))
-
-    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
-        """The tokens of a text by itself. Any thread.
-
-        `special`: control tokens are recognised in it. `bos`: with the first token that every prompt has.
-        """
-        first = self._vocabulary.bos
-        head = [] if first is None else [first]
-        if not special:
-            return [*(head if bos else []), *self._vocabulary.tokenize(text)]
-        tokens = list(self._compiler.encoder.encode((Piece(text, None),)).tokens)
-        has_own = text.startswith(self._compiler.spell(head)) if head else False
-        return tokens if bos or has_own else tokens[len(head) :]

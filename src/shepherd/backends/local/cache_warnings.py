@@ -7,47 +7,25 @@ turns cause a warning at each change, and rightly: they do cost each other the c
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from itertools import takewhile
-from typing import NamedTuple
 
-from shepherd.backends.local.prefix_hash import prefix_hashes, tool_hash
+from shepherd.backends.local.prefix_hash import prefix_hashes, text_hash, tool_hash
 from shepherd.core import Image, Message, Request, ToolResult
 from shepherd.core.lru import LruCache
 
 logger = logging.getLogger(__name__)
 
 
-class Fingerprint(NamedTuple):
-    """The beginning of every prompt of a conversation, in hashes."""
-
-    system: bytes
-    tools: bytes
+PARTS = ("the words of the system prompt", "the tools")
+"""The parts of a fingerprint."""
 
 
-def fingerprint(request: Request) -> Fingerprint:
-    """Hashes of the leading system messages and of the offered tools."""
+def fingerprint(request: Request) -> tuple[bytes, bytes]:
+    """The beginning of every prompt of a conversation: hashes of its leading system messages, and of its tools."""
     leading = takewhile(lambda message: message.role == "system", request.messages)
     tools = () if request.tool_choice == "none" else request.tools
-    return Fingerprint(
-        hashed(*(message.text.encode("utf-8", "replace") for message in leading)), hashed(*map(tool_hash, tools))
-    )
-
-
-def hashed(*parts: bytes) -> bytes:
-    whole = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        whole.update(len(part).to_bytes(8) + part)
-    return whole.digest()
-
-
-CHANGED = {
-    (True, True): "the words of the system prompt and the tools",
-    (True, False): "the words of the system prompt",
-    (False, True): "the tools",
-}
-"""By whether the system prompt, and whether the tools have changed."""
+    return text_hash(repr([message.text for message in leading])), text_hash(repr([*map(tool_hash, tools)]))
 
 
 class CacheWatch:
@@ -55,25 +33,24 @@ class CacheWatch:
 
     def __init__(self, cache: str, *, limit: int = 10_000) -> None:
         self._cache = cache
-        self._last = LruCache[Fingerprint](limit)
+        self._last = LruCache[tuple[bytes, bytes]](limit)
         self._unseeing = LruCache[bool](limit)
 
     def notice(self, request: Request) -> None:
         """Warn about a change: once for each, not at the first request, and not at a repetition."""
         now = fingerprint(request)
-        before = self._last.keep((request.session, bool(request.background)), now)
-        if before not in {None, now}:
+        before = self._last.keep((request.session, bool(request.background)), now) or now
+        if changed := [part for part, old, new in zip(PARTS, before, now, strict=True) if old != new]:
             logger.warning(
                 "%s on cache %r are not those of the last request%s: a potential cache miss, "
                 "what was computed behind the old ones cannot be used for the new ones",
-                CHANGED[before.system != now.system, before.tools != now.tools],
+                " and ".join(changed),
                 self._cache,
                 " of this conversation" if request.session else "",
             )
         if any(map(has_image, request.messages)) and not self._unseeing.keep(conversation(request), True):
             logger.warning(
-                "the model of cache %r cannot see images: the prompt has a note in place of each",
-                self._cache,
+                "the model of cache %r cannot see images: the prompt has a note in place of each", self._cache
             )
 
 

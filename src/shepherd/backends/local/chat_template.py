@@ -94,7 +94,6 @@ def find_chat_format(
 
     Raises: `ConfigError` that names `key` when no template is found, or one is not valid, or there is no such dialect.
     """
-    found: str
     named: Mapping[str, str]
     if template is not None:
         found, named, origin = read_text(template, key), {}, str(template)
@@ -115,13 +114,11 @@ def find_chat_format(
 
     with_tools = compiled(for_tools) if for_tools and for_tools != found else None
     signs = with_tools.source if with_tools else found
-    elsewhere = installed()
+    elsewhere = [entry.load() for entry in entry_points(group="shepherd.dialects")]  # of other installed packages
     known = {name: get(name) for name in names()} | {family.name: family for family in elsewhere}
     if dialect is not None and dialect not in known:
-        known_names = ", ".join(sorted(known))
-        raise ConfigError(
-            f"there is no dialect {dialect!r}; there are {known_names}", key=key.replace("chat_template", "dialect")
-        )
+        why = f"there is no dialect {dialect!r}; there are {', '.join(sorted(known))}"
+        raise ConfigError(why, key=key.replace("chat_template", "dialect"))
     return ChatFormat(
         compiled(found),
         known[dialect].fitted(signs) if dialect else detect(signs, elsewhere),
@@ -129,11 +126,6 @@ def find_chat_format(
         origin,
         chosen=dialect is not None,
     )
-
-
-def installed() -> list[Dialect]:
-    """The dialects of other installed packages, under the entry point `shepherd.dialects`."""
-    return [entry.load() for entry in entry_points(group="shepherd.dialects")]
 
 
 def beside(path: Path) -> tuple[str, Mapping[str, str], str] | None:
@@ -168,10 +160,10 @@ def templates_in(text: str) -> dict[str, str]:
 
 
 def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
-    """A template of our own for the family whose control tokens these are, and a name for it."""
+    """A template of our own for the family with these control tokens, and a name for it."""
     for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
-            return template, {}, f"Shepherd for {name}, whose control tokens it has"
+            return template, {}, f"Shepherd for {name}, because it has the control tokens of {name}"
     return None
 
 

@@ -9,17 +9,18 @@ client demands, a form of the answer or a strict tool, is refused by name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from shepherd.backends.local.prefix_hash import text_hash
 from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Dialect
-from shepherd.dialects.grammar import Fit, Schema, allowed, grammar, json_answer, literals, written_out
+from shepherd.dialects.grammar import Schema, allowed, grammar, json_answer, literals, written_out
 from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
@@ -45,23 +46,19 @@ class Constraint:
     """The part of it that the prompt has written already."""
 
 
-def markup_of(dialect: Dialect) -> Markup:
-    """The markup of a dialect; empty for one that is not a tag dialect."""
-    return dialect.markup if isinstance(dialect, TagDialect) else Markup()
-
-
 class Constraints:
     """The grammars of one model. Any thread."""
 
     def __init__(self, vocabulary: Vocabulary, end_tokens: frozenset[int], dialect: Dialect) -> None:
         """Builds nothing yet. `end_tokens` are all tokens that end an answer."""
-        known = literals(markup_of(dialect))
+        self._dialect = dialect
+        self._markup = dialect.markup if isinstance(dialect, TagDialect) else Markup()
+        known = literals(self._markup)
         # What a family never writes stays a control token, which no answer can hold.
         spelled = [special.text for special in vocabulary.specials if special.text and special.text in known]
         self.constrainer = Constrainer(vocabulary, end_tokens, spelled)
         """For the engine of the same model."""
-        self._dialect = dialect
-        self._thoughts = written_out(markup_of(dialect))
+        self._thoughts = written_out(self._markup)
         self._ends = [special.text for special in vocabulary.specials if special.id in end_tokens]
         self._known = LruCache[Constraint](KEPT)
 
@@ -87,31 +84,28 @@ class Constraints:
         lark = self._lark(request, bool(begun) or thinks)
         if lark is None or not opened:
             return Constraint(lark)
-        has_said = self._says(opened)
+        events = self._dialect.parser().feed(opened)
+        has_text = any(isinstance(event, TextDelta) and event.text.strip() for event in events)
         # A header may stand before a thought that the prompt has opened: no part of the answer.
-        for written in (opened,) if has_said else (*begun, opened):
+        for written in (opened,) if has_text else (*begun, opened):
             if self.constrainer.accepts(lark, written):
                 return Constraint(lark, written)
         # The prompt has begun in another way, for example with a client's prefill: the grammar is for what comes
         # behind.
-        return Constraint(self._lark(request, thinks=False, has_begun=True) if has_said else lark)
+        return Constraint(self._lark(request, thinks=False, has_begun=True) if has_text else lark)
 
     def reader(self, request: Request) -> Dialect:
         """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls.
 
         Text that looks like markup is inside of its strings then.
         """
-        markup = markup_of(self._dialect)
+        markup = self._markup
         has_form = request.schema is not None or request.grammar is not None
         if not has_form or (request.tools and request.tool_choice != "none") or markup.headed or markup.spelled:
             return self._dialect
         assert isinstance(self._dialect, TagDialect)
         skips = tuple(mark for mark in markup.skips if mark in "".join(markup.answer))
         return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
-
-    def _says(self, opened: str) -> bool:
-        events = self._dialect.parser().feed(opened)
-        return any(isinstance(event, TextDelta) and event.text.strip() for event in events)
 
     def _lark(self, request: Request, thinks: bool, *, has_begun: bool = False) -> str | None:
         key = key_of(request, thinks, has_begun)
@@ -125,12 +119,12 @@ class Constraints:
         for number, tool in enumerate(request.tools):
             if tool.strict:
                 check_schema(tool.parameters, f"tools[{number}].function.parameters")
-        markup = markup_of(self._dialect) if request.completion is None else Markup()  # a bare prompt has no markup
+        markup = self._markup if request.completion is None else Markup()  # a bare prompt has no markup
         if has_begun:
             markup = replace(markup, thoughts=(), headed=(), answer=("", markup.answer[1]))
         is_forced = request.tool_choice not in ("auto", "none")
         fault = ""
-        for fit in (lenient, loosely(ProbeBudget())):
+        for fit in (lenient, partial(loose, probes=ProbeBudget())):
             try:
                 lark = grammar(
                     markup,
@@ -196,11 +190,6 @@ def lenient(tool: ToolSpec, schema: Schema) -> Schema:
     return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
 
 
-def loosely(probes: ProbeBudget) -> Fit:
-    """`loose` for all the tools of one request."""
-    return lambda tool, schema: loose(tool, schema, probes)
-
-
 def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> Schema:
     """The schema without its faults; any value of its kind if there are too many, or `probes` are used up."""
     if tool.strict:
@@ -244,11 +233,11 @@ MEMBERS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 
 
 def key_of(request: Request, thinks: bool, has_begun: bool) -> bytes:
-    """A hash of everything that a grammar depends on."""
+    """A hash of all that a grammar depends on."""
     tools = [(tool.name, tool.strict, tool.parameters) for tool in request.tools]
     asked = (
         request.tool_choice, request.parallel_calls, tools, request.schema, thinks, has_begun,
         request.completion is None,
         request.grammar and (request.grammar.kind, request.grammar.text), request.extra.get("constrained_by"),
     )  # fmt: skip
-    return hashlib.blake2b(json.dumps(asked, default=repr).encode("utf-8", "replace"), digest_size=16).digest()
+    return text_hash(json.dumps(asked, default=repr))

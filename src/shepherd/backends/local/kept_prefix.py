@@ -72,7 +72,7 @@ class KeptPrefix:
         return compiled
 
     def learn(self, compiled: Compiled, tokens: Sequence[int], message: Message | None) -> bool:
-        """Keep how the model wrote the answer `message`; whether the tokens say what the message says."""
+        """Keep how the model wrote the answer `message`; whether the tokens spell the message."""
         if compiled.bare is not None:
             return False  # a prompt that continues it is tokenised as a whole
         encoder, request = self._compiler.encoder, compiled.request
@@ -86,11 +86,7 @@ class KeptPrefix:
         return answer is not None
 
     def recognise(self, request: Request, known: Sequence[array[int]]) -> None:
-        """Learn the answers of a conversation from token sequences that begin with its first prompt.
-
-        The messages do not hold how the model wrote its answers, and another process has not seen it. The saved tokens
-        do: they are read again, and compared with the messages.
-        """
+        """Learn from saved token sequences, which begin with the first prompt, how the model wrote its answers."""
         for at, message in enumerate(request.messages):
             if message.role != "assistant":
                 continue
@@ -135,7 +131,6 @@ class KeptAnswers:
         self._by_prefix.keep(prefix_hashes((*request.messages, answer.message))[-1], answer, n_bytes)
 
     def clear(self) -> None:
-        """Drop all answers."""
         self._by_calls.clear()
         self._by_prefix.clear()
 
@@ -156,28 +151,22 @@ class KeptAnswers:
 
 
 def knows(message: Message, answer: WrittenAnswer) -> bool:
-    """Whether the client that sends the message has received that answer.
-
-    A client could guess the calls and so read the reasoning that the answer holds. Ollama's protocol has no ids; then
-    the reasoning itself must have come back.
-    """
+    """Whether the client that sends the message has received that answer: a client that guesses the calls must not read
+    the reasoning of another one. Ollama's protocol has no ids; then the reasoning itself must have come back."""
     own = answer.message
     same_ids = [call.id for call in message.calls] == [call.id for call in own.calls]
     return same_ids or message.reasoning.strip() == own.reasoning.strip()
 
 
 class KeptPrompts:
-    """Prompts, each up to the end of its last message: one that continues another begins with its very characters.
-
-    Some templates write an old message in another way than a new one. The cached prefix would end there: at a user's
-    next question that is before the whole last tool loop. So the model reads again what it has read once. Any thread.
+    """Prompts, each up to the end of its last message: one that continues another begins with its very characters,
+    although some templates write an old message in another way than a new one. Any thread.
     """
 
     def __init__(self, limit_bytes: int = 8_000_000) -> None:
         self._earlier = LruCache[Earlier](limit_bytes)
 
     def clear(self) -> None:
-        """Drop all prompts."""
         self._earlier.clear()
 
     def find(self, prepared: Prepared) -> Prepared:
@@ -205,10 +194,8 @@ class KeptPrompts:
 
 
 class KeptTools:
-    """The tools of conversations, in the order and the spelling in which each came first.
-
-    Nearly all templates write the tools at the front. A client may send them in another order, with the keys of a
-    schema in another order, or with new tools among them; new tools come last here. Any thread.
+    """The tools of conversations, in the order and the spelling in which each came first; new tools come last. Nearly
+    all templates write the tools at the front. Any thread.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -241,9 +228,8 @@ VOLATILE = re.compile(r"\s*<total_tokens>[^<>]{0,80}</total_tokens>")
 
 
 def without_volatile(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages, the leading system messages without what changes with every request.
-
-    Among the turns such a note stays: it was true at that turn and does not change.
+    """The messages, the leading system messages without notes that change with every request. Among the turns such a
+    note stays: it does not change there.
     """
     leading = tuple(takewhile(lambda message: message.role == "system", messages))
     if not any(VOLATILE.search(message.text) for message in leading):
@@ -260,15 +246,13 @@ def without_volatile(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 class KeptDays:
     """The day on which each conversation began. Any thread.
 
-    A request that begins with all messages of an earlier one continues it, and keeps its day. A request that continues
-    none begins today, even if another conversation began with the same words.
+    A request that begins with all messages of an earlier one keeps its day; another one begins today.
     """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._days = LruCache[datetime](limit)
 
     def begin(self, request: Request, day: datetime) -> None:
-        """The conversation of this request began on that day."""
         for prefix in prefix_hashes(request.messages[:2], request.session or ""):
             self._days.keep(prefix, day)
 

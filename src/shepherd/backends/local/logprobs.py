@@ -1,6 +1,6 @@
 """The log probabilities of visible tokens: scores go in with the raw text, and come out with the text that is shown.
 
-    written   <think> h m </think> \\n\\n H ello !        tokens, each with the characters that it has brought
+    written   <think> h m </think> \\n\\n H ello !        tokens, each with the characters that it adds
     thought           - -
     shown                              - ---- -         found again, behind all that was shown before
 
@@ -37,7 +37,7 @@ class Scores:
         """Where the newest token begins."""
 
     def write(self, scored: Scored, text: str, *, is_open: bool) -> None:
-        """One more token, which has brought `text`; if it `is_open`, a character has begun that another one ends."""
+        """One more token, which adds `text`; if it `is_open`, it begins a character that another token ends."""
         self._newest = self._at + len(self._text)
         self._text += text
         self._waiting.append((self._newest, self._newest + len(text) + is_open, scored))

@@ -5,8 +5,8 @@
     ─────────────▶ h1
     ─────────────────────────▶ h2
 
-Two requests with the same hash at message n have said the same up to there. Reasoning does not count, since clients may
-drop it, and neither does white space around an answer, which clients strip. Pure.
+Two requests with the same hash at message n have equal messages up to there. Reasoning does not count, since clients
+may drop it, and neither does white space around an answer, which clients strip. Pure.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ def prefix_hashes(messages: Sequence[Message], apart: str = "", *, ids: bool = F
 
 def tool_hash(tool: ToolSpec) -> bytes:
     """A hash of a tool; the order of the keys in its schema does not count."""
-    return _hash(json.dumps((tool.name, tool.description, tool.strict, tool.parameters), sort_keys=True, default=dict))
+    return text_hash(
+        json.dumps((tool.name, tool.description, tool.strict, tool.parameters), sort_keys=True, default=dict)
+    )
 
 
 def calls_hash(calls: Sequence[ToolCall]) -> bytes:
     """A hash of calls with their ids."""
-    return _hash(repr([(call.id, *meaning(call)) for call in calls]))
+    return text_hash(repr([(call.id, *meaning(call)) for call in calls]))
 
 
-def _hash(text: str) -> bytes:
+def text_hash(text: str) -> bytes:
+    """16 bytes."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 

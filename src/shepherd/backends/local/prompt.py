@@ -45,11 +45,8 @@ class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
     def __init__(self, vocabulary: Vocabulary, markup: str, *, keep_bytes: int = 8_000_000) -> None:
-        """`markup` is the chat template's source and the markers of the model's dialect: a user-defined token that
-        stands in it belongs to the protocol.
-
-        `keep_bytes` bounds the memory for kept chunks: ten conversations of 100,000 tokens. A conversation that left it
-        is tokenised again, which takes tenths of a second.
+        """`markup`: the chat template's source and the dialect's markers; a user-defined token in it belongs to the
+        protocol. `keep_bytes`: memory for kept chunks, by default ten conversations of 100,000 tokens.
         """
         self._vocabulary = vocabulary
         # Runs of blanks are user-defined tokens in some vocabularies, and stand in many templates: they forge nothing.
@@ -99,6 +96,19 @@ class Encoder:
                 tail = ""
         edges += [len(tokens)] * (len(cuts) - len(edges))
         return Encoded(tokens, edges, tail)
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """The tokens of a text by itself.
+
+        `special`: control tokens are recognised in it. `bos`: with the first token that every prompt has.
+        """
+        first = self._vocabulary.bos
+        head = [] if first is None else [first]
+        if not special:
+            return [*(head if bos else []), *self._vocabulary.tokenize(text)]
+        tokens = list(self.encode((Piece(text, None),)).tokens)
+        has_own = bool(head) and text.startswith(self._vocabulary.piece(head[0]).decode("utf-8", "replace"))
+        return tokens if bos or has_own else tokens[len(head) :]
 
     def remember(self, tail: str, generated: Iterable[int]) -> None:
         """Keep the tokens that were generated behind a prompt that ended in `tail`."""

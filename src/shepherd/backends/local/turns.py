@@ -48,7 +48,8 @@ def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -
             continue
         groups = list(pairwise([start, *exchange_starts(messages, start, stop, parted), stop]))
         kept = {0, len(groups) - 1}
-        if is_current and not has_calls(messages[slice(*groups[-1])]):
+        newest = (part for message in messages[slice(*groups[-1])] for part in message.parts)
+        if is_current and not any(isinstance(part, ToolCall | BadCall) for part in newest):
             kept.add(len(groups) - 2)  # the last message is the beginning of the answer to it
         for number, (first, end) in enumerate(groups):
             made += [Placement(first, keep=number in kept)] * (end - first)
@@ -98,10 +99,6 @@ def parts_pairs(messages: Sequence[Message]) -> list[bool]:
     return [depth > 0 for depth in accumulate(steps[:-1])]
 
 
-def has_calls(messages: Sequence[Message]) -> bool:
-    return any(isinstance(part, ToolCall | BadCall) for message in messages for part in message.parts)
-
-
 # -- tokens ----------------------------------------------------------------------------------------------------------
 
 
@@ -131,14 +128,8 @@ def spans(
         turn = turn if early else max(turn, place.turn)
         keep = early or place.keep or any(where[other].keep for other in segment.others)
         made.append(Span(start, max(start, stop), segment.message, turn, keep, messages[segment.message].role))
-    return keeping_systems(made, segments, n_ctx // LATER_SYSTEMS)
-
-
-def keeping_systems(spans: Sequence[Span], segments: Sequence[Segment], room: int) -> tuple[Span, ...]:
-    """The spans, the newest system messages kept as far as they fit into `room` tokens together."""
-    made = list(spans)
-    for at in range(len(made) - 1, -1, -1):
-        span = made[at]
+    room = n_ctx // LATER_SYSTEMS
+    for at, span in reversed([*enumerate(made)]):  # the newest system messages stay, as far as there is room for them
         if span.label != "system" or span.keep or segments[at].others:
             continue
         room -= span.stop - span.start

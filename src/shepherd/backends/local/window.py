@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 from shepherd.backends.local.turns import leading_systems, parts_pairs, turn_starts
-from shepherd.core import Evicted, Message, Request, Role, Text
+from shepherd.core import Evicted, Message, Request, Role
 from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.decision_log import TRAILER
 
@@ -68,19 +68,13 @@ class Window:
 
 @runtime_checkable
 class WindowedBackend(Protocol):
-    """A back end that can show and change what its cache holds of a conversation."""
+    """A back end that can show and change what its cache holds of a conversation; see `LocalBackend`."""
 
-    async def window(self, request: Request) -> Window:
-        """What of the request's messages is in the cache now."""
-        ...
+    async def window(self, request: Request) -> Window: ...
 
-    async def evict(self, request: Request, n_turns: int) -> Evicted:
-        """Evict the oldest turns now, as far as they may leave; what has left, which may be nothing."""
-        ...
+    async def evict(self, request: Request, n_turns: int) -> Evicted: ...
 
-    async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """Take the messages for a conversation that was held here, so that its saved tokens are found."""
-        ...
+    async def recognise(self, request: Request, began: datetime | None = None) -> None: ...
 
 
 def with_next_question(request: Request) -> Request:
@@ -108,12 +102,11 @@ def window_rows(
         # What stands between two messages is the markup of the one behind it.
         stop = max(begin, max((span.stop for span in own), default=0 if index else n_tools))
         cut = stop if index else max(begin, stop - n_tools)
-        said = messages[first:end]
-        if said:
+        if part := messages[first:end]:
             kept = end == len(messages) or all(span.keep for span in own)
-            roles = tuple(message.role for message in said)
+            roles = tuple(message.role for message in part)
             kind: Literal["system", "turn"] = "turn" if index else "system"
-            made.append(WindowRow(kind, index, roles, excerpt(said), cut - begin, *_found(held, begin, cut), kept))
+            made.append(WindowRow(kind, index, roles, excerpt(part), cut - begin, *_found(held, begin, cut), kept))
         if cut < stop:
             made.append(WindowRow("tools", 0, (), "", stop - cut, *_found(held, cut, stop), kept=True))
         begin = stop
@@ -132,8 +125,6 @@ def _found(held: CachedPrefix, start: int, stop: int) -> tuple[int, RowState]:
 def excerpt(messages: Sequence[Message]) -> str:
     """The beginning of the first user message, or else of the first message; one line."""
     asked = next((message for message in messages if message.is_input), messages[0] if messages else None)
-    words = (
-        "" if asked is None else "".join(part.text for part in asked.parts if isinstance(part, Text) and not part.aside)
-    )
+    words = asked.own_text if asked else ""
     line = " ".join(words[: 4 * EXCERPT_CHARS].split())
     return line if len(line) <= EXCERPT_CHARS else f"{line[: EXCERPT_CHARS - 1]}…"

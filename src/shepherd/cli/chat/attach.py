@@ -56,7 +56,7 @@ def parts(text: str, app: App, n_ctx: int) -> tuple[Text | Image, ...]:
 
 def sees_images(app: App) -> bool:
     """Whether the model that answers reads images."""
-    stem = app.facts().model
+    stem = app.conversations.active.model
     return any("vision" in card.capabilities for card in app.models() if card.id == stem)
 
 
@@ -98,8 +98,8 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
     if media_type is not None:
         if not sees_images(app):
             raise InvalidRequest(
-                f"@{name} is an image, and {app.facts().model} reads only text; leave it out, or change to a "
-                "model for images with /model NAME",
+                f"@{name} is an image, and {app.conversations.active.model} reads only text; leave it out, or "
+                "change to a model for images with /model NAME",
                 field="message",
             )
         limit = MOST_IMAGE_BYTES

@@ -118,7 +118,7 @@ async def _model(chat: Chat, argument: str) -> None:
     if argument:
         await _switch(chat, argument)
         return
-    facts = chat.app.facts()
+    facts = chat.app.conversations.active
     rows = {
         "Model": facts.model,
         "File": str(facts.path),
@@ -128,12 +128,12 @@ async def _model(chat: Chat, argument: str) -> None:
         "Cache": facts.cache,
     }
     chat.say_fields(rows.items())
-    if len(names := [choice.name for choice in chat.app.choices()]) > 1:
+    if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
 
 
 async def _provider(chat: Chat, argument: str) -> None:
-    choices = chat.app.choices()
+    choices = chat.app.conversations.choices()
     if argument == "next":
         if len(choices) < 2:
             raise InvalidRequest("there is no other model; add models to shepherd.toml", field="name")
@@ -150,9 +150,11 @@ async def _provider(chat: Chat, argument: str) -> None:
 
 
 async def _switch(chat: Chat, name: str) -> None:
-    """Continue with another model. Raises: as `App.switch`."""
+    """Continue with another model. Raises: as `Conversations.switch`."""
     word = name.casefold()
-    found = next((one for one in chat.app.choices() if word in (one.name.casefold(), one.cache.casefold())), None)
+    found = next(
+        (one for one in chat.app.conversations.choices() if word in (one.name.casefold(), one.cache.casefold())), None
+    )
     if found is not None and found.current:
         chat.note(f"{found.name} is the current model already.")
         return
@@ -161,7 +163,7 @@ async def _switch(chat: Chat, name: str) -> None:
         sys.stderr.flush()
     with progress_shown(chat.view.screen):
         try:
-            facts = await chat.app.switch(chat.session, name)
+            facts = await chat.app.conversations.switch(chat.session, name)
         finally:
             tool_commands.restore_switches(chat)
     chat.note(f"The conversation continues with {facts.model}, {facts.n_ctx:,} tokens of context.")
@@ -169,7 +171,11 @@ async def _switch(chat: Chat, name: str) -> None:
 
 
 def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    return [] if words else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.choices()]
+    return (
+        []
+        if words
+        else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()]
+    )
 
 
 async def _context(chat: Chat, argument: str) -> None:

@@ -81,7 +81,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView(as_json=as_json)
     app = App(config)
     try:
-        saves = None if resume is None else app.saves()
+        saves = None if resume is None else app.tools.saves()
         found = None if resume is None else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             await app.load(show, patient=True)
@@ -123,14 +123,14 @@ async def _converse(config: Config, resume: str | None) -> int:
     view: View = TerminalView(show_thinking=config.show_thinking) if on_terminal else PipeView()
     app, person = App(config), view.person()
     try:
-        saves = app.saves()
+        saves = app.tools.saves()
         # Before the model is loaded, so that a wrong name fails at once.
         is_first = resume == saved_commands.NEWEST and saves is not None and saves.newest() is None
         found = None if resume is None or is_first else await asyncio.to_thread(saved_commands.find, saves, resume)
         with handling(signal.SIGINT, _leave_at_once), progress_shown(view.screen) as show:
             # MCP servers learn at their start whether they may ask a person.
             await app.load(show, person=person, patient=person is None)
-        facts = app.facts()
+        facts = app.conversations.active
         session = app.conversations.session(user=LOCAL, person=person)
         for line in render.banner(facts, shepherd.__version__, len(session.tools)):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")

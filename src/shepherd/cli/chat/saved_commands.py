@@ -93,7 +93,7 @@ async def save(chat: Chat, argument: str) -> None:
 def write(chat: Chat, name: str, form: str) -> None:
     """Write a transcript. Raises: `InvalidRequest`."""
     system, messages = chat.session.system, chat.session.messages
-    path = transcript.save(name, messages, system=system, model=chat.app.facts().model, form=form)
+    path = transcript.save(name, messages, system=system, model=chat.app.conversations.active.model, form=form)
     chat.note(f"Saved {len(messages)} messages to {path}")
 
 

@@ -53,7 +53,7 @@ class Chat:
         self.reader = reader
         self.memory = app.memory(session.user)
         """The memory of the user; None without one."""
-        self.saves = app.saves()
+        self.saves = app.tools.saves()
         self.name = ""
         """The name of its saved file; empty before it is saved."""
         self.turns: list[TurnStats] = []

@@ -149,10 +149,10 @@ async def mcp(chat: Chat, argument: str) -> None:
 
 
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    if chat.app.servers is None or len(words) > 1:
+    if chat.app.tools.servers is None or len(words) > 1:
         return []
     return (
-        [(each.name, each.state) for each in chat.app.servers.statuses()]
+        [(each.name, each.state) for each in chat.app.tools.servers.statuses()]
         if words
         else [("restart", "stop and start again")]
     )
@@ -222,9 +222,9 @@ def _fill_arguments(prompt: Prompt, given: Sequence[str]) -> Mapping[str, str]:
 
 
 def prompt_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    if chat.app.servers is None:
+    if chat.app.tools.servers is None:
         return []
-    known = chat.wait_for(chat.app.servers.prompts()) or ()
+    known = chat.wait_for(chat.app.tools.servers.prompts()) or ()
     if not words:
         return [(each.name, f"{each.server}  {each.description}") for each in known]
     gaps = [gap for each in known if each.name == words[0] for gap in each.arguments]
@@ -255,14 +255,14 @@ async def resource(chat: Chat, argument: str) -> None:
 
 
 def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
-    if chat.app.servers is None:
+    if chat.app.tools.servers is None:
         return []
-    known = chat.wait_for(chat.app.servers.resources()) or ()
+    known = chat.wait_for(chat.app.tools.servers.resources()) or ()
     return [(each.uri, f"{each.server}  {each.name}") for each in known]
 
 
 def _servers(chat: Chat) -> McpServerPool:
     """Raises: `InvalidRequest` when none is configured."""
-    if chat.app.servers is None:
+    if chat.app.tools.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")
-    return chat.app.servers
+    return chat.app.tools.servers

@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 from shepherd.core import Assembler, Event, Evicted
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
+from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
 from shepherd.server.http.caller import with_caller
@@ -94,7 +95,10 @@ class _Answer:
     async def send(self) -> None:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
         service, path = self._context.state.service, self._context.path
-        streams = [service.stream(request, endpoint=path) for request in self._decoded.requests]
+        streams = [
+            service.stream(one, endpoint=path) if one.messages or one.completion else stream_load(service, one, path)
+            for one in self._decoded.requests
+        ]
         async with aclosing(merge_choices(streams)) as events:
             if self._decoded.stream:
                 await self._send_stream(events)

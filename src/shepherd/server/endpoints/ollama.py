@@ -9,14 +9,14 @@ Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `rout
 from __future__ import annotations
 
 import hashlib
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.core import InvalidRequest, Request, UnknownModel
+from shepherd.core import Event, Finished, InvalidRequest, Request, Started, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import Answer, PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
@@ -44,18 +44,19 @@ def find_card(service: Service, name: str) -> ModelCard:
     raise UnknownModel(name, known=tuple(card.id for card in cards))
 
 
-async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
-    """Ollama's convention for a request without a prompt: load the model; with `keep_alive` 0 unload it.
+async def stream_load(service: Service, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
+    """Ollama's convention for a request without a prompt: load the model; with `keep_alive` 0 unload it."""
+    await service.load_model(request.model, request.extra.get("keep_alive"), endpoint=endpoint)
+    yield Started(request.model)
+    yield Finished("end")
 
-    `keep_alive_s`: how long the model stays loaded from now on; None = unchanged. Raises: `ShepherdError`.
-    """
+
+async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
+    """The same for a model that makes vectors, which is unloaded by its own name."""
     if keep_alive_s == 0:
         await service.unload(model)
-        return
-    extra = {} if keep_alive_s is None else {"keep_alive": keep_alive_s}
-    async with aclosing(service.stream(Request(model, extra=extra), endpoint=endpoint)) as events:
-        async for _ in events:
-            pass  # the service loads the model of an empty request
+    else:
+        await service.load_model(model, keep_alive_s, endpoint=endpoint)
 
 
 # ---- lists

@@ -3,9 +3,8 @@
     message_start ( content_block_start content_block_delta* content_block_stop )* message_delta message_stop
 
 Blocks are numbered from 0 and one is open at a time. A block ends as soon as another begins, so that a client can show
-a thought as finished while the answer goes on. The whole reply is the fold of the same blocks that a stream carries, so
-that both say the same. A tool call goes out when it has ended and parsed: half a call, which nobody can take back,
-would otherwise reach the client whenever the tokens run out.
+a thought as finished during the answer. A whole reply is the fold of the blocks of its stream, so the two are equal. A
+tool call is sent when it has ended and parsed: a client cannot take half a call back when the tokens run out.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from shepherd.core import (
     BadCall,
@@ -29,32 +28,32 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
-    ToolCall,
     replay,
 )
 from shepherd.wire.anthropic.shapes import encode_error, encode_usage
-from shepherd.wire.base import MAX_DEPTH, Json
+from shepherd.wire.bad_calls import HeldCalls
+from shepherd.wire.base import MAX_DEPTH, Json, is_deeper, without_surrogates
 from shepherd.wire.sse import MEDIA_TYPE, encode_event
 
 PING = encode_event({"type": "ping"}, "ping")
 
 INVALID = "INVALID_JSON"
-"""The one member of the input of a call that did not parse: its text, which the client's own check then refuses."""
+"""The only member of the input of a call that did not parse: its text. The client's own check then refuses it."""
 
 DEPTH = MAX_DEPTH // 2
-"""Levels of the input of a call. A conversation with deeper ones could never come back: its bodies would be refused."""
+"""Levels of the input of a call. The server would refuse a conversation with deeper ones."""
 
 Display = Literal["shown", "signed", "hidden"]
-"""What is seen of a thought: all of it, that there was one, or nothing."""
+"""What a client sees of a thought: all of it, a signature, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     thinking: Display = "hidden"
     silent: bool = False
-    """Say nothing: only the prompt was to be computed."""
+    """Send an empty answer: the client only wants the prompt in the cache."""
 
 
 class Encoder:
@@ -63,7 +62,7 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, options: MessageOptions, *, id: str, model: str) -> None:
+    def __init__(self, options: MessageOptions, *, id: str, created: int, model: str) -> None:
         self._id = id
         self._model = model
         self._blocks = _Blocks(options, id)
@@ -71,15 +70,15 @@ class Encoder:
         """Of a text delta in the open block."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The records that tell of `event`; none for notices, and for a call that has not ended."""
-        if type(event) is TextDelta and self._blocks.takes_text:
+        if type(event) is TextDelta and self._blocks.open == "text" and self._blocks.calls.held is None:
             # Once per token: everything but the text is a constant.
             return self._text_head + quote(event.text).encode("ascii") + b"}}\n\n"
         if isinstance(event, Started):
             return _record({"type": "message_start", "message": self._message(event)})
         records = [_record(body) for body in self._blocks.feed(event)]
         if isinstance(event, Finished):
-            records += [_record(self._last_delta(event)), _record({"type": "message_stop"})]
+            last = {"delta": self._ending(event.reason, event.stop), "usage": encode_usage(event.usage)}
+            records += [_record({"type": "message_delta", **last}), _record({"type": "message_stop"})]
         self._text_head = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._blocks.index},'
             '"delta":{"type":"text_delta","text":'
@@ -87,11 +86,9 @@ class Encoder:
         return b"".join(records)
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle: clients raise at its event, whatever has come before."""
         return _record(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `message` object."""
         (reply,) = replies
         events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         content = _folded(body for event in events for body in self._blocks.feed(event))
@@ -113,23 +110,17 @@ class Encoder:
             "usage": encode_usage(started.usage),
         }
 
-    def _last_delta(self, finished: Finished) -> Json:
-        delta = self._ending(finished.reason, finished.stop)
-        return {"type": "message_delta", "delta": delta, "usage": encode_usage(finished.usage)}
-
     def _ending(self, reason: StopReason, stop: str | None) -> Json:
-        """Why it ended. That the context was full cannot be told from the client's own limit here (C9)."""
-        if reason == "filtered":
-            told = "refusal"
-        elif self._blocks.n_calls:
-            told = "tool_use"  # whatever came after it: agents look for calls behind this word only, and stop otherwise
-        elif reason == "length":
-            told = "max_tokens"
-        elif reason == "stop" and stop is not None:
+        """Why it ended. The protocol has no word for a full context; it counts as the client's own limit (C9)."""
+        if reason == "stop" and stop is not None and not self._blocks.n_calls:
             return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+        if reason == "filtered":
+            word = "refusal"
+        elif self._blocks.n_calls:
+            word = "tool_use"  # agents look for calls behind this word only
         else:
-            told = "end_turn"
-        return {"stop_reason": told, "stop_sequence": None}
+            word = "max_tokens" if reason == "length" else "end_turn"
+        return {"stop_reason": word, "stop_sequence": None}
 
 
 class _Blocks:
@@ -141,45 +132,37 @@ class _Blocks:
         self.n_calls = 0
         self._options = options
         self._id = id.rpartition("_")[2]
-        self._open: Literal["text", "thinking"] | None = None
-        self._held: BadCall | None = None
-        """Waits for the next event: only the end tells whether it was cut off or wrong."""
-
-    @property
-    def takes_text(self) -> bool:
-        """Whether text goes on in the open block."""
-        return self._open == "text" and self._held is None
+        self.open: Literal["text", "thinking"] | None = None
+        self.calls = HeldCalls()
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case CallEnded(call=call) if not self._options.silent:
-                yield from self._release()
-                if isinstance(call, ToolCall):
-                    yield from self._call(call.id, call.name, object_text(call.arguments))
-                else:
-                    self._held = call
-            case TextDelta() if not self._options.silent:
-                yield from self._release()
-                yield from self._say(event.text)
-            case ReasoningDelta() if not self._options.silent:
-                yield from self._release()
-                yield from self._think(event)
-            case Finished():
-                if event.reason == "length":
-                    self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-                yield from self._release()
+        for ready in self.calls.feed(event):
+            if isinstance(ready, Finished):
                 if self.index < 0:
                     yield from self._begin({"type": "text", "text": ""})  # empty content breaks clients (H19)
                     yield self._stopped()
                 yield from self._end()
+            elif not self._options.silent:
+                yield from self._write(ready)
+
+    def _write(self, event: Event) -> Iterator[Json]:
+        match event:
+            case TextDelta(text):
+                if self.open != "text":
+                    yield from self._begin({"type": "text", "text": ""})
+                    self.open = "text"
+                yield self._delta("text", text=text)
+            case ReasoningDelta():
+                yield from self._think(event)
+            case CallEnded(call):
+                id = call.id or f"toolu_{self._id}_{self.n_calls}"
+                self.n_calls += 1
+                text = json.dumps({INVALID: call.raw}) if isinstance(call, BadCall) else object_text(call.arguments)
+                yield from self._begin({"type": "tool_use", "id": id, "name": call.name, "input": {}})
+                yield self._delta("input_json", partial_json=text)
+                yield self._stopped()
             case _:
                 pass  # notices, and the pieces of a call
-
-    def _say(self, text: str) -> Iterator[Json]:
-        if self._open != "text":
-            yield from self._begin({"type": "text", "text": ""})
-            self._open = "text"
-        yield self._delta("text", text=text)
 
     def _think(self, event: ReasoningDelta) -> Iterator[Json]:
         if self._options.thinking == "hidden":
@@ -188,29 +171,13 @@ class _Blocks:
             yield from self._begin({"type": "redacted_thinking", "data": event.signature or ""})
             yield self._stopped()
         elif event.text or event.signature:
-            if self._open != "thinking":
+            if self.open != "thinking":
                 yield from self._begin({"type": "thinking", "thinking": "", "signature": ""})
-                self._open = "thinking"
+                self.open = "thinking"
             if event.text and self._options.thinking == "shown":
                 yield self._delta("thinking", thinking=event.text)
             if event.signature:
                 yield from self._end(event.signature)
-
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, json.dumps({INVALID: call.raw}))
-        else:
-            yield from self._say(f"[invalid tool call: {call.error}]")
-
-    def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
-        id = id or f"toolu_{self._id}_{self.n_calls}"
-        self.n_calls += 1
-        yield from self._begin({"type": "tool_use", "id": id, "name": name, "input": {}})
-        yield self._delta("input_json", partial_json=arguments)
-        yield self._stopped()
 
     def _begin(self, block: Json) -> Iterator[Json]:
         yield from self._end()
@@ -218,54 +185,33 @@ class _Blocks:
         yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
     def _end(self, signature: str | None = None) -> Iterator[Json]:
-        """End the block that is open, if one is. Every thought is signed: clients send back none that is not."""
-        if self._open == "thinking":
+        """End the open block, if any. Every thought is signed: clients drop unsigned ones."""
+        if self.open == "thinking":
             yield self._delta("signature", signature=signature or self._signature())
-        if self._open is not None:
+        if self.open is not None:
             yield self._stopped()
 
     def _stopped(self) -> Json:
-        self._open = None
+        self.open = None
         return {"type": "content_block_stop", "index": self.index}
 
-    def _delta(self, kind: str, **said: str) -> Json:
-        return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **said}}
+    def _delta(self, kind: str, **values: str) -> Json:
+        return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **values}}
 
     def _signature(self) -> str:
-        """Ours, for thoughts of a back end that signs none: opaque to clients, and proof of nothing."""
+        """For thoughts without a signature: opaque to clients, and proof of nothing."""
         return base64.b64encode(f"shepherd/{self._id}/{self.index}".encode("utf-8", "replace")).decode("ascii")
 
 
 def object_text(arguments: str) -> str:
-    """The arguments as the text of a JSON object that every client can read; as they are, wherever that is one."""
+    """The arguments as a JSON object that every client can read; unchanged if they are one."""
     try:
         value = _JSON.decode(arguments)
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict) or (arguments.count("{") + arguments.count("[") > DEPTH and _depth(value) > DEPTH):
+    if not isinstance(value, dict) or (arguments.count("{") + arguments.count("[") > DEPTH and is_deeper(value, DEPTH)):
         return json.dumps({INVALID: arguments})
-    return arguments if _ODD.search(arguments) is None else json.dumps(_whole_characters(value))
-
-
-def _depth(value: Any) -> int:
-    """How many arrays and objects stand within each other."""
-    level, n_levels = [value], 0
-    while level := [node for node in level if isinstance(node, dict | list)]:
-        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node)]
-        n_levels += 1
-    return n_levels
-
-
-def _whole_characters(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case dict():
-            return {_whole_characters(key): _whole_characters(child) for key, child in value.items()}
-        case list():
-            return [_whole_characters(child) for child in value]
-        case _:
-            return value
+    return arguments if _ODD.search(arguments) is None else json.dumps(without_surrogates(value))
 
 
 def _folded(records: Iterable[Json]) -> list[Json]:
@@ -299,6 +245,6 @@ def _float(text: str) -> float | str:
 
 
 _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant)
-"""A number that JSON has and Python has not stays text."""
+"""A number that JSON allows and Python does not stays text."""
 _ODD = re.compile(r"\\u[dD][89a-fA-F]|[0-9]{300}|[eE]\+?[0-9]{3}")
-"""What may be JSON that clients raise at, Anthropic's own among them: half a character, and numbers beyond theirs."""
+"""Signs of JSON that clients fail on, Anthropic's own among them: half a character, and numbers beyond theirs."""

@@ -1,18 +1,16 @@
-"""The conversation as Anthropic's protocol writes it, decoded into the vocabulary.
+"""The conversation as Anthropic's protocol writes it, decoded to messages.
 
     user       tool_result* ┐ a tool message each        assistant   text, thinking, tool_use … ┐ one message
                text, image… ┘ a user message behind                  server_tool_use + result   ┘ call, result, the rest
     system     anywhere; it stays where it is
 
-A message is the same however it comes: as a string or as blocks, with a cache mark or without. Clients send the newest
-message one way and the same one another way later, and what a cache holds of it must go on to count. Blocks that nobody
-here knows are left out, with a line in the log: a conversation must not be stuck for ever behind one of them.
+A message is the same in every form: as a string or as blocks, with a cache mark or without. Clients send the newest
+message in one form and the same one in another later, and its cached tokens must stay valid. Unknown blocks are left
+out, with a line in the log.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import logging
 import re
@@ -22,22 +20,23 @@ from typing import Any
 
 from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.parts import decode_base64
 
 logger = logging.getLogger(__name__)
 
 HEADER_LINES = re.compile(r"(?:x-anthropic-[^\n]*(?:\n|\Z))+")
-"""What Claude Code puts in front of a system prompt for the accounting of its vendor: another one for each request, so
-that nothing behind it could ever come from a cache."""
+"""Claude Code begins a system prompt with accounting of its vendor. It changes with each request, so the text behind it
+could never come from a cache."""
 
 
-def decode_conversation(body: Fields) -> tuple[Message, ...]:
+def decode_conversation(body: Fields, key: str = "messages") -> tuple[Message, ...]:
     """The system prompt and the messages. Raises: `InvalidRequest`."""
     reader = _Reader()
     messages = [*reader.system_prompt(body)]
-    if not body.has("messages"):
-        raise InvalidRequest("messages is missing", field="messages")
+    if not body.has(key):
+        raise InvalidRequest(f"{key} is missing", field=key)
     n_before = len(messages)
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role")
         match role:
             case "user":
@@ -50,7 +49,7 @@ def decode_conversation(body: Fields) -> tuple[Message, ...]:
                 path = message.at("role")
                 raise InvalidRequest(f"{path} is {shown(role)}; the roles are user, assistant and system", field=path)
     if len(messages) == n_before:
-        raise InvalidRequest("messages is empty; send at least one message", field="messages")
+        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
     return tuple(messages)
 
 
@@ -61,17 +60,17 @@ class _Reader:
         self._names: dict[str, str] = {}
         """Of the tools, by the id of their calls."""
         self._elsewhere: dict[str, ToolCall] = {}
-        """Calls that another server has run, by their id, until their result comes."""
+        """Calls that another server ran, by their id, until their result comes."""
 
     def system_prompt(self, body: Fields) -> Iterator[Message]:
         yield from _system(_without_headers(self._texts(body, "system")))
 
     def system(self, message: Fields) -> Iterator[Message]:
-        """None where nothing is said: such a message sets an option for the turns behind it."""
+        """None for an empty one, which sets an option for the turns behind it."""
         yield from _system(self._texts(message, "content"))
 
     def user(self, message: Fields) -> Iterator[Message]:
-        """The results of calls first: models want them right behind the calls, wherever the client puts them."""
+        """The results of calls first: models need them right behind the calls."""
         parts = list(self._parts(message, "content"))
         results = [part for part in parts if isinstance(part, ToolResult)]
         rest = [part for part in parts if not isinstance(part, ToolResult)]
@@ -81,26 +80,26 @@ class _Reader:
 
     def assistant(self, message: Fields) -> Iterator[Message]:
         """One message, in pieces where a result stands between them."""
-        said: list[Part] = []
-        told = False
+        parts: list[Part] = []
+        is_cut = False
         for part in self._parts(message, "content"):
             if isinstance(part, ToolResult):
-                if said:
-                    yield Message("assistant", tuple(_joined(said, "")))
+                if parts:
+                    yield Message("assistant", tuple(_joined(parts, "")))
                 yield Message("tool", (part,))
-                said, told = [], True
+                parts, is_cut = [], True
             else:
-                said.append(part)
-        if said or not told:
-            # Text that a citation has cut in two goes on in the middle of a sentence.
-            yield Message("assistant", tuple(_joined(said, "")))
+                parts.append(part)
+        if parts or not is_cut:
+            # Text that a citation has cut in two continues in the middle of a sentence.
+            yield Message("assistant", tuple(_joined(parts, "")))
 
     def _texts(self, holder: Fields, key: str) -> Iterator[Text]:
-        """What a system prompt or message says; it can hold nothing but text."""
+        """The texts of a system prompt or message."""
         return (part for part in self._parts(holder, key) if isinstance(part, Text))
 
     def _parts(self, holder: Fields, key: str) -> Iterator[Part]:
-        """What the blocks of a field say, a string being one of text."""
+        """The parts in the blocks of a field; a string is one block of text."""
         content = holder.find_any(key)
         if isinstance(content, str):
             if content:
@@ -120,13 +119,10 @@ class _Reader:
         else:
             logger.info("left out a content block of type %s, which is not known here", shown(kind))
 
-    # ---- what every block says
+    # ---- one kind of block each
 
     def _text(self, block: Fields) -> Iterator[Part]:
-        text = block.find_string("text")
-        if text is None:
-            raise InvalidRequest(f"{block.at('text')} is missing", field=block.at("text"))
-        if text:
+        if text := block.get_text("text"):
             yield Text(text)
 
     def _thinking(self, block: Fields) -> Iterator[Part]:
@@ -136,15 +132,15 @@ class _Reader:
         yield Reasoning("", block.find_string("data"), redacted=True)
 
     def _call(self, block: Fields) -> Iterator[Part]:
-        yield self._new_call(block)
-
-    def _new_call(self, block: Fields) -> ToolCall:
         given = block.find_json("input")
-        # A model wrote it: what is no JSON object stays what it is.
+        # A model wrote it: text that is no JSON object stays as it is.
         arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
         call = ToolCall(block.get_string("id"), block.get_string("name"), arguments)
         self._names[call.id] = call.name
-        return call
+        if block.find_any("type") == "tool_use":
+            yield call
+        else:
+            self._elsewhere[call.id] = call  # without its result the model could not continue
 
     def _result(self, block: Fields) -> Iterator[Part]:
         inner = _joined(self._parts(block, "content"), "\n")
@@ -154,21 +150,15 @@ class _Reader:
         call_id = block.get_string("tool_use_id", "a tool_result names the call that it answers")
         return ToolResult(call_id, parts, self._names.get(call_id, ""), block.find_boolean("is_error") is True)
 
-    def _call_elsewhere(self, block: Fields) -> Iterator[Part]:
-        """Nothing yet: a call without its result says nothing that could be gone on with."""
-        call = self._new_call(block)
-        self._elsewhere[call.id] = call
-        return iter(())
-
     def _result_from_elsewhere(self, block: Fields) -> Iterator[Part]:
-        text = _told(block.find_any("content"))
+        text = _text_of(block.find_any("content"))
         result = self._new_result(block, (Text(text),) if text else ())
         call = self._elsewhere.pop(result.call_id, None)
         if call is None:
             logger.info("left out a content block of type %s, whose call is not there", shown(block.find_any("type")))
-            return
-        yield call
-        yield result
+        else:
+            yield call
+            yield result
 
     def _image(self, block: Fields) -> Iterator[Part]:
         source = block.get_object("source")
@@ -187,15 +177,15 @@ class _Reader:
         kind, media_type = source.get_string("type"), source.find_string("media_type") or ""
         if kind == "text" or (kind == "base64" and media_type.startswith("text/")):
             text = source.get_string("data")
-            inside: Iterable[Part] = (Text(text if kind == "text" else _as_text(text, source.at("data"))),)
+            inside: Iterable[Part] = (
+                Text(text if kind == "text" else _bytes_of(text, source.at("data")).decode("utf-8", "replace")),
+            )
         elif kind == "content":
             inside = self._parts(source, "content")
-        elif kind == "base64":
-            n_bytes = len(source.find_string("data") or "") * 3 // 4
-            yield Text(_note("document", title, media_type, f"{-(-n_bytes // 1000)} kB", lost="it cannot be read here"))
-            return
         else:
-            yield Text(_note("document", title, _name_of(source), lost="it cannot be read here"))
+            size = f"{-(-(len(source.find_string('data') or '') * 3 // 4) // 1000)} kB"
+            facts = (media_type, size) if kind == "base64" else (_name_of(source),)
+            yield Text(_note("document", title, *facts, lost="it cannot be read here"))
             return
         yield Text(_note("document", title))
         if context := block.find_string("context"):
@@ -211,35 +201,6 @@ class _Reader:
         if summary := block.find_string("content"):
             yield Text(summary)
 
-    def _upload(self, block: Fields) -> Iterator[Part]:
-        yield Text(f"[file: {_name_of(block)}; it cannot be read here]")
-
-    def _tool_is_there(self, block: Fields) -> Iterator[Part]:
-        yield Text(f"[from here on there is the tool {_tool_name(block)}]")
-
-    def _tool_is_gone(self, block: Fields) -> Iterator[Part]:
-        yield Text(f"[from here on the tool {_tool_name(block)} must not be called]")
-
-
-_READERS: dict[str, Callable[[_Reader, Fields], Iterator[Part]]] = {
-    "text": _Reader._text,
-    "thinking": _Reader._thinking,
-    "redacted_thinking": _Reader._redacted,
-    "tool_use": _Reader._call,
-    "tool_result": _Reader._result,
-    "server_tool_use": _Reader._call_elsewhere,
-    "mcp_tool_use": _Reader._call_elsewhere,
-    "image": _Reader._image,
-    "document": _Reader._document,
-    "search_result": _Reader._search_result,
-    "compaction": _Reader._compaction,
-    "container_upload": _Reader._upload,
-    "tool_reference": _Reader._tool_is_there,
-    "tool_addition": _Reader._tool_is_there,
-    "tool_removal": _Reader._tool_is_gone,
-}
-"""By type. Results of tools that another server has run are known by the end of their type."""
-
 
 def _system(texts: Iterable[Text]) -> Iterator[Message]:
     if parts := tuple(_joined(texts, "\n")):
@@ -247,7 +208,7 @@ def _system(texts: Iterable[Text]) -> Iterator[Message]:
 
 
 def _without_headers(texts: Iterable[Text]) -> Iterator[Text]:
-    """The texts of a system prompt from the first word that is meant for the model."""
+    """The texts of a system prompt, without the header in front of them."""
     rest = iter(texts)
     for part in rest:
         if bare := HEADER_LINES.sub("", part.text, count=1) if HEADER_LINES.match(part.text) else part.text:
@@ -272,19 +233,11 @@ def _joined(parts: Iterable[Part], between: str) -> Iterator[Part]:
 
 
 def _bytes_of(text: str, path: str) -> bytes:
-    """What base64 spells, at least one byte. Raises: `InvalidRequest` that names `path`."""
-    bare = "".join(text.split()).rstrip("=")
-    try:
-        content = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
+    """The bytes of a base64 text, at least one. Raises: `InvalidRequest` that names `path`."""
+    content = decode_base64("".join(text.split()), path)
     if not content:
         raise InvalidRequest(f"{path} holds 0 bytes", field=path)
     return content
-
-
-def _as_text(text: str, path: str) -> str:
-    return _bytes_of(text, path).decode("utf-8", "replace")
 
 
 def _linked_image(source: Fields) -> Image:
@@ -308,32 +261,35 @@ def _note(kind: str, *facts: str, lost: str = "") -> str:
     return f"[{kind}{known and ': '}{known}{lost and '; '}{lost}]"
 
 
+def _first_name(fields: Fields, keys: tuple[str, ...], default: str) -> str:
+    names = map(fields.find_any, keys)
+    return next((name[:200] for name in names if isinstance(name, str) and name), default)
+
+
 def _name_of(source: Fields) -> str:
-    """What a client calls a thing that is not here: its file's id or its address."""
-    names = (source.find_any(key) for key in ("file_id", "url", "type"))
-    return next((name[:200] for name in names if isinstance(name, str) and name), "unnamed")
+    """The client's name of a file that is not here: its id or its address."""
+    return _first_name(source, ("file_id", "url", "type"), "unnamed")
 
 
 def _tool_name(block: Fields) -> str:
-    """Of the tool that a block is about, which may stand there by name or as a whole."""
+    """The name of the tool in a block, which holds the name or the whole tool."""
     tool = block.find_object("tool") or block
     tool = tool.find_object("definition") or tool
-    names = (tool.find_any(key) for key in ("name", "tool_name", "server_name", "mcp_server_name"))
-    return next((name[:200] for name in names if isinstance(name, str) and name), "of no name")
+    return _first_name(tool, ("name", "tool_name", "server_name", "mcp_server_name"), "of no name")
 
 
-_UNTOLD = frozenset({"type", "cache_control", "citations", "caller"})
+_HIDDEN = frozenset({"type", "cache_control", "citations", "caller"})
 
 
-def _told(content: Any) -> str:
-    """What another server's tool has found, in words: its text, and the rest as JSON, but for what is encrypted."""
+def _text_of(content: Any) -> str:
+    """The result of another server's tool: its text, and the rest as JSON without encrypted values."""
     match content:
         case None:
             return ""
         case str():
             return content
         case list():
-            return "\n".join(filter(None, map(_told, content)))
+            return "\n".join(filter(None, map(_text_of, content)))
         case {"type": "text", "text": str(text)}:
             return text
         case _:
@@ -347,9 +303,35 @@ def _plain(value: Any) -> Any:
             return {
                 key: _plain(child)
                 for key, child in value.items()
-                if key not in _UNTOLD and not key.startswith("encrypted") and not (is_binary and key == "data")
+                if key not in _HIDDEN and not key.startswith("encrypted") and not (is_binary and key == "data")
             }
         case list():
             return [_plain(child) for child in value]
         case _:
             return value
+
+
+def _noted(form: str, name_of: Callable[[Fields], str]) -> Callable[[_Reader, Fields], Iterator[Part]]:
+    """Reads a block that becomes a note with a name in it."""
+    return lambda reader, block: iter((Text(form.format(name_of(block))),))
+
+
+_THERE = "[from here on there is the tool {}]"
+_READERS: dict[str, Callable[[_Reader, Fields], Iterator[Part]]] = {
+    "text": _Reader._text,
+    "thinking": _Reader._thinking,
+    "redacted_thinking": _Reader._redacted,
+    "tool_use": _Reader._call,
+    "tool_result": _Reader._result,
+    "server_tool_use": _Reader._call,
+    "mcp_tool_use": _Reader._call,
+    "image": _Reader._image,
+    "document": _Reader._document,
+    "search_result": _Reader._search_result,
+    "compaction": _Reader._compaction,
+    "container_upload": _noted("[file: {}; it cannot be read here]", _name_of),
+    "tool_reference": _noted(_THERE, _tool_name),
+    "tool_addition": _noted(_THERE, _tool_name),
+    "tool_removal": _noted("[from here on the tool {} must not be called]", _tool_name),
+}
+"""By type. The types of results from other servers are known by their end."""

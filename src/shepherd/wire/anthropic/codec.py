@@ -1,7 +1,7 @@
 """The server half of Anthropic's protocol, `POST /v1/messages`: a body to a request, events to content blocks.
 
-Tolerant where the protocol grows: unknown fields, betas, block types and kinds of thinking are never an error. Strict
-where a client says something that is understood: a wrong type is a 400 that names the field.
+Unknown fields, betas, block types and kinds of thinking are never an error, because the protocol grows. A wrong type in
+a known field is a 400 that names the field.
 """
 
 from __future__ import annotations
@@ -17,54 +17,98 @@ from shepherd.wire.anthropic.blocks import decode_conversation
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
 from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools
 from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
-from shepherd.wire.sampling import decode_sampling, decode_stop
+from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
+from shepherd.wire.table import BOOLEAN, OBJECT, OBJECTS, STRING, Field, Kind, body_schema, integer, one_of, read_fields
 
 __all__ = ["Encoder", "MessageOptions", "decode_request", "encode_error", "encoder"]
 
 logger = logging.getLogger(__name__)
 
 
+_BLOCKS = {
+    "description": "Text, or an array of blocks: text, image, document, tool_use, tool_result, thinking, ...",
+    "anyOf": [{"type": "string"}, OBJECTS.schema, {"type": "null"}],
+}
+_MESSAGE = body_schema(
+    Field("role", one_of("user", "assistant", "system")),
+    Field("content", Kind(Fields.find_any, _BLOCKS)),
+    required=["role"],
+)
+_CHOICE = body_schema(
+    Field("type", one_of("auto", "any", "tool", "none")),
+    Field("name", STRING),
+    Field("disable_parallel_tool_use", BOOLEAN),
+    required=["type"],
+)
+_THINKING = body_schema(
+    Field("type", STRING, "enabled, adaptive, between_tools, disabled"),
+    Field("budget_tokens", integer(0)),
+    Field("display", STRING, "summarized or omitted"),
+    required=["type"],
+)
+_OUTPUT = body_schema(
+    Field("effort", STRING, "low, medium, high, xhigh, max"),
+    Field("format", OBJECT, '{"type": "json_schema", "schema": {...}}'),
+)
+_CONVERSATION = (
+    MODEL,
+    Field("messages", Kind(decode_conversation, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    Field("system", Kind(Fields.find_any, _BLOCKS)),
+    Field(
+        "tools",
+        Kind(decode_tools, OBJECTS.schema),
+        "Run by the client; those that only Anthropic can run are left out.",
+    ),
+    Field("tool_choice", Kind(Fields.find_object, _CHOICE)),
+    Field("thinking", Kind(Fields.find_object, _THINKING), "Absent: no thoughts are sent."),
+    Field("output_config", Kind(Fields.find_object, _OUTPUT)),
+)
+FIELDS = (
+    *_CONVERSATION,
+    # Anthropic demands it; a body without it is answered all the same.
+    Field("max_tokens", integer(0, INT64_MAX), "0 = only compute the prompt. Cut down to the room that is left."),
+    STREAM,
+    Field("stop_sequences", STOPS),
+    *SAMPLING,
+    Field("metadata", OBJECT, "user_id may name a session; it does not choose a memory."),
+)
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}]}
+COUNT_BODY = body_schema(*_CONVERSATION, required=["messages"], example=_EXAMPLE)
+BODY = body_schema(*FIELDS, required=["messages"], example={**_EXAMPLE, "max_tokens": 100})
+
+
 def decode_request(body: Json) -> Decoded[MessageOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
-    _refuse_to_go_on(fields)
-    offer = decode_tools(fields)
-    choice, parallel = decode_tool_choice(fields, offer)
+    thread = fields.find_object("thread")
+    if thread is not None and thread.find_any("type") == "continue":
+        raise UnknownThread  # the body holds only the new messages of a stored conversation
+    given = read_fields(fields, FIELDS)
+    choice, parallel = decode_tool_choice(fields, given["tools"])
     schema = _decode_schema(fields)
-    thinking = fields.find_object("thinking")
-    # The protocol demands it, but no answer is better for being refused; 0 = only read the prompt, for the cache.
-    max_tokens = fields.find_integer("max_tokens", Range(0, INT64_MAX))
+    max_tokens = given["max_tokens"]
     request = Request(
-        model=fields.find_string("model") or "",  # none = whatever the routes give to nobody in particular
-        messages=decode_conversation(fields),
-        tools=offer.tools,
+        model=given["model"],
+        messages=given["messages"],
+        tools=given["tools"].tools,
         tool_choice=choice,
-        sampling=decode_sampling(fields),
-        max_tokens=max_tokens if max_tokens is None else max(max_tokens, 1),
-        stop=decode_stop(fields, "stop_sequences"),
-        reasoning=_decode_reasoning(fields, thinking),
+        sampling=sampling_of(given),
+        max_tokens=1 if max_tokens == 0 else max_tokens,
+        stop=given["stop_sequences"],
+        reasoning=_decode_reasoning(fields, given["thinking"]),
         schema=None if schema is None else schema.body,
         parallel_calls=parallel,
         session=_decode_session(fields),
         extra={} if schema is None else {"constrained_by": schema.path},
     )
-    options = MessageOptions(_decode_display(thinking), silent=max_tokens == 0)
-    return Decoded((request,), fields.find_boolean("stream") is True, options)
+    options = MessageOptions(_decode_display(given["thinking"]), silent=max_tokens == 0)
+    return Decoded((request,), given["stream"], options)
 
 
-def _refuse_to_go_on(body: Fields) -> None:
-    """Refuse a body that holds the new messages of a thread alone: without the others it would be another question."""
-    thread = body.find_object("thread")
-    if thread is not None and thread.find_any("type") == "continue":
-        raise UnknownThread
+encoder = Encoder
 
 
-def encoder(options: MessageOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer. The protocol tells no time."""
-    return Encoder(options, id=id, model=model)
-
-
-# ---- how much it thinks, and what is seen of that
+# ---- thinking
 
 _EFFORTS: dict[str, ReasoningLevel] = {
     "low": "low",
@@ -78,7 +122,7 @@ _BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medi
 
 
 def _thinks(thinking: Fields | None) -> bool:
-    """Every kind but `disabled` asks for thoughts, those that are not known here, too."""
+    """Every kind but `disabled` asks for thoughts, unknown ones included."""
     return thinking is not None and thinking.get_string("type") != "disabled"
 
 
@@ -86,9 +130,9 @@ def _decode_reasoning(body: Fields, thinking: Fields | None) -> ReasoningLevel |
     config = body.find_object("output_config")
     effort = config.find_string("effort") if config is not None else None
     if effort is not None and effort not in _EFFORTS:
-        logger.info("ignored an effort that is not known here")
+        logger.info("ignored an unknown effort")
     if thinking is None or not _thinks(thinking):
-        # Nobody would see it, and the client's `max_tokens` are meant for the answer.
+        # The client would not show thoughts, and expects `max_tokens` of answer.
         return "off"
     if effort in _EFFORTS:
         return _EFFORTS[effort]
@@ -104,7 +148,7 @@ def _decode_display(thinking: Fields | None) -> Display:
     return "signed" if thinking.find_string("display") == "omitted" else "shown"
 
 
-# ---- the form of the answer, and whose it is
+# ---- the form of the answer, and the session
 
 
 def _decode_schema(body: Fields) -> Fields | None:
@@ -122,18 +166,18 @@ _SESSION_IN_ID = re.compile(r"_session_([\w-]{8,})\Z")
 
 
 def _decode_session(body: Fields) -> str | None:
-    """The session that Claude Code writes into the id of its user; the rest of that is an account, and nobody's memory.
+    """The session in the user id of Claude Code: a JSON object, or an end of `_session_ID` in older versions.
 
-    It is an object as the text of JSON, or ends in `_session_ID` in older versions.
+    The rest of the id is an account, which chooses no memory.
     """
     metadata = body.find_object("metadata")
-    said = metadata.find_string("user_id") if metadata is not None else None
-    if not said:
+    user = metadata.find_string("user_id") if metadata is not None else None
+    if not user:
         return None
-    if found := _SESSION_IN_ID.search(said):
+    if found := _SESSION_IN_ID.search(user):
         return found[1]
     try:
-        named = json.loads(said)
+        named = json.loads(user)
     except (ValueError, RecursionError):
         return None
     session = named.get("session_id") if isinstance(named, dict) else None

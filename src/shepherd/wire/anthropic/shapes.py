@@ -1,14 +1,9 @@
-"""Shapes of Anthropic's protocol that stand alone: errors and usage.
-
-Nothing here decides what is an error; it only says it the way Anthropic's clients read it.
-"""
+"""Shapes of Anthropic's protocol that stand alone: errors and usage."""
 
 from __future__ import annotations
 
-from shepherd.core import InvalidRequest, ShepherdError, Usage
-from shepherd.wire.base import Json
-
-UNEXPECTED = "the server made an error while answering; its log holds the details"
+from shepherd.core import InvalidRequest, Usage
+from shepherd.wire.base import Json, public_error
 
 _TYPES = {
     401: "authentication_error",
@@ -25,9 +20,9 @@ _TYPES = {
 
 
 class UnknownThread(InvalidRequest):
-    """The request goes on with a conversation that a server should have kept, and this one keeps none.
+    """The request continues a stored conversation, and this server stores none.
 
-    Anthropic's own client sends the whole of it again when it is told so in these words.
+    Anthropic's own client then sends the whole conversation again.
     """
 
     def __init__(self) -> None:
@@ -39,23 +34,14 @@ class UnknownThread(InvalidRequest):
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told.
+    """HTTP status and body. Reveals nothing of an unexpected exception.
 
     A full context keeps its own words: clients look for them and read both numbers to plan what they leave out (C10).
     """
-    if not isinstance(error, ShepherdError):
-        return 500, _error_body(500, UNEXPECTED)
-    # A provider's odd status (a redirect, say) must not become ours.
-    status = error.status if 400 <= error.status <= 599 else 502
-    body = _error_body(status, error.message)
-    if isinstance(error, UnknownThread):
-        body["error"]["details"] = {"error_code": "thread_not_found"}
-    return status, body
-
-
-def _error_body(status: int, message: str) -> Json:
+    status, message = public_error(error)
     kind = _TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    details = {"details": {"error_code": "thread_not_found"}} if isinstance(error, UnknownThread) else {}
+    return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
 
 def encode_usage(usage: Usage) -> Json:

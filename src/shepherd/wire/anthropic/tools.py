@@ -1,9 +1,8 @@
-"""The tools as Anthropic's protocol offers them, and which of them must be called.
+"""The tools of Anthropic's protocol, and the choice among them.
 
-Three kinds come in one array. Custom tools are offered to the model as they are. Some typed tools are run by the client
-although their schema is the vendor's (`bash_…`, `text_editor_…`, `memory_…`): they are offered under the name that the
-client gives, with a schema that says the same. The others would be run by the vendor's servers (`web_search_…`), which
-are not here: they are left out, with a line in the log.
+Three kinds come in one array. The model gets custom tools as they are. The client also runs some typed tools of the
+vendor (`bash_…`, `text_editor_…`, `memory_…`): the model gets them under the client's name, with an equal schema. The
+vendor's servers would run the others (`web_search_…`): they are left out, with a line in the log.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
 from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
+from shepherd.wire.tools import unknown_tool
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ class OfferedTools:
     left_out: frozenset[str] = field(default_factory=frozenset)
 
 
-def decode_tools(body: Fields) -> OfferedTools:
+def decode_tools(body: Fields, key: str = "tools") -> OfferedTools:
     """The tools that the client offers, those of the conversation last. Raises: `InvalidRequest`."""
     tools: dict[str, ToolSpec] = {}
     left_out = set()
-    offered = (*body.objects("tools", MAX_TOOLS), *_added(body))
-    check_count(len(offered), "tools", MAX_TOOLS)
+    offered = (*body.objects(key, MAX_TOOLS), *_added(body))
+    check_count(len(offered), key, MAX_TOOLS)
     for tool in offered:
         spec = _decode_tool(tool)
         if spec is not None:
@@ -94,10 +94,8 @@ def _chosen(choice: Fields, offer: OfferedTools) -> str:
     if name in offer.left_out:
         # To answer without it would be to invent what it finds.
         raise InvalidRequest(f"{path} is {shown(name)}, a tool that only its vendor's servers can run", field=path)
-    names = [tool.name for tool in offer.tools]
-    if name not in names:
-        known = ", ".join(names) or "none"
-        raise InvalidRequest(f"{path} is {shown(name)}, which is not among the tools ({known})", field=path)
+    if all(name != tool.name for tool in offer.tools):
+        raise unknown_tool(path, name, offer.tools)
     return name
 
 
@@ -128,38 +126,26 @@ _EDITS: Json = {
     "old_str": _string("For str_replace: the text to be replaced; it must be in the file exactly once."),
     "insert_line": {"type": "integer", "description": "For insert: the line behind which to insert; 0 is the top."},
 }
-_INSERT_TEXT = _string("For insert: the text to insert.")
 _EDITING = "Shows, creates and changes text files."
+_RESTART = {"type": "boolean", "description": "True: start the shell anew in place of running a command."}
 _BASH = ToolSpec(
     "bash",
     "Runs commands in a shell that keeps its state from one call to the next.",
-    _object(
-        (),
-        command=_string("The command to run."),
-        restart={"type": "boolean", "description": "True: start the shell anew in place of running a command."},
-    ),
+    _object((), command=_string("The command to run."), restart=_RESTART),
 )
-_OLD_EDITOR = ToolSpec(
-    "str_replace_editor",
-    _EDITING,
-    _object(
-        ("command", "path"),
-        command=_commands("view", "create", "str_replace", "insert", "undo_edit"),
-        **_EDITS,
-        new_str=_string("For str_replace and insert: the new text."),
-    ),
-)
-_EDITOR = ToolSpec(
-    "str_replace_based_edit_tool",
-    _EDITING,
-    _object(
-        ("command", "path"),
-        command=_commands("view", "create", "str_replace", "insert"),
-        **_EDITS,
-        new_str=_string("For str_replace: the new text."),
-        insert_text=_INSERT_TEXT,
-    ),
-)
+_NEW_TEXTS: Json = {
+    "new_str": _string("For str_replace: the new text."),
+    "insert_text": _string("For insert: the text to insert."),
+}
+
+
+def _editor(name: str, *more: str, **texts: Json) -> ToolSpec:
+    commands = _commands("view", "create", "str_replace", "insert", *more)
+    return ToolSpec(name, _EDITING, _object(("command", "path"), command=commands, **_EDITS, **texts))
+
+
+_OLD_EDITOR = _editor("str_replace_editor", "undo_edit", new_str=_string("For str_replace and insert: the new text."))
+_EDITOR = _editor("str_replace_based_edit_tool", **_NEW_TEXTS)
 _MEMORY = ToolSpec(
     "memory",
     "Keeps notes in files below /memories, which are there again in later conversations. Look there before you begin.",
@@ -167,8 +153,7 @@ _MEMORY = ToolSpec(
         ("command",),
         command=_commands("view", "create", "str_replace", "insert", "delete", "rename"),
         **{**_EDITS, "path": _string("The file or folder, such as /memories/notes.md; all commands but rename.")},
-        new_str=_string("For str_replace: the new text."),
-        insert_text=_INSERT_TEXT,
+        **_NEW_TEXTS,
         old_path=_string("For rename: what it is called now."),
         new_path=_string("For rename: what it will be called."),
     ),

@@ -1,14 +1,13 @@
-"""The server half of llama-server's `POST /infill`: editors send what stands around the cursor, and get what fits in.
+"""The server half of llama-server's `POST /infill`: editors send the text around the cursor, and get the text between.
 
     {"input_prefix": "def f(", "input_suffix": "): pass"} ─▶ {"content": "x", "stop": true, ...}
 
-llama.vim, llama.vscode and Continue speak it. What other files say (`input_extra`) stands before the prefix.
+llama.vim, llama.vscode and Continue speak it. The text of other files (`input_extra`) comes before the prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shepherd.core import (
     Completion,
@@ -24,45 +23,48 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.openai.completions import encode_error
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
+from shepherd.wire.sampling import GENERATION, limit_of, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
 
-__all__ = ["Encoder", "InfillOptions", "decode_request", "encode_error", "encoder"]
-
-
-@dataclass(frozen=True, slots=True)
-class InfillOptions:
-    """There are none."""
+__all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
 
 
-def decode_request(body: Json) -> Decoded[InfillOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+def _decode_others(body: Fields, key: str) -> str:
+    found = [(other.find_string("filename"), other.find_string("text")) for other in body.objects(key)]
+    return "".join(f"--- {name or 'snippet'} ---\n{text or ''}\n\n" for name, text in found)
+
+
+_OTHER = body_schema(Field("filename", STRING), Field("text", STRING))
+FIELDS = (
+    *GENERATION,
+    Field("input_prefix", STRING, "The text before the cursor.", default=""),
+    Field("input_suffix", STRING, "The text after the cursor.", default=""),
+    Field("input_extra", Kind(_decode_others, {"type": "array", "items": _OTHER}), "The text of other files."),
+    Field("prompt", STRING, "Text after input_prefix.", default=""),
+    Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens",)),
+)
+BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n"})
+
+
+def decode_request(body: Json) -> Decoded[None]:
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
         raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")
-    others = [_decode_other(other) for other in fields.objects("input_extra")]
-    # `prompt` is what has been typed since the editor cut the prefix off at the line.
-    before = [*others, fields.find_string("input_prefix") or "", fields.find_string("prompt") or ""]
+    given = read_fields(fields, FIELDS)
+    # `prompt` is the text typed since the editor cut the prefix off at the line.
+    before = given["input_extra"] + given["input_prefix"] + given["prompt"]
     request = Request(
-        model=fields.find_string("model") or "",
-        completion=Completion("".join(before), fields.find_string("input_suffix") or ""),
-        sampling=decode_sampling(fields),
-        max_tokens=decode_max_tokens(fields, "n_predict", "max_tokens", least=0),
-        stop=decode_stop(fields),
+        model=given["model"],
+        completion=Completion(before, given["input_suffix"]),
+        sampling=sampling_of(given),
+        max_tokens=limit_of(given["n_predict"]),
+        stop=given["stop"],
         archive=False,  # no turn of any conversation
         recall=False,
     )
-    return Decoded((request,), fields.find_boolean("stream") is True, InfillOptions())
-
-
-def _decode_other(other: Fields) -> str:
-    name, text = other.find_string("filename"), other.find_string("text") or ""
-    return f"--- {name or 'snippet'} ---\n{text}\n\n"
-
-
-def encoder(options: InfillOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(model)
+    return Decoded((request,), given["stream"], None)
 
 
 class Encoder:
@@ -71,11 +73,10 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, options: None, *, id: str, created: int, model: str) -> None:
         self._model = model
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunk that tells of `event`; none for what is no text."""
         match event:
             case TextDelta(text):
                 return encode_event({"index": 0, "content": text, "tokens": [], "stop": False})
@@ -88,11 +89,9 @@ class Encoder:
                 return b""
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle."""
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The whole answer."""
         (reply,) = replies
         self._model = self._model or reply.model
         return self._whole(reply.message.text, reply.reason, reply.usage, reply.stop)
@@ -116,3 +115,4 @@ class Encoder:
 
 
 _STOP_TYPES: dict[StopReason, str] = {"length": "limit", "stop": "word"}
+encoder = Encoder

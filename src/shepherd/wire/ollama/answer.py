@@ -1,9 +1,8 @@
-"""The answers of Ollama's two ways of generating: lines of JSON, the last of which is `done` and holds the figures.
+"""The answers of Ollama's `/api/chat` and `/api/generate`: lines of JSON, the last of them with the counts.
 
-Both say the same in other places: `/api/chat` in a `message`, `/api/generate` in `response`. A whole answer is the fold
-of the lines that a stream consists of. A tool call goes out when it has ended and parsed, in a line of its own, with
-its arguments as the object that they are. One that did not parse can only be told in words: a client of this protocol
-reads nothing but objects there.
+Chat writes a `message`, generate a `response`. A whole answer is the fold of the lines of its stream. A tool call is
+sent in a line of its own when it has ended and parsed, with its arguments as an object. A call that did not parse
+becomes text, because clients of this protocol read only objects there.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quote
@@ -35,20 +34,20 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.ollama.fields import Errand, encode_error
+from shepherd.wire.openai.shapes import encode_scores
 
 Clock = Callable[[], int]
 """Nanoseconds since some moment."""
 
 MEDIA_TYPE = "application/x-ndjson"
-LEAST_LOGPROB = -9999.0
-"""JSON has no word for minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     chat: bool
     """In a `message`, else in `response`."""
@@ -57,19 +56,14 @@ class AnswerOptions:
     errand: Errand = ""
 
 
-def encoder(
-    options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock = time.perf_counter_ns
-) -> Encoder:
-    """A new encoder for one answer. Ollama's answers have no `id`."""
-    return Encoder(options, id=id, created=created, model=model, clock=clock)
-
-
 class Encoder:
     """Writes one answer. Not for sharing; events must come in the order of the grammar."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock) -> None:
+    def __init__(
+        self, options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock = time.perf_counter_ns
+    ) -> None:
         self._errand = options.errand
         self._created = created * 10**9
         self._model = model
@@ -81,16 +75,15 @@ class Encoder:
         self.ping = self._line(_Delta())
 
     def note_time(self, event: Event) -> None:
-        """Note when an event comes: `encode` does so itself, for a whole answer whoever collects the events may."""
+        """Note when an event of a whole answer comes; `encode` notes the events of a stream itself."""
         self._watch.note_time(event, self._clock())
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The lines that tell of `event`; none for notices, and for a call that has not ended."""
         if not self._watch.has_text:
             self.note_time(event)  # later ones change nothing but the end
-        if type(event) is TextDelta and not event.scores and not self._deltas.holds:
+        if type(event) is TextDelta and not event.scores and self._deltas.calls.held is None:
             # Once per token: everything but the text and the time is a constant.
-            return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _GOES_ON
+            return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _NOT_DONE
         if isinstance(event, Started) and not self._model:
             self._model = event.model
             self.ping = self._line(_Delta())
@@ -101,25 +94,30 @@ class Encoder:
         return b"".join(lines)
 
     def encode_failure(self, error: Exception) -> bytes:
-        """An error in the middle: a line that clients raise at."""
         return compact(encode_error(error)[1]) + b"\n"
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The whole answer: the last line of a stream, with all that was said in it."""
         (reply,) = replies
         self._model = self._model or reply.model
-        told = replay(reply.message, model=reply.model or "?", reason=reply.reason)
-        whole = _joined(delta for event in told for delta in self._deltas.feed(event))
-        whole.scores = [*whole.scores, *reply.scores]
+        whole = _Delta(scores=reply.scores)
+        for event in replay(reply.message, model=reply.model or "?", reason=reply.reason):
+            for delta in self._deltas.feed(event):
+                whole.text += delta.text
+                whole.thinking += delta.thinking
+                whole.calls = [*whole.calls, *delta.calls]
         self.note_time(Finished(reply.reason, reply.usage))
         answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage)))
         return answer
 
     def _end(self, reason: StopReason, usage: Usage) -> bytes:
-        """What the last line says beside the others."""
+        """The rest of the last line."""
         if self._errand:
             return f'"done":true,"done_reason":"{self._errand}"}}\n'.encode("ascii")
-        figures = {"done": True, "done_reason": "length" if reason == "length" else "stop", **self._watch.told(usage)}
+        figures = {
+            "done": True,
+            "done_reason": "length" if reason == "length" else "stop",
+            **self._watch.figures(usage),
+        }
         return compact(figures)[1:] + b"\n"
 
     def _head(self) -> bytes:
@@ -128,22 +126,24 @@ class Encoder:
         return f'{{"model":{quote(self._model)},"created_at":"{stamp}.{now % 10**9:09d}Z",'.encode("ascii")
 
     def _line(self, delta: _Delta, end: bytes = b"") -> bytes:
-        said = [self._head(), self._open, quote(delta.text).encode("ascii")]
+        parts = [self._head(), self._open, quote(delta.text).encode("ascii")]
         if delta.thinking:
-            said += [b',"thinking":', quote(delta.thinking).encode("ascii")]
+            parts += [b',"thinking":', quote(delta.thinking).encode("ascii")]
         if delta.calls:
-            said += [b',"tool_calls":', compact(delta.calls)]
-        said.append(self._close)
+            parts += [b',"tool_calls":', compact(delta.calls)]
+        parts.append(self._close)
         if delta.scores:
-            said += [b',"logprobs":', compact([_score(score) for score in delta.scores])]
-        return b"".join(said) + (b"," + end if end else _GOES_ON)
+            parts += [b',"logprobs":', compact(encode_scores(delta.scores))]
+        return b"".join(parts) + (b"," + end if end else _NOT_DONE)
 
+
+encoder = Encoder
 
 _OPEN = b'"message":{"role":"assistant","content":'
-_GOES_ON = b',"done":false}\n'
+_NOT_DONE = b',"done":false}\n'
 
 
-# ---- what is told
+# ---- the pieces of an answer
 
 
 @dataclass(slots=True)
@@ -160,43 +160,25 @@ class _Deltas:
     """Turns events into deltas: the one place that decides what of an answer a client sees."""
 
     def __init__(self, id: str) -> None:
+        self.calls = HeldCalls()
         self._id = id.rpartition("-")[2]
         self._n_calls = 0
-        self._held: BadCall | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether a bad call waits for the next event: only the end tells whether it was cut off or wrong."""
-        return self._held is not None
 
     def feed(self, event: Event) -> Iterator[_Delta]:
-        match event:
-            case TextDelta():
-                yield from self._release()
-                yield _Delta(event.text, scores=event.scores)
-            case ReasoningDelta():
-                yield from self._release()
-                if event.text:
-                    yield _Delta(thinking=event.text)
-            case CallEnded(call=ToolCall() as call):
-                yield from self._release()
-                yield self._call(call)
-            case CallEnded(call=BadCall() as call):
-                yield from self._release()
-                self._held = call
-            case Finished(reason="length"):
-                self._held = None  # cut off in the middle: it is neither wrong nor worth a word
-            case Finished():
-                yield from self._release()
-            case _:
-                pass  # the start, notices, and the pieces of a call
+        for ready in self.calls.feed(event):
+            match ready:
+                case TextDelta(text, scores):
+                    yield _Delta(text, scores=scores)
+                case ReasoningDelta(text) if text:
+                    yield _Delta(thinking=text)
+                case CallEnded(call):
+                    yield self._call(call)
+                case _:
+                    pass  # the start, the end, notices, and the pieces of a call
 
-    def _release(self) -> Iterator[_Delta]:
-        call, self._held = self._held, None
-        if call is not None:
-            yield _Delta(f"[invalid tool call{call.name and ' of '}{call.name}: {call.error}]")
-
-    def _call(self, call: ToolCall) -> _Delta:
+    def _call(self, call: ToolCall | BadCall) -> _Delta:
+        if isinstance(call, BadCall):
+            return _Delta(f"[invalid tool call of {call.name}: {call.error}]")
         arguments = read_object(call.arguments)
         if arguments is None:
             return _Delta(f"[invalid tool call of {call.name}: its arguments are no JSON object]")
@@ -207,7 +189,7 @@ class _Deltas:
 
 
 def read_object(text: str) -> Json | None:
-    """The object that the arguments of a call are, integers of any length included; None if they are none."""
+    """The arguments of a call as an object; None if they are no JSON object, or hold numbers that JSON cannot."""
     try:
         found = json.loads(text or "{}", parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -224,31 +206,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(text)
     return number
-
-
-def _joined(deltas: Iterable[_Delta]) -> _Delta:
-    whole = _Delta()
-    for delta in deltas:
-        whole.text += delta.text
-        whole.thinking += delta.thinking
-        whole.calls = [*whole.calls, *delta.calls]
-        whole.scores = [*whole.scores, *delta.scores]
-    return whole
-
-
-def _score(score: TokenScore) -> Json:
-    return {
-        **_token(score.piece, score.logprob),
-        "top_logprobs": [_token(piece, logprob) for _, piece, logprob in score.top],
-    }
-
-
-def _token(piece: bytes, logprob: float) -> Json:
-    return {
-        "token": piece.decode("utf-8", "replace"),
-        "logprob": max(logprob, LEAST_LOGPROB),
-        "bytes": list(piece),
-    }
 
 
 # ---- how long it took
@@ -274,8 +231,8 @@ class _Watch:
                 self._first = now
                 self.has_text = True
 
-    def told(self, usage: Usage) -> Json:
-        """Nanoseconds and tokens. What nobody has measured counts as time of generating."""
+    def figures(self, usage: Usage) -> Json:
+        """Nanoseconds and tokens. Time that was not measured counts as generating."""
         started = self._started or self._began
         first = self._first or (self._ended if self._started else started)
         return {

@@ -1,62 +1,44 @@
-"""The server half of Ollama's `POST /api/chat`: a conversation to a request. The answer is `answer`'s.
+"""The server half of Ollama's `POST /api/chat`: a conversation to a request. `answer` writes the answer.
 
-Ollama's clients drop the ids of tool calls and name the tool that a result is of. Calls without an id are numbered in
-the order of the conversation, and a result belongs to the oldest call of its tool that has none yet: the same history
-always becomes the same messages.
+Ollama's clients drop the ids of tool calls; a result names only its tool. Calls without an id are numbered in the order
+of the conversation, and a result belongs to the oldest open call of its tool: equal histories become equal messages.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
-from shepherd.wire.base import Decoded, Fields, Json, shown, wrong
+from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, side_task_of, streams
-from shepherd.wire.openai.messages import decode_tools
+from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_images, encode_error, side_task_of
+from shepherd.wire.openai.messages import TOOLS, decode_tools
+from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
+from shepherd.wire.tools import decode_arguments
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
 
-def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes.
-
-    A body without messages asks for the model to be loaded, or unloaded: a request with nothing in it.
-    """
-    began = clock()
-    fields = Fields(body)
-    common = decode_common(fields)
-    messages = tuple(_decode_messages(fields))
-    if not messages:
-        request = Request(model=common["model"], extra=common["extra"])
-        options = AnswerOptions(chat=True, began=began, errand=side_task_of(common["extra"]))
-    else:
-        request = Request(messages=messages, tools=decode_tools(fields), **common)
-        options = AnswerOptions(chat=True, began=began)
-    return Decoded((request,), streams(fields), options)
-
-
-def _decode_messages(body: Fields) -> Iterator[Message]:
+def _messages(body: Fields, key: str) -> Iterator[Message]:
     calls = _Calls()
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role").lower()
         text = message.find_string("content")
-        said = (Text(text),) if text else ()
+        texts = (Text(text),) if text else ()
         match role:
             case "system":
-                yield Message("system", said)
+                yield Message("system", texts)
             case "user":
-                yield Message("user", (*decode_images(message), *said))
+                yield Message("user", (*decode_images(message), *texts))
             case "assistant":
                 thoughts = message.find_string("thinking")
                 parts: list[Part] = [Reasoning(thoughts)] if thoughts else []
-                yield Message("assistant", (*parts, *said, *map(calls.made, message.objects("tool_calls"))))
+                yield Message("assistant", (*parts, *texts, *map(calls.made, message.objects("tool_calls"))))
             case "tool":
                 id, name = calls.answered(message)
-                yield Message("tool", (ToolResult(id, (*decode_images(message), *said), name),))
+                yield Message("tool", (ToolResult(id, (*decode_images(message), *texts), name),))
             case _:
                 path = message.at("role")
                 roles = "the roles are system, user, assistant and tool"
@@ -76,7 +58,7 @@ class _Calls:
     def made(self, call: Fields) -> ToolCall:
         function = call.get_object("function")
         id = call.find_string("id") or self._new_id()
-        made = ToolCall(id, function.get_string("name"), _decode_arguments(function))
+        made = ToolCall(id, function.get_string("name"), decode_arguments(function))
         self._names[id] = made.name
         for name in ("", made.name):
             self._open[name][id] = None
@@ -99,14 +81,34 @@ class _Calls:
         return f"call_{self._n}"
 
 
-def _decode_arguments(function: Fields) -> str:
-    """As text. What is no object a model once wrote: it stays, or the conversation would be stuck behind it."""
-    match function.find_json("arguments"):
-        case None:
-            return "{}"
-        case str() as text:
-            return text
-        case dict() as arguments:
-            return json.dumps(arguments, ensure_ascii=False)
-        case other:
-            raise wrong(function.at("arguments"), "an object", other)
+_MESSAGE = body_schema(
+    Field("role", one_of("system", "user", "assistant", "tool")),
+    Field("content", STRING),
+    Field("thinking", STRING),
+    IMAGES,
+    Field("tool_calls", OBJECTS),
+    Field("tool_name", STRING, "Of a tool result: the name of the tool."),
+    required=["role"],
+)
+_MESSAGES = Kind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
+FIELDS = (*COMMON, Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."))
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": False}
+BODY = body_schema(*FIELDS, TOOLS, example=_EXAMPLE)
+
+
+def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object.
+
+    A body without messages asks to load the model, or to unload it: an empty request.
+    """
+    began = clock()
+    fields = Fields(body)
+    given = read_fields(fields, FIELDS)
+    settings = common_settings(given)
+    if given["messages"]:
+        request = Request(messages=given["messages"], tools=decode_tools(fields), **settings)
+        options = AnswerOptions(chat=True, began=began)
+    else:
+        request = Request(settings["model"], extra=settings["extra"])
+        options = AnswerOptions(chat=True, began=began, errand=side_task_of(settings["extra"]))
+    return Decoded((request,), given["stream"], options)

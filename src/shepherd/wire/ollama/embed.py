@@ -1,6 +1,6 @@
 """Ollama's `POST /api/embed`, and `POST /api/embeddings` which it had before: texts to vectors.
 
-Nothing to embed is no error here: it asks for the model to be loaded, as everywhere in this protocol.
+A body without a text only loads the model, as everywhere in this protocol.
 """
 
 from __future__ import annotations
@@ -8,54 +8,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.wire.base import Fields, Json, Range, wrong
-from shepherd.wire.ollama.fields import decode_keep_alive
-from shepherd.wire.openai.embeddings import plain
+from shepherd.wire.base import Fields, Json, wrong
+from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
+from shepherd.wire.openai.embeddings import DIMENSIONS, plain
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, read_fields
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """What a body asks for."""
+    """The request of a body."""
 
     model: str
     texts: tuple[str, ...]
     dimensions: int | None = None
     """The first so many of each vector; None = all."""
     truncate: bool = True
-    """Shorten what is too long, in place of refusing it."""
+    """Shorten a text that is too long, instead of refusing it."""
     keep_alive_s: float | None = None
-    """How long the model stays, in seconds: 0 = not at all, `FOR_EVER`; None = it does not say."""
+    """How long the model stays loaded, in seconds: 0 = not at all, `FOR_EVER`; None = not given."""
+
+
+def _decode_texts(body: Fields, key: str) -> tuple[str, ...]:
+    given = body.find_any(key)
+    if given is None or given == "":
+        return ()
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, list):
+        raise wrong(key, "a string or an array of strings", given)
+    return body.find_strings(key) or ()
+
+
+_TEXTS = Kind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
+_EMBED = (
+    NAME,
+    Field("input", _TEXTS),
+    DIMENSIONS,
+    Field("truncate", BOOLEAN, "false = refuse a text that is too long.", default=True),
+    KEEP_ALIVE,
+)
+_EMBEDDINGS = (NAME, Field("prompt", STRING), KEEP_ALIVE)
+EMBED_BODY = body_schema(*_EMBED, example={"model": "default", "input": ["Hello!", "Good day!"]})
+EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt": "Hello!"})
 
 
 def decode_embed(body: Json) -> EmbedRequest:
-    """What a body of `/api/embed` asks. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    return EmbedRequest(
-        model=fields.find_string("model") or "",
-        texts=_decode_texts(fields),
-        dimensions=fields.find_integer("dimensions", Range(low=1)),
-        truncate=fields.find_boolean("truncate") is not False,
-        keep_alive_s=decode_keep_alive(fields),
-    )
-
-
-def _decode_texts(fields: Fields) -> tuple[str, ...]:
-    said = fields.find_any("input")
-    if said is None or said == "":
-        return ()
-    if isinstance(said, str):
-        return (said,)
-    if not isinstance(said, list):
-        raise wrong("input", "a string or an array of strings", said)
-    return fields.find_strings("input") or ()
+    """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
+    given = read_fields(Fields(body), _EMBED)
+    return EmbedRequest(given["model"], given["input"], given["dimensions"], given["truncate"], given["keep_alive"])
 
 
 def decode_embeddings(body: Json) -> EmbedRequest:
-    """What a body of `/api/embeddings` asks: one prompt. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    prompt = fields.find_string("prompt")
-    texts = (prompt,) if prompt else ()
-    return EmbedRequest(fields.find_string("model") or "", texts, keep_alive_s=decode_keep_alive(fields))
+    """The request of a body of `/api/embeddings`: one prompt. Raises: `InvalidRequest`."""
+    given = read_fields(Fields(body), _EMBEDDINGS)
+    return EmbedRequest(given["model"], (given["prompt"],) if given["prompt"] else (), keep_alive_s=given["keep_alive"])
 
 
 def encode_embed(

@@ -1,8 +1,7 @@
-"""What Ollama's two ways of generating share, `/api/chat` and `/api/generate`: how to answer, how long to keep the
-model, and the shape of errors.
+"""The fields that Ollama's `/api/chat` and `/api/generate` share, and the shape of errors.
 
-Ollama's own fields stand in the body, the sampler's in `options`. What only says how to run a model (`num_gpu`,
-`num_thread`, `num_batch`, ...) is the configuration's business here and is passed over like any unknown field.
+Ollama's own fields are in the body, those of the sampler in `options`. Fields that only say how to run a model
+(`num_gpu`, `num_thread`, ...) belong to the configuration and are ignored like unknown ones.
 """
 
 from __future__ import annotations
@@ -15,136 +14,63 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from shepherd.core import Image, InvalidRequest, ReasoningLevel, ShepherdError, UnknownModel
+from shepherd.core import Image, InvalidRequest, ReasoningLevel, UnknownModel
 from shepherd.core.limit import INT64_MAX
-from shepherd.wire.base import Fields, Json, Range, shown, wrong
+from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
-from shepherd.wire.openai.shapes import UNEXPECTED
-from shepherd.wire.sampling import decode_sampling, decode_stop
+from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer
 
 logger = logging.getLogger(__name__)
 
 FOR_EVER = -1.0
-"""`Request.extra["keep_alive"]`, in seconds, of a model that is never to be unloaded."""
+"""`Request.extra["keep_alive"]` of a model that is never unloaded."""
 LONGEST_S = 2.0**31
-"""68 years; what is longer is for ever, and no date of any calendar either."""
+"""68 years; a longer time is `FOR_EVER`, for calendars end."""
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told."""
+    """HTTP status and body. Reveals nothing of an unexpected exception."""
+    status, message = public_error(error)
     if isinstance(error, UnknownModel):
         # Clients look for the words "not found".
-        known = f"; known: {', '.join(error.known)}" if error.known else ""
-        return error.status, {"error": f"model {error.model!r} not found{known}"}
-    if not isinstance(error, ShepherdError):
-        return 500, {"error": UNEXPECTED}
-    # A provider's odd status (a redirect, say) must not become ours.
-    return error.status if 400 <= error.status <= 599 else 502, {"error": error.message}
+        message = f"model {error.model!r} not found{error.known and '; known: '}{', '.join(error.known)}"
+    return status, {"error": message}
 
 
-def decode_common(body: Fields) -> dict[str, Any]:
-    """What both ways say alike, as arguments of a `Request`. Raises: `InvalidRequest`."""
-    options = body.find_object("options") or Fields({}, "options")
-    schema = _decode_format(body)
-    extra: Json = {} if schema is None else {"constrained_by": "format"}
-    if (keep_alive := decode_keep_alive(body)) is not None:
-        extra["keep_alive"] = keep_alive
-    if (n_ctx := options.find_integer("num_ctx")) is not None:
-        # What does not fit is refused in words, never cut: the wish itself is no reason to fail.
-        logger.debug("options.num_ctx is %d: passed over, the cache says how long a conversation may be", n_ctx)
-        extra["num_ctx"] = n_ctx
-    return {
-        "model": body.find_string("model") or "",  # none = whatever the routes give to nobody in particular
-        "sampling": decode_sampling(options),
-        "max_tokens": _decode_num_predict(options),
-        "stop": decode_stop(options),
-        "reasoning": _decode_think(body),
-        "schema": schema,
-        "logprobs": _decode_logprobs(body),
-        "on_full": {None: None, True: "evict", False: "error"}[body.find_boolean("truncate")],
-        "extra": extra,
-    }
-
-
-def streams(body: Fields) -> bool:
-    """Whether the answer is a stream: it is unless the body says no."""
-    return body.find_boolean("stream") is not False
-
-
-def _decode_num_predict(options: Fields) -> int | None:
-    said = options.find_integer("num_predict", Range(-2, INT64_MAX))
-    return said if said is not None and said > 0 else None  # 0, -1 and -2 are Ollama's words for "no limit"
-
-
-_LEVELS: dict[str, ReasoningLevel] = {"low": "low", "medium": "medium", "high": "high", "max": "high"}
-
-
-def _decode_think(body: Fields) -> ReasoningLevel | None:
-    match body.find_any("think"):
-        case None:
-            return None
-        case False:
-            return "off"
-        case True:
-            return "medium"
-        case str() as level if level in _LEVELS:
-            return _LEVELS[level]
-        case other:
-            raise wrong(body.at("think"), f"true, false or one of {', '.join(_LEVELS)}", other)
-
-
-def _decode_format(body: Fields) -> Json | None:
-    match body.find_any("format"):
-        case None | "":
-            return None
-        case "json":
-            return ANY_OBJECT
-        case dict() as schema:
-            return schema
-        case other:
-            raise wrong(body.at("format"), '"json" or a JSON schema: an object', other)
-
-
-def _decode_logprobs(body: Fields) -> int | None:
-    n_top = body.find_integer("top_logprobs", Range(0, 20))
-    return (n_top or 0) if body.find_boolean("logprobs") else None
-
-
-# ---- how long a model is kept
-
+# ---- how long a model stays loaded
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(rf"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:{'|'.join(_UNITS)}))+")
 _STEP = re.compile(rf"([\d.]+)({'|'.join(_UNITS)})")
 
 
-def decode_keep_alive(body: Fields) -> float | None:
+def decode_keep_alive(body: Fields, key: str = "keep_alive") -> float | None:
     """Seconds; 0 = unload as soon as it has answered, `FOR_EVER` for any negative value. Raises: `InvalidRequest`."""
-    said = body.find_any("keep_alive")
-    if said is None:
+    value = body.find_any(key)
+    if value is None:
         return None
-    seconds = _seconds(said)
+    seconds = _seconds(value)
     if seconds is None or not math.isfinite(seconds):
-        expected = 'a number of seconds or a duration such as "5m" (0 = unload at once, -1 = keep for ever)'
-        raise wrong(body.at("keep_alive"), expected, said)
+        expected = 'a number of seconds or a duration such as "5m" (0 = unload at once, -1 = never unload)'
+        raise wrong(body.at(key), expected, value)
     return seconds if 0 <= seconds < LONGEST_S else FOR_EVER
 
 
-def _seconds(said: object) -> float | None:
-    if isinstance(said, bool):
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool):
         return None
-    if isinstance(said, int | float):
-        return float(said) if abs(said) < 1e300 else None
-    if not isinstance(said, str) or len(said) > 100:
+    if isinstance(value, int | float):
+        return float(value) if abs(value) < 1e300 else None
+    if not isinstance(value, str) or len(value) > 100:
         return None
-    if _DURATION.fullmatch(said):
-        total = sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(said))
-        return -total if said.startswith("-") else total
-    return float(said) if re.fullmatch(r"[+-]?\d+(\.\d+)?", said) else None  # clients send "-1" and "300", too
+    if _DURATION.fullmatch(value):
+        total = sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(value))
+        return -total if value.startswith("-") else total
+    return float(value) if re.fullmatch(r"[+-]?\d+(\.\d+)?", value) else None  # clients send "-1" and "300", too
 
 
 # ---- images
-
 
 _SIGNATURES: Sequence[tuple[bytes, int, str]] = (
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
@@ -153,14 +79,13 @@ _SIGNATURES: Sequence[tuple[bytes, int, str]] = (
     (b"WEBP", 8, "image/webp"),
     (b"BM", 0, "image/bmp"),
 )
-"""How files of each kind begin, from which byte on."""
+"""The first bytes of each kind of file, and their offset."""
 
 
-def decode_images(body: Fields) -> tuple[Image, ...]:
-    """The images, which are base64 without a word about their kind. Raises: `InvalidRequest`."""
+def decode_images(body: Fields, key: str = "images") -> tuple[Image, ...]:
+    """The images, in base64 without their kind. Raises: `InvalidRequest`."""
     return tuple(
-        _decode_image(text, f"{body.at('images')}[{index}]")
-        for index, text in enumerate(body.find_strings("images") or ())
+        _decode_image(text, f"{body.at(key)}[{index}]") for index, text in enumerate(body.find_strings(key) or ())
     )
 
 
@@ -177,13 +102,92 @@ def _decode_image(text: str, path: str) -> Image:
     return Image(next(kinds, "application/octet-stream"), data)
 
 
-# ---- a body that asks for nothing
+# ---- the fields that both ways share
 
+_LEVELS: dict[Any, ReasoningLevel] = {
+    False: "off",
+    True: "medium",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "max": "high",
+}
+
+
+def _decode_think(body: Fields, key: str) -> ReasoningLevel | None:
+    given = body.find_any(key)
+    if given is None or (isinstance(given, bool | str) and given in _LEVELS):
+        return None if given is None else _LEVELS[given]
+    raise wrong(body.at(key), f"true, false or one of {', '.join([*_LEVELS][2:])}", given)
+
+
+def _decode_format(body: Fields, key: str) -> Json | None:
+    match body.find_any(key):
+        case None | "":
+            return None
+        case "json":
+            return ANY_OBJECT
+        case dict() as schema:
+            return schema
+        case other:
+            raise wrong(body.at(key), '"json" or a JSON schema: an object', other)
+
+
+_NAMES = "A name of `GET /api/tags`, with or without `:latest`; or any name that a route matches."
+NAME = Field("model", STRING, _NAMES, default="")
+NAME_BODY = body_schema(NAME, required=["model"], example={"model": "default"})
+_HOW_LONG = 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'
+KEEP_ALIVE = Field("keep_alive", Kind(decode_keep_alive, {}), _HOW_LONG)
+IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": {"type": "string", "description": "Base64."}}))
+_THINK = {"type": ["boolean", "string", "null"]}
+_OPTIONS = inside(
+    *SAMPLING,
+    STOP,
+    Field("num_predict", integer(-2, INT64_MAX), "Tokens at most; 0, -1 and -2 = no limit."),
+    Field("num_ctx", integer(), "Ignored: the configuration sets the length of a conversation."),
+)
+COMMON = (
+    NAME,
+    Field("stream", BOOLEAN, "Lines of JSON, the last of which is done.", default=True),
+    Field("think", Kind(_decode_think, _THINK), "true, false, low, medium, high or max."),
+    Field("format", Kind(_decode_format, {}), 'What the answer must look like: "json", or a JSON schema.'),
+    Field("options", _OPTIONS),
+    KEEP_ALIVE,
+    Field("truncate", BOOLEAN, "Too long a conversation: true = its oldest turns may leave; false = it is refused."),
+    Field("logprobs", BOOLEAN, default=False),
+    Field("top_logprobs", integer(0, 20)),
+)
+
+
+def common_settings(given: Json) -> Json:
+    """Arguments of `Request`, from the values of a table that holds `COMMON`."""
+    options = given["options"]
+    extra: Json = {} if given["format"] is None else {"constrained_by": "format"}
+    if given["keep_alive"] is not None:
+        extra["keep_alive"] = given["keep_alive"]
+    if (n_ctx := options["num_ctx"]) is not None:
+        # A prompt that does not fit is refused, never cut, so this wish alone is no reason to refuse.
+        logger.debug("options.num_ctx is %d: ignored, the cache sets the length of a conversation", n_ctx)
+        extra["num_ctx"] = n_ctx
+    return {
+        "model": given["model"],
+        "sampling": sampling_of(options),
+        "max_tokens": options["num_predict"] if (options["num_predict"] or 0) > 0 else None,
+        "stop": options["stop"],
+        "reasoning": given["think"],
+        "schema": given["format"],
+        "logprobs": (given["top_logprobs"] or 0) if given["logprobs"] else None,
+        "on_full": {None: None, True: "evict", False: "error"}[given["truncate"]],
+        "extra": extra,
+    }
+
+
+# ---- a body without a prompt
 
 Errand = Literal["", "load", "unload"]
-"""What a body wants that has nothing to answer: that the model be there, or be gone. Empty for all others."""
+"""The effect of a body without a prompt on the model. Empty for all other bodies."""
 
 
 def side_task_of(extra: Json) -> Errand:
-    """What a body without anything to answer wants: it depends on how long the model is to be kept."""
+    """The effect of a body without a prompt."""
     return "unload" if extra.get("keep_alive") == 0 else "load"

@@ -1,7 +1,6 @@
 """The server half of Ollama's `POST /api/generate`: one prompt, with or without a chat template around it.
 
-Without one it is a bare prompt to be continued (`raw`), or a gap to be filled (`suffix`), which is how editors ask for
-completions. The answer is `answer`'s.
+Without one, the model continues a bare prompt (`raw`) or fills a gap (`suffix`), as editors need it.
 """
 
 from __future__ import annotations
@@ -12,51 +11,50 @@ import time
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import decode_common, decode_images, encode_error, side_task_of, streams
+from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, encode_error, side_task_of
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 
 logger = logging.getLogger(__name__)
 
 
-def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes.
+FIELDS = (
+    *COMMON,
+    Field("prompt", STRING, "Empty: the model is loaded; with keep_alive 0 it is unloaded.", default=""),
+    Field("suffix", STRING, "The text after the gap that the answer fills.", default=""),
+    Field("system", STRING, "Instructions."),
+    Field("raw", BOOLEAN, "Continue the prompt as it is, without a chat template.", default=False),
+    IMAGES,
+    Field("template", STRING, "Ignored: the model's own is the one it was trained with."),
+    Field("context", Kind(Fields.find_array, {"type": "array"}), "Ignored: send earlier turns as messages."),
+)
+BODY = body_schema(*FIELDS, example={"model": "default", "prompt": "Why is the sky blue?", "stream": False})
 
-    A body without a prompt asks for the model to be loaded, or unloaded: a request with nothing in it.
+
+def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decoded[AnswerOptions]:
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object.
+
+    A body without a prompt asks to load the model, or to unload it: an empty request.
     """
     began = clock()
-    fields = Fields(body)
-    common = decode_common(fields)
-    prompt = fields.find_string("prompt") or ""
-    suffix = fields.find_string("suffix") or ""
-    system = fields.find_string("system")
-    images = decode_images(fields)
-    is_bare = fields.find_boolean("raw") is True or bool(suffix)
-    _pass_over(fields, system if is_bare else None)
+    given = read_fields(Fields(body), FIELDS)
+    settings = common_settings(given)
+    prompt, suffix, images = given["prompt"], given["suffix"], given["images"]
+    is_bare = given["raw"] or bool(suffix)
+    if ignored := [key for key in ("template", "context", *(["system"] if is_bare else ())) if given[key]]:
+        logger.info("/api/generate: ignored %s", ", ".join(ignored))
     if images and is_bare:
         how = "a suffix" if suffix else "raw"
         raise InvalidRequest(f"images cannot be shown in a bare prompt; leave out {how} or images", field="images")
     options = AnswerOptions(chat=False, began=began)
     if not (prompt or suffix or images):
-        errand = side_task_of(common["extra"])
-        options = AnswerOptions(chat=False, began=began, errand=errand)
-        request = Request(model=common["model"], extra=common["extra"])
+        options = AnswerOptions(chat=False, began=began, errand=side_task_of(settings["extra"]))
+        request = Request(settings["model"], extra=settings["extra"])
     elif is_bare:
-        request = Request(completion=Completion(prompt, suffix or None), **common)
+        request = Request(completion=Completion(prompt, suffix or None), **settings)
     else:
-        said = (*images, *((Text(prompt),) if prompt else ()))
-        instructions = (Message.system(system),) if system else ()
-        request = Request(messages=(*instructions, Message("user", said)), **common)
-    return Decoded((request,), streams(fields), options)
-
-
-def _pass_over(fields: Fields, system: str | None) -> None:
-    """Say in the log what is not done: the model's own template is the one it was trained with, and earlier turns are
-    the client's to send as messages."""
-    fields.find_string("template")
-    fields.find_array("context")
-    ignored = [key for key in ("template", "context") if fields.find_any(key)]
-    if system:
-        ignored.append("system")
-    if ignored:
-        logger.info("/api/generate: passed over %s", ", ".join(ignored))
+        question = Message("user", (*images, *((Text(prompt),) if prompt else ())))
+        instructions = (Message.system(given["system"]),) if given["system"] else ()
+        request = Request(messages=(*instructions, question), **settings)
+    return Decoded((request,), given["stream"], options)

@@ -1,17 +1,14 @@
 """The server half of OpenAI's chat protocol, `POST /v1/chat/completions`: a body to requests, events to chunks.
 
-The whole reply is the fold of the same deltas that a stream carries, so that both say the same. A tool call goes out
-when it has ended and parsed: half a call, which nobody can take back, would otherwise reach the client whenever the
-tokens run out.
+A whole reply is the fold of the deltas of its stream, so the two are equal. A tool call is sent when it has ended and
+parsed: a client cannot take half a call back when the tokens run out.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
 
 from shepherd.core import (
     BadCall,
@@ -27,17 +24,20 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    ToolCall,
-    Usage,
     replay,
 )
-from shepherd.wire.base import Decoded, Fields, Json, Range, compact, shown, wrong
-from shepherd.wire.openai.format import decode_format
-from shepherd.wire.openai.messages import FREE_INPUT, custom_tools, decode_messages, decode_tool_choice, decode_tools
+from shepherd.wire.bad_calls import HeldCalls
+from shepherd.wire.base import Decoded, Fields, Json, compact, shown
+from shepherd.wire.openai.chunks import Chunks
+from shepherd.wire.openai.format import RESPONSE_FORMAT
+from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.shapes import EFFORTS, encode_error, encode_usage, logprob_of, sum_usage
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
-from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.shapes import encode_error, encode_scores
+from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
+from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
+from shepherd.wire.tools import free_text
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -47,7 +47,7 @@ MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     include_usage: bool = False
     """Send the token counts in a chunk of their own before the end of a stream."""
@@ -55,7 +55,7 @@ class ChatOptions:
     """Choices."""
     logprobs: bool = False
     custom: frozenset[str] = frozenset()
-    """Tools that take any text: their calls are written in another way."""
+    """Tools that take any text: their calls are written as text."""
     is_legacy: bool = False
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
@@ -64,116 +64,107 @@ class ChatOptions:
 # ---- the request
 
 
-def decode_request(body: Json) -> Decoded[ChatOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
-    fields = Fields(body)
-    if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
-        request, stream = decode_hybrid(body)
-        return Decoded((request,), stream, ChatOptions(_wants_usage(fields)))
-    _refuse_what_cannot_be_said(fields)
-    model = fields.find_string("model") or ""  # none = whatever the routes give to nobody in particular
-    messages = decode_messages(fields)
-    tools, choice = decode_tool_choice(fields, decode_tools(fields))
-    form = decode_format(fields)
-    template_arguments = fields.find_object("chat_template_kwargs")
-    extra: Json = {} if template_arguments is None else {"chat_template_kwargs": template_arguments.body}
-    if form.path:
-        extra["constrained_by"] = form.path
-    reasoning = fields.find_object("reasoning") or Fields({}, "reasoning")
-    is_legacy = fields.has("functions")
-    logprobs = _decode_logprobs(fields)
-    request = Request(
-        model=model,
-        messages=messages,
-        tools=tools,
-        tool_choice=choice,
-        sampling=decode_sampling(fields),
-        max_tokens=decode_max_tokens(fields, "max_completion_tokens", "max_tokens"),
-        stop=decode_stop(fields),
-        reasoning=_decode_reasoning(fields, reasoning, template_arguments),
-        schema=form.schema,
-        grammar=form.grammar,
-        parallel_calls=False if is_legacy else fields.find_boolean("parallel_tool_calls"),
-        logprobs=logprobs,
-        session=_decode_session(fields),
-        user=fields.find_string("user") or None,
-        extra=extra,
-    )
-    n = fields.find_integer("n", Range(1, MAX_CHOICES)) or 1
-    options = ChatOptions(
-        include_usage=_wants_usage(fields),
-        n=n,
-        logprobs=logprobs is not None,
-        custom=custom_tools(fields),
-        is_legacy=is_legacy,
-        hides_reasoning=reasoning.find_boolean("exclude") is True,
-    )
-    return Decoded(repeat_request(request, n), fields.find_boolean("stream") is True, options)
-
-
-def _refuse_what_cannot_be_said(fields: Fields) -> None:
-    for kind in fields.find_strings("modalities") or ():
+def _decode_modalities(body: Fields, key: str) -> None:
+    for kind in body.find_strings(key) or ():
         if kind != "text":
-            raise InvalidRequest(f'modalities holds {shown(kind)}; models here say "text" only', field="modalities")
+            raise InvalidRequest(f"{key} holds {shown(kind)}; models here answer in text only", field=key)
 
 
-def _wants_usage(fields: Fields) -> bool:
-    options = fields.find_object("stream_options")
-    return options is not None and options.find_boolean("include_usage") is True
-
-
-def _decode_logprobs(fields: Fields) -> int | None:
-    """How many alternatives to each token are wanted; `None` = no logprobs at all."""
-    n_top = fields.find_integer("top_logprobs", Range(0, MAX_TOP_LOGPROBS))
-    if fields.find_boolean("logprobs"):
-        return n_top or 0
-    if n_top:
-        raise InvalidRequest("top_logprobs tells of logprobs, which are not asked for; send logprobs: true",
-                             field="top_logprobs")  # fmt: skip
-    return None
-
-
-def _decode_reasoning(fields: Fields, reasoning: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
-    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    efforts = [_decode_effort(place, key) for place, key in ((fields, "reasoning_effort"), (reasoning, "effort"))]
-    switches = [
-        template_arguments and template_arguments.find_boolean("enable_thinking"),
-        fields.find_boolean("enable_thinking"),
-        reasoning.find_boolean("enabled"),
-        _decode_thinking(fields),
-    ]
-    if False in switches:  # the most explicit word wins
-        return "off"
-    said = next((effort for effort in efforts if effort is not None), None)
-    return "medium" if said is None and True in switches[2:] else said
-
-
-def _decode_effort(fields: Fields, key: str) -> ReasoningLevel | None:
-    effort = fields.find_string(key)
-    if effort is not None and effort not in EFFORTS:
-        raise wrong(fields.at(key), f"one of {', '.join(EFFORTS)}", effort)
-    return None if effort is None else EFFORTS[effort]
-
-
-def _decode_thinking(fields: Fields) -> bool | None:
-    """`thinking`, as a switch or as an object with a type."""
-    if not isinstance(fields.find_any("thinking"), dict):
-        return fields.find_boolean("thinking")
-    kind = fields.get_object("thinking").find_string("type")
+def _decode_thinking(body: Fields, key: str) -> bool | None:
+    """A switch, or an object with a type."""
+    if not isinstance(body.find_any(key), dict):
+        return body.find_boolean(key)
+    kind = body.get_object(key).find_string("type")
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
-def _decode_session(fields: Fields) -> str | None:
-    names = [fields.find_string(key) for key in ("session_id", "prompt_cache_key", "user")]
-    return next((name for name in names if name), None)
+def _decode_parallel(body: Fields, key: str) -> bool | None:
+    return False if body.has("functions") else body.find_boolean(key)  # their answer has one place for one call
+
+
+_REASONING = inside(
+    Field("effort", one_of(*EFFORTS)),
+    Field("enabled", BOOLEAN),
+    Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
+)
+_THINKING = {"type": ["boolean", "object", "null"]}
+FIELDS = (
+    *GENERATION,
+    STREAM_OPTIONS,
+    *CONVERSATION,
+    Field("max_completion_tokens", token_limit(), "Cut down to the room that is left.", also=("max_tokens",)),
+    Field("n", integer(1, MAX_CHOICES), "Choices.", default=1),
+    Field("logprobs", BOOLEAN, "How likely each token of the text was.", default=False),
+    Field("top_logprobs", integer(0, MAX_TOP_LOGPROBS), "Needs logprobs."),
+    RESPONSE_FORMAT,
+    Field("reasoning_effort", one_of(*EFFORTS)),
+    Field("reasoning", _REASONING, "As OpenRouter has it."),
+    Field("enable_thinking", BOOLEAN),
+    Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
+    TEMPLATE_ARGUMENTS,
+    Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
+    Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
+    Field("session_id", STRING, "Names the conversation."),
+    CACHE_KEY,
+    USER,
+)
+_EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
+BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
+
+
+def decode_request(body: Json) -> Decoded[ChatOptions]:
+    """The requests of a body, one for each choice. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
+    fields = Fields(body)
+    if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
+        request, stream = decode_hybrid(body)
+        wants_usage = read_fields(fields, [STREAM_OPTIONS])["stream_options"]["include_usage"]
+        return Decoded((request,), stream, ChatOptions(wants_usage))
+    given = read_fields(fields, FIELDS)
+    tools, choice = decode_tool_choice(fields, given["tools"])
+    logprobs = _n_alternatives(given)
+    request = Request(
+        messages=given["messages"],
+        tools=tools,
+        tool_choice=choice,
+        reasoning=_reasoning_level(given),
+        parallel_calls=given["parallel_tool_calls"],
+        logprobs=logprobs,
+        **request_settings(given, given["response_format"], given["max_completion_tokens"]),
+    )
+    options = ChatOptions(
+        include_usage=given["stream_options"]["include_usage"],
+        n=given["n"],
+        logprobs=logprobs is not None,
+        custom=custom_tools(fields),
+        is_legacy=fields.has("functions"),
+        hides_reasoning=given["reasoning"]["exclude"],
+    )
+    return Decoded(repeat_request(request, given["n"]), given["stream"], options)
+
+
+def _n_alternatives(given: Json) -> int | None:
+    """How many alternatives to each token are wanted; `None` = no logprobs at all."""
+    n_top: int = given["top_logprobs"] or 0
+    if given["logprobs"]:
+        return n_top
+    if n_top:
+        raise InvalidRequest("top_logprobs needs logprobs; send logprobs: true", field="top_logprobs")
+    return None
+
+
+def _reasoning_level(given: Json) -> ReasoningLevel | None:
+    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
+    arguments = given["chat_template_kwargs"] or {}
+    switches = given["reasoning"]["enabled"], given["thinking"]
+    if False in (arguments.get("enable_thinking"), given["enable_thinking"], *switches):  # the most explicit word wins
+        return "off"
+    effort = given["reasoning_effort"] or given["reasoning"]["effort"]
+    if effort is None:
+        return "medium" if True in switches else None
+    return EFFORTS[effort]
 
 
 # ---- the answer
-
-
-def encoder(options: ChatOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, id=id, created=created, model=model)
 
 
 class Encoder:
@@ -183,30 +174,29 @@ class Encoder:
     ping = PING
 
     def __init__(self, options: ChatOptions, *, id: str, created: int, model: str) -> None:
+        n = options.n
         self._options = options
-        self._id = id
-        self._created = created
-        self._model = model
-        self._heads = [b""] * options.n
-        """Of the chunks of each choice."""
-        self._tail = b',"finish_reason":null}]' + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
-        self._deltas = [_Deltas(id, options, choice) for choice in range(options.n)]
-        self._usages: dict[int, Usage] = {}
-        """Of the choices that have ended."""
+        self._chunks = Chunks(
+            n, n, options.include_usage, kind="chat.completion.chunk", id=id, created=created, model=model
+        )
+        self._heads = self._chunks.heads
+        self._tail = b',"finish_reason":null}]' + self._chunks.tail
+        self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunks that tell of `event`; none for notices, and for a call that has not ended."""
         deltas = self._deltas[choice]
-        if type(event) is TextDelta and not event.scores and not deltas.holds:
+        if type(event) is TextDelta and not event.scores and deltas.calls.held is None:
             # Once per token: everything but the text is a constant.
             return self._heads[choice] + b'"content":' + quote(event.text).encode("ascii") + b"}" + self._tail
         if isinstance(event, Started):
-            self._begin(event, choice)
-        told = list(deltas.feed(event))
+            self._chunks.begin(choice, event.model, '"delta":{')
+        ready = list(deltas.feed(event))
         scores = event.scores if isinstance(event, TextDelta) else ()
-        chunks = [self._chunk(choice, delta, scores if delta is told[-1] else ()) for delta in told]
+        chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else ()) for delta in ready]
         if isinstance(event, Finished):
-            chunks.append(self._last_chunk(event, choice))
+            reason = quote(deltas.finish_reason(event.reason)).encode("ascii")
+            chunks.append(self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1))
+            chunks.append(self._chunks.end(choice, event.usage))
         return b"".join(chunks)
 
     def encode_failure(self, error: Exception) -> bytes:
@@ -214,15 +204,7 @@ class Encoder:
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `chat.completion` object."""
-        return {
-            "id": self._id,
-            "object": "chat.completion",
-            "created": self._created,
-            "model": self._model or replies[0].model,
-            "choices": [self._choice(at, reply) for at, reply in enumerate(replies)],
-            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
-        }
+        return self._chunks.whole([self._choice(at, reply) for at, reply in enumerate(replies)], replies)
 
     def _choice(self, index: int, reply: Reply) -> Json:
         deltas = self._deltas[index]
@@ -231,74 +213,41 @@ class Encoder:
         return {
             "index": index,
             "message": message,
-            "logprobs": _encode_scores(reply.scores) if self._options.logprobs else None,
+            "logprobs": _logprobs(reply.scores) if self._options.logprobs else None,
             "finish_reason": deltas.finish_reason(reply.reason),
         }
 
-    def _begin(self, started: Started, choice: int) -> None:
-        self._model = self._model or started.model
-        self._heads[choice] = self._common_head() + f'"choices":[{{"index":{choice},"delta":{{'.encode("ascii")
-
-    def _common_head(self) -> bytes:
-        return (
-            f'data: {{"id":{quote(self._id)},"object":"chat.completion.chunk","created":{self._created},'
-            f'"model":{quote(self._model)},'
-        ).encode("ascii")
-
-    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore] = ()) -> bytes:
-        logprobs = b',"logprobs":' + compact(_encode_scores(scores)) if scores else b""
+    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore]) -> bytes:
+        logprobs = b',"logprobs":' + compact(_logprobs(scores)) if scores else b""
         return self._heads[choice] + compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
 
-    def _last_chunk(self, finished: Finished, choice: int) -> bytes:
-        reason = quote(self._deltas[choice].finish_reason(finished.reason)).encode("ascii")
-        last = self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1)
-        self._usages[choice] = finished.usage
-        if len(self._usages) < self._options.n:
-            return last
-        if self._options.include_usage:
-            usage = sum_usage([self._usages[at] for at in range(self._options.n)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
-        return last + DONE
+
+encoder = Encoder
 
 
 class _Deltas:
     """Turns events into `delta` objects: the one place that decides what of an answer a client sees."""
 
     def __init__(self, id: str, options: ChatOptions, choice: int) -> None:
+        self.calls = HeldCalls()
         self._id = id.rpartition("-")[2] + (f"_{choice}" if choice else "")
         self._options = options
         self._n_calls = 0
-        self._held: BadCall | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether a bad call waits for the next event: only the end tells whether it was cut off or wrong."""
-        return self._held is not None
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case Started():
-                yield {"role": "assistant", "content": ""}
-            case TextDelta():
-                yield from self._release()
-                yield {"content": event.text}
-            case ReasoningDelta():
-                yield from self._release()
-                if event.text and not self._options.hides_reasoning:
+        for ready in self.calls.feed(event):
+            match ready:
+                case Started():
+                    yield {"role": "assistant", "content": ""}
+                case TextDelta(text):
+                    yield {"content": text}
+                case ReasoningDelta(text) if text and not self._options.hides_reasoning:
                     # Some clients look for one name, some for the other, none for both.
-                    yield {"reasoning_content": event.text, "reasoning": event.text}
-            case CallEnded(call=ToolCall() as call):
-                yield from self._release()
-                yield from self._call(call.id, call.name, call.arguments)
-            case CallEnded(call=BadCall() as call):
-                yield from self._release()
-                self._held = call
-            case Finished(reason="length"):
-                self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-            case Finished():
-                yield from self._release()
-            case _:
-                pass  # notices, and the pieces of a call
+                    yield {"reasoning_content": text, "reasoning": text}
+                case CallEnded(call):
+                    yield from self._call(call.id, call.name, call.raw if isinstance(call, BadCall) else call.arguments)
+                case _:
+                    pass  # notices, and the pieces of a call
 
     def finish_reason(self, reason: StopReason) -> str:
         # A client looks for calls only behind this word, bad calls included; and must find some behind it.
@@ -306,15 +255,6 @@ class _Deltas:
             called = "function_call" if self._options.is_legacy else "tool_calls"
             return called if self._n_calls else "stop"
         return _FINISH_REASONS[reason]
-
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, call.raw)
-        else:
-            yield {"content": f"[invalid tool call: {call.error}]"}
 
     def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
         index = self._n_calls
@@ -324,10 +264,10 @@ class _Deltas:
             yield {"function_call": {"arguments": arguments}}
             return
         kind, key = ("custom", "input") if name in self._options.custom else ("function", "arguments")
-        text = arguments if kind == "function" else _free_text(arguments)
+        text = arguments if kind == "function" else free_text(arguments)
         id = id or f"call_{self._id}_{index}"
-        yield _call_delta(index, {"id": id, "type": kind, kind: {"name": name, key: ""}})
-        yield _call_delta(index, {kind: {key: text}})
+        yield {"tool_calls": [{"index": index, "id": id, "type": kind, kind: {"name": name, key: ""}}]}
+        yield {"tool_calls": [{"index": index, kind: {key: text}}]}
 
 
 _FINISH_REASONS: dict[StopReason, str] = {"length": "length", "filtered": "content_filter", "cancelled": "stop"}
@@ -359,27 +299,5 @@ def _extend(call: Json, delta: Json) -> None:
             inside[key] = inside.get(key, "") + text
 
 
-def _call_delta(index: int, call: Json) -> Json:
-    return {"tool_calls": [{"index": index, **call}]}
-
-
-def _free_text(arguments: str) -> str:
-    """The text that a tool of any text is called with; what is no such call, as it is."""
-    try:
-        said: Any = json.loads(arguments)
-    except ValueError:
-        return arguments
-    text = said.get(FREE_INPUT) if isinstance(said, dict) else None
-    return text if isinstance(text, str) else arguments
-
-
-def _encode_scores(scores: Iterable[TokenScore]) -> Json:
-    content = [
-        _encode_score(score.piece, score.logprob) | {"top_logprobs": [_encode_score(*top[1:]) for top in score.top]}
-        for score in scores
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _encode_score(piece: bytes, logprob: float) -> Json:
-    return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
+def _logprobs(scores: Iterable[TokenScore]) -> Json:
+    return {"content": encode_scores(scores), "refusal": None}

@@ -1,7 +1,6 @@
-"""The server half of OpenAI's older protocol, `POST /v1/completions`: texts that go on, without messages or markup.
+"""The server half of OpenAI's older protocol, `POST /v1/completions`: texts to continue, without messages or markup.
 
-A body may hold several prompts and want several choices of each: a request for every one of them, in this order. What a
-chunk of a stream says of logprobs is a part of what the whole answer says.
+A body may hold several prompts and ask for several choices of each: a request for every one of them, in this order.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any
 
 from shepherd.core import (
     Completion,
-    ContextFull,
     Event,
     Finished,
     InvalidRequest,
@@ -24,19 +21,22 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    Usage,
 )
-from shepherd.wire.base import Decoded, Fields, Json, Range, check_tokens, compact, wrong
+from shepherd.wire.base import Decoded, Fields, Json, compact
 from shepherd.wire.openai import shapes as openai_shapes
-from shepherd.wire.openai.format import decode_format
-from shepherd.wire.openai.shapes import encode_usage, logprob_of, sum_usage
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop, repeat_request
-from shepherd.wire.sse import DONE, MEDIA_TYPE, PING, encode_event
+from shepherd.wire.openai.chunks import Chunks
+from shepherd.wire.openai.format import RESPONSE_FORMAT
+from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, request_settings
+from shepherd.wire.openai.shapes import logprob_of
+from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
+from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
 
 DEFAULT_TOKENS = 16
-"""Of an answer, where nobody says how many: OpenAI's own number, which old clients count on."""
+"""Of an answer without a limit: OpenAI's own number, which old clients count on."""
 MAX_LOGPROBS = 5
 MAX_CHOICES = 64
 """Of one body: as many as may wait for a cache."""
@@ -44,7 +44,7 @@ MAX_CHOICES = 64
 
 @dataclass(frozen=True, slots=True)
 class CompletionOptions:
-    """How the answer is to be written."""
+    """How to write the answer."""
 
     n: int = 1
     """Choices of each prompt."""
@@ -57,100 +57,73 @@ class CompletionOptions:
 # ---- the request
 
 
+def _decode_prompts(body: Fields, key: str) -> tuple[str | tuple[int, ...], ...]:
+    hint = "for messages there is /v1/chat/completions" if body.has("messages") else "send a text, or tokens"
+    return decode_texts(body, key, hint)
+
+
+FIELDS = (
+    *GENERATION,
+    Field(
+        "prompt",
+        Kind(_decode_prompts, TEXTS),
+        "A text, tokens, or an array of either. No text becomes a control token.",
+    ),
+    Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
+    Field("echo", BOOLEAN, "Repeat the prompt before the answer.", default=False),
+    Field("logprobs", integer(0, MAX_LOGPROBS), "With echo, of the prompt as well."),
+    Field("max_tokens", token_limit(0), default=DEFAULT_TOKENS, also=("max_completion_tokens", "n_predict")),
+    Field("n", integer(1, MAX_CHOICES), "Choices of each prompt.", default=1),
+    Field("best_of", integer(), "Only n: all that is generated is returned."),
+    STREAM_OPTIONS,
+    RESPONSE_FORMAT,
+    CACHE_KEY,
+    USER,
+)
+_EXAMPLE = {"model": "default", "prompt": "Once upon a time", "max_tokens": 32}
+BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
+
+
 def decode_request(body: Json) -> Decoded[CompletionOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
-    fields = Fields(body)
-    prompts = _decode_prompts(fields)
-    n = fields.find_integer("n", Range(1, MAX_CHOICES)) or 1
+    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
+    given = read_fields(Fields(body), FIELDS)
+    prompts, n = given["prompt"], given["n"]
     if n * len(prompts) > MAX_CHOICES:
         raise InvalidRequest(
             f"prompt has {len(prompts)} texts and n is {n}, which makes {n * len(prompts)} choices; "
             f"at most {MAX_CHOICES} can be asked for at a time",
             field="prompt" if n == 1 else "n",
         )
-    best_of = fields.find_integer("best_of")
-    if best_of not in (None, n):
+    if given["best_of"] not in (None, n):
         raise InvalidRequest(
-            f"best_of is {best_of}, and n is {n}; all that is generated is returned here: leave best_of out",
+            f"best_of is {given['best_of']}, and n is {n}; all that is generated is returned here: leave best_of out",
             field="best_of",
         )
-    logprobs = fields.find_integer("logprobs", Range(0, MAX_LOGPROBS))
-    suffix = fields.find_string("suffix") or None  # nothing behind the gap is no gap
-    echo = fields.find_boolean("echo") is True
-    form = decode_format(fields)
     request = Request(
-        model=fields.find_string("model") or "",
-        sampling=decode_sampling(fields),
-        max_tokens=_decode_max_tokens(fields),
-        stop=decode_stop(fields),
-        schema=form.schema,
-        grammar=form.grammar,
-        logprobs=logprobs,
-        session=next(filter(None, (fields.find_string(key) for key in ("prompt_cache_key", "user"))), None),
-        user=fields.find_string("user") or None,
+        logprobs=given["logprobs"],
         archive=False,  # no turn of any conversation
         recall=False,
-        extra={"constrained_by": form.path} if form.path else {},
+        **request_settings(given, given["response_format"], given["max_tokens"]),
     )
     requests = [
         choice
         for prompt in prompts
-        for choice in repeat_request(replace(request, completion=Completion(prompt, suffix, echo)), n)
+        # An empty suffix is no gap.
+        for choice in repeat_request(
+            replace(request, completion=Completion(prompt, given["suffix"] or None, given["echo"])), n
+        )
     ]
-    stream_options = fields.find_object("stream_options")
-    include_usage = stream_options is not None and stream_options.find_boolean("include_usage") is True
-    options = CompletionOptions(n, len(requests), logprobs is not None, include_usage)
-    return Decoded(tuple(requests), fields.find_boolean("stream") is True, options)
-
-
-def _decode_prompts(fields: Fields) -> list[str | tuple[int, ...]]:
-    """A text, tokens, or an array of either."""
-    prompt = fields.find_any("prompt")
-    match prompt:
-        case None:
-            hint = "; for messages there is /v1/chat/completions" if fields.has("messages") else ""
-            raise InvalidRequest(f"prompt is missing{hint}", field="prompt")
-        case str():
-            return [prompt]
-        case []:
-            raise InvalidRequest("prompt is an empty array; send a text, or tokens", field="prompt")
-        case [int() | float(), *_]:
-            return [check_tokens(prompt, "prompt")]
-        case [*_]:
-            return [_decode_prompt(one, f"prompt[{at}]") for at, one in enumerate(prompt)]
-        case _:
-            raise wrong("prompt", "a string, an array of tokens, or an array of these", prompt)
-
-
-def _decode_prompt(prompt: Any, path: str) -> str | tuple[int, ...]:
-    if isinstance(prompt, list):
-        return check_tokens(prompt, path)
-    if not isinstance(prompt, str):
-        raise wrong(path, "a string or an array of tokens", prompt)
-    return prompt
-
-
-def _decode_max_tokens(fields: Fields) -> int | None:
-    """0 is allowed: whoever wants to know how likely a text is needs no answer."""
-    keys = ("max_tokens", "max_completion_tokens", "n_predict")
-    said = decode_max_tokens(fields, *keys, least=0)
-    return said if any(fields.has(key) for key in keys) else DEFAULT_TOKENS
+    include_usage = given["stream_options"]["include_usage"]
+    options = CompletionOptions(n, len(requests), given["logprobs"] is not None, include_usage)
+    return Decoded(tuple(requests), given["stream"], options)
 
 
 # ---- the answer
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told."""
-    status, body = openai_shapes.encode_error(error)
-    if isinstance(error, ContextFull):
-        body["error"]["param"] = "prompt"
-    return status, body
-
-
-def encoder(options: CompletionOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, id=id, created=created, model=model)
+    """HTTP status and body. Reveals nothing of an unexpected exception."""
+    return openai_shapes.encode_error(error, prompt="prompt")
 
 
 class Encoder:
@@ -160,27 +133,27 @@ class Encoder:
     ping = PING
 
     def __init__(self, options: CompletionOptions, *, id: str, created: int, model: str) -> None:
+        n, n_choices = options.n, options.n_choices
         self._options = options
-        self._id = id
-        self._created = created
-        self._model = model
-        self._heads = [b""] * options.n_choices
-        self._tail = b"}]" + (b',"usage":null' if options.include_usage else b"") + b"}\n\n"
-        self._tables = [_Table() for _ in range(options.n_choices)]
-        self._usages: dict[int, Usage] = {}
-        """Of the choices that have ended."""
+        self._chunks = Chunks(
+            n, n_choices, options.include_usage, kind="text_completion", id=id, created=created, model=model
+        )
+        self._heads = self._chunks.heads
+        self._tail = b',"logprobs":null,"finish_reason":null}]' + self._chunks.tail
+        self._tables = [_Table() for _ in range(n_choices)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The chunk that tells of `event`; none for what is no text."""
+        if type(event) is TextDelta and not event.scores:
+            # Once per token: everything but the text is a constant.
+            return self._heads[choice] + quote(event.text).encode("ascii") + self._tail
         match event:
             case TextDelta(text, scores):
                 return self._chunk(choice, text, scores)
             case Started(model):
-                self._model = self._model or model
-                self._heads[choice] = self._common_head() + f'"choices":[{{"index":{choice},"text":'.encode("ascii")
+                self._chunks.begin(choice, model, '"text":')
                 return b""
-            case Finished():
-                return self._last_chunk(event, choice)
+            case Finished(reason, usage):
+                return self._chunk(choice, "", (), _FINISH_REASONS[reason]) + self._chunks.end(choice, usage)
             case _:
                 return b""
 
@@ -189,45 +162,25 @@ class Encoder:
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `text_completion` object."""
-        return {
-            "id": self._id,
-            "object": "text_completion",
-            "created": self._created,
-            "model": self._model or replies[0].model,
-            "choices": [
-                {
-                    "index": at,
-                    "text": reply.message.text,
-                    "logprobs": self._tables[at].encode(reply.scores) if self._options.logprobs else None,
-                    "finish_reason": _FINISH_REASONS[reply.reason],
-                }
-                for at, reply in enumerate(replies)
-            ],
-            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._options.n)),
-        }
+        choices = [
+            {
+                "index": at,
+                "text": reply.message.text,
+                "logprobs": self._tables[at].encode(reply.scores) if self._options.logprobs else None,
+                "finish_reason": _FINISH_REASONS[reply.reason],
+            }
+            for at, reply in enumerate(replies)
+        ]
+        return self._chunks.whole(choices, replies)
 
-    def _common_head(self) -> bytes:
-        return (
-            f'data: {{"id":{quote(self._id)},"object":"text_completion","created":{self._created},'
-            f'"model":{quote(self._model)},'
-        ).encode("ascii")
-
-    def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: bytes = b"null") -> bytes:
+    def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: str | None = None) -> bytes:
         logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
-        told = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":' + reason
-        return self._heads[choice] + told + self._tail
+        middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":'
+        ending = b"null" if reason is None else compact(reason)
+        return self._chunks.heads[choice] + middle + ending + b"}]" + self._chunks.tail
 
-    def _last_chunk(self, finished: Finished, choice: int) -> bytes:
-        last = self._chunk(choice, "", (), compact(_FINISH_REASONS[finished.reason]))
-        self._usages[choice] = finished.usage
-        if len(self._usages) < self._options.n_choices:
-            return last
-        if self._options.include_usage:
-            usage = sum_usage([self._usages[at] for at in range(self._options.n_choices)], self._options.n)
-            last += self._common_head() + b'"choices":[],"usage":' + compact(encode_usage(usage)) + b"}\n\n"
-        return last + DONE
 
+encoder = Encoder
 
 _FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",
@@ -240,26 +193,26 @@ _FINISH_REASONS: dict[StopReason, str] = {
 
 
 class _Table:
-    """The logprobs of one choice, in columns; knows how far into the text they have come."""
+    """The logprobs of one choice, in columns; counts the characters of the text so far."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
 
     def encode(self, scores: Iterable[TokenScore]) -> Json:
-        told: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        columns: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for score in scores:
             logprob = logprob_of(score.logprob)
-            told["tokens"].append(_written(score.piece))
-            told["token_logprobs"].append(logprob)
-            told["top_logprobs"].append(None if logprob is None else _encode_top(score))
-            told["text_offset"].append(self._offset)
+            columns["tokens"].append(_written(score.piece))
+            columns["token_logprobs"].append(logprob)
+            columns["top_logprobs"].append(None if logprob is None else _encode_top(score))
+            columns["text_offset"].append(self._offset)
             self._offset += len(self._utf8.decode(score.piece))
-        return told
+        return columns
 
 
 def _encode_top(score: TokenScore) -> Json:
-    """The likeliest tokens, and the one that came if it is none of them. Of two that look alike, the likelier."""
+    """The likeliest tokens and the one that was drawn. Of two that look alike, the likelier."""
     top: Json = {}
     for _, piece, logprob in (*score.top, (score.id, score.piece, score.logprob)):
         top.setdefault(_written(piece), logprob_of(logprob))
@@ -267,7 +220,7 @@ def _encode_top(score: TokenScore) -> Json:
 
 
 def _written(piece: bytes) -> str:
-    """A token as OpenAI writes it, who has a way for those that end within a character."""
+    """A token as OpenAI writes it, also one that ends within a character."""
     try:
         return piece.decode("utf-8")
     except UnicodeDecodeError:

@@ -10,16 +10,15 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shepherd.core import InvalidRequest
-from shepherd.wire.base import Fields, Json, Range, check_tokens, is_integer, wrong
+from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.shapes import encode_error
+from shepherd.wire.sampling import MODEL
+from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.texts import TEXTS, TextOrTokens, decode_texts
 
-__all__ = ["EmbeddingRequest", "Input", "decode_request", "encode_answer", "encode_error"]
-
-Input = str | tuple[int, ...]
-"""A text, or the tokens themselves."""
+__all__ = ["EmbeddingRequest", "decode_request", "encode_answer", "encode_error"]
 
 MAX_INPUTS = 2048
 """As many as OpenAI takes in one body; clients cut their lists accordingly."""
@@ -27,63 +26,48 @@ MAX_INPUTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """What a body asks for."""
+    """The request of a body."""
 
     model: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[TextOrTokens, ...]
     dimensions: int | None
     """The first so many of each vector; None = all."""
     truncate: bool
-    """Shorten what is too long, in place of refusing it. Not a field of OpenAI's own."""
+    """Shorten a text that is too long, instead of refusing it. Not a field of OpenAI."""
     packed: bool
     """As base64 of little-endian float32."""
 
 
-def decode_request(body: Json) -> EmbeddingRequest:
-    """What the client asks. Raises: `InvalidRequest`."""
-    fields = Fields(body)
-    form = fields.find_string("encoding_format") or "float"
-    if form not in ("float", "base64"):
-        raise wrong("encoding_format", '"float" or "base64"', form)
-    inputs = _decode_inputs(fields)
+def _decode_inputs(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
+    inputs = decode_texts(body, key, "send a text, or an array of texts")
     if len(inputs) > MAX_INPUTS:
-        message = f"input has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
-        raise InvalidRequest(message, field="input")
-    return EmbeddingRequest(
-        model=fields.find_string("model") or "",
-        inputs=inputs,
-        dimensions=fields.find_integer("dimensions", Range(low=1)),
-        truncate=fields.find_boolean("truncate") is True,
-        packed=form == "base64",
-    )
+        message = f"{key} has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
+        raise InvalidRequest(message, field=key)
+    for at, text in enumerate(inputs):
+        if not text:
+            path = key if isinstance(body.find_any(key), str) else f"{key}[{at}]"
+            empty = "string" if isinstance(text, str) else "array"
+            raise InvalidRequest(f"{path} is an empty {empty}; there is nothing to embed", field=path)
+    return inputs
 
 
-def _decode_inputs(fields: Fields) -> tuple[Input, ...]:
-    """A text, tokens, or an array of texts and arrays of tokens; none of them empty."""
-    said = fields.find_any("input")
-    if said is None:
-        raise InvalidRequest("input is missing; send a text, or an array of texts", field="input")
-    if isinstance(said, str):
-        return (_decode_input(said, "input"),)
-    if not isinstance(said, list):
-        raise wrong("input", "a string, an array of strings, or an array of tokens", said)
-    if not said:
-        raise InvalidRequest("input is an empty array; send at least one text", field="input")
-    if is_integer(said[0]):
-        return (_decode_input(said, "input"),)
-    return tuple(_decode_input(one, f"input[{index}]") for index, one in enumerate(said))
+DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to keep.")
+_ABOUT = f"A text, its tokens, or an array of at most {MAX_INPUTS} texts and arrays of tokens."
+FIELDS = (
+    MODEL,
+    Field("input", Kind(_decode_inputs, TEXTS), _ABOUT),
+    Field("encoding_format", one_of("float", "base64"), default="float"),
+    DIMENSIONS,
+    Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),
+)
+BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "input": ["Hello!", "Good day!"]})
 
 
-def _decode_input(said: Any, path: str) -> Input:
-    if isinstance(said, str):
-        if not said:
-            raise InvalidRequest(f"{path} is an empty string; there is nothing to embed", field=path)
-        return said
-    if not isinstance(said, list):
-        raise wrong(path, "a string or an array of tokens", said)
-    if not said:
-        raise InvalidRequest(f"{path} is an empty array; there is nothing to embed", field=path)
-    return check_tokens(said, path)
+def decode_request(body: Json) -> EmbeddingRequest:
+    """The request of a body. Raises: `InvalidRequest`."""
+    given = read_fields(Fields(body), FIELDS)
+    is_packed = given["encoding_format"] == "base64"
+    return EmbeddingRequest(given["model"], given["input"], given["dimensions"], given["truncate"], is_packed)
 
 
 def encode_answer(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, packed: bool) -> Json:

@@ -1,7 +1,7 @@
-"""What the visible answer must look like, as OpenAI-like bodies say it: `response_format` and its many cousins.
+"""The form of the visible answer in OpenAI-like bodies: `response_format` and its cousins, at most one of them.
 
-The cousins are llama.cpp's (`grammar`, `json_schema`) and vLLM's (`structured_outputs`, `guided_*`). At most one may be
-said. Whether a schema or a grammar can be kept to is for those to find out who keep to it.
+The cousins are llama.cpp's (`grammar`, `json_schema`) and vLLM's (`structured_outputs`, `guided_*`). Not here: whether
+the engine can enforce a schema or a grammar.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from shepherd.core import Grammar, InvalidRequest
 from shepherd.wire.base import Fields, Json, decode_json, shown, wrong
+from shepherd.wire.table import Field, Kind
 
 ANY_OBJECT: Json = {"type": "object"}
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -20,29 +21,26 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What was said: at most one of the two."""
+    """At most one of a schema and a grammar."""
 
     path: str = ""
-    """The field that says it; empty when none does."""
+    """Of the field with it; empty = none."""
     schema: Json | None = None
     grammar: Grammar | None = None
 
 
-def decode_format(body: Fields) -> Format:
-    """The form that the answer must have, if it must have one. Raises: `InvalidRequest`."""
-    found = Format()
-    for said in _everything_said(body):
-        if found.path:
-            raise InvalidRequest(
-                f"{found.path} and {said.path} both say what the answer must look like; send one of them",
-                field=said.path,
-            )
-        found = said
-    return found
+def decode_format(body: Fields, key: str = "response_format") -> Format:
+    """The form that the answer must have, from the field `key` or a cousin of it. Raises: `InvalidRequest`."""
+    found = [*_formats(body, key)]
+    if len(found) > 1:
+        first, second = found[0].path, found[1].path
+        message = f"{first} and {second} both say what the answer must look like; send one of them"
+        raise InvalidRequest(message, field=second)
+    return found[0] if found else Format()
 
 
-def _everything_said(body: Fields) -> Iterator[Format]:
-    if (response_format := body.find_object("response_format")) is not None:
+def _formats(body: Fields, key: str) -> Iterator[Format]:
+    if (response_format := body.find_object(key)) is not None:
         yield from _read_response_format(response_format)
     if (outputs := body.find_object("structured_outputs")) is not None:
         yield from _read_each(outputs, _FORMS)
@@ -55,30 +53,28 @@ Read = Callable[[Fields, str], Format | None]
 
 def _read_each(fields: Fields, forms: Mapping[str, Read]) -> Iterator[Format]:
     for key, read in forms.items():
-        if fields.has(key) and (said := read(fields, key)) is not None:
-            yield said
+        if fields.has(key) and (found := read(fields, key)) is not None:
+            yield found
 
 
-def _read_response_format(said: Fields) -> Iterator[Format]:
-    kind = said.get_string("type")
-    if kind == "json_object" and not said.has("schema"):
-        yield Format(said.path, ANY_OBJECT)
-    elif kind == "json_schema" and said.has("json_schema"):
-        inner = said.get_object("json_schema")
-        name = inner.find_string("name")
-        if name is not None and not NAME.fullmatch(name):
-            raise wrong(inner.at("name"), "1 to 64 letters, digits, - and _", name)
-        inner.find_boolean("strict")  # strict or not, we keep to it
+def _read_response_format(given: Fields) -> Iterator[Format]:
+    kind = given.get_string("type")
+    if kind == "json_object" and not given.has("schema"):
+        yield Format(given.path, ANY_OBJECT)
+    elif kind in ("json_schema", "json_object"):
+        inner = given
+        if kind == "json_schema" and given.has("json_schema"):
+            inner = given.get_object("json_schema")
+            name = inner.find_string("name")
+            if name is not None and not NAME.fullmatch(name):
+                raise wrong(inner.at("name"), "1 to 64 letters, digits, - and _", name)
+            inner.find_boolean("strict")  # the answer always keeps to it
+        elif not given.has("schema"):  # llama.cpp's clients leave OpenAI's wrapper out
+            raise InvalidRequest(f"{given.at('json_schema')} is missing", field=given.at("json_schema"))
         schema = inner.get_object("schema")
         yield Format(schema.path, schema.body)
-    elif kind in ("json_schema", "json_object"):
-        # llama.cpp's clients leave OpenAI's wrapper out.
-        if not said.has("schema"):
-            raise InvalidRequest(f"{said.at('json_schema')} is missing", field=said.at("json_schema"))
-        schema = said.get_object("schema")
-        yield Format(schema.path, schema.body)
     elif kind != "text":
-        path = said.at("type")
+        path = given.at("type")
         raise InvalidRequest(f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"', field=path)
 
 
@@ -94,21 +90,12 @@ def _read_json(fields: Fields, key: str) -> Format:
     return Format(path, value)
 
 
-def _read_json_object(fields: Fields, key: str) -> Format | None:
-    return Format(fields.at(key), ANY_OBJECT) if fields.find_boolean(key) else None
-
-
-def _read_regex(fields: Fields, key: str) -> Format:
-    return Format(fields.at(key), grammar=Grammar("regex", fields.get_string(key)))
-
-
 def _read_choice(fields: Fields, key: str) -> Format:
     choices = fields.find_strings(key)
     if not choices:
         raise wrong(fields.at(key), "an array of at least one string", fields.find_any(key))
-    return Format(
-        fields.at(key), grammar=Grammar("lark", "start: " + " | ".join(json.dumps(choice) for choice in choices))
-    )
+    rule = "start: " + " | ".join(map(json.dumps, choices))
+    return Format(fields.at(key), grammar=Grammar("lark", rule))
 
 
 def _read_grammar(fields: Fields, key: str) -> Format | None:
@@ -127,8 +114,8 @@ def _refuse(fields: Fields, key: str) -> None:
 
 _FORMS: dict[str, Read] = {
     "json": _read_json,
-    "json_object": _read_json_object,
-    "regex": _read_regex,
+    "json_object": lambda fields, key: Format(fields.at(key), ANY_OBJECT) if fields.find_boolean(key) else None,
+    "regex": lambda fields, key: Format(fields.at(key), grammar=Grammar("regex", fields.get_string(key))),
     "choice": _read_choice,
     "grammar": _read_grammar,
     "structural_tag": _refuse,
@@ -136,3 +123,6 @@ _FORMS: dict[str, Read] = {
 """In `structured_outputs`, and with `guided_` before them in the body."""
 
 _LLAMA_CPP: dict[str, Read] = {"grammar": _read_grammar, "json_schema": _read_json, "grammar_lazy": _refuse}
+
+_KINDS = "text, json_object, or json_schema."
+RESPONSE_FORMAT = Field("response_format", Kind(decode_format, {"type": "object"}), _KINDS)

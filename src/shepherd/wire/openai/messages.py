@@ -1,7 +1,7 @@
-"""The conversation and the tools as OpenAI's chat protocol writes them, decoded into the vocabulary.
+"""The conversation and the tools as OpenAI's chat protocol writes them, decoded to messages.
 
-What a *model* wrote earlier and a client sends back is taken as it is: arguments that are no JSON stay what they are,
-for a conversation must not be stuck for ever behind one bad call. What the *client* means to say is checked strictly.
+Text that a *model* wrote and a client sends back stays as it is, arguments that are no JSON included: one bad call must
+not end a conversation. The *client's* own fields are checked strictly.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from shepherd.core import (
 )
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
 from shepherd.wire.parts import decode_document, decode_image_url
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
+from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
 
 class Names(dict[str, str]):
@@ -39,13 +41,13 @@ class Names(dict[str, str]):
         self.last[call.name] = call.id
 
 
-def decode_messages(body: Fields) -> tuple[Message, ...]:
+def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
     """The conversation. Raises: `InvalidRequest`."""
-    if not body.has("messages"):
-        raise InvalidRequest("messages is missing", field="messages")
+    if not body.has(key):
+        raise InvalidRequest(f"{key} is missing", field=key)
     names = Names()
     messages = []
-    for message in body.objects("messages"):
+    for message in body.objects(key):
         role = message.get_string("role")
         decode = _ROLES.get(role)
         if decode is None:
@@ -57,7 +59,7 @@ def decode_messages(body: Fields) -> tuple[Message, ...]:
                 names.add(call)
             messages.append(decoded)
     if not messages:
-        raise InvalidRequest("messages is empty; send at least one message", field="messages")
+        raise InvalidRequest(f"{key} is empty; send at least one message", field=key)
     return tuple(messages)
 
 
@@ -66,14 +68,14 @@ def _decode_system(message: Fields, names: Names) -> Iterator[Message]:
 
 
 def _decode_user(message: Fields, names: Names) -> Iterator[Message]:
-    """Results of calls may stand among what a user says, in Anthropic's way: here they are messages of their own."""
+    """Results of calls may be parts of a user's message, in Anthropic's way: they become messages of their own."""
     parts = _decode_content(message, _FROM_USERS)
     results = [part for part in parts if isinstance(part, ToolResult)]
     for result in results:
         yield Message("tool", (replace(result, name=names.get(result.call_id, "")),))
-    said = tuple(part for part in parts if not isinstance(part, ToolResult))
-    if said or not results:
-        yield Message("user", said)
+    others = tuple(part for part in parts if not isinstance(part, ToolResult))
+    if others or not results:
+        yield Message("user", others)
 
 
 def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
@@ -82,9 +84,9 @@ def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
     thoughts = (message.find_string(key) for key in ("reasoning_content", "reasoning", "thinking"))
     if thought := next(filter(None, thoughts), None):
         parts.append(Reasoning(thought))
-    said = _decode_content(message, _FROM_MODELS)
+    content = _decode_content(message, _FROM_MODELS)
     refusal = message.find_string("refusal")
-    parts += said or ((Text(refusal),) if refusal else ())
+    parts += content or ((Text(refusal),) if refusal else ())
     parts += [_decode_call(call) for call in message.objects("tool_calls")]
     if (call := message.find_object("function_call")) is not None:
         parts.append(_decode_function_call(call, f"function_{len(names)}"))  # they had no ids then
@@ -94,13 +96,13 @@ def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
 def _decode_tool(message: Fields, names: Names) -> Iterator[Message]:
     call_id = message.get_string("tool_call_id", "a message with role tool names the call that it answers")
     name = message.find_string("name") or names.get(call_id, "")
-    yield Message("tool", (ToolResult(call_id, _seen(message), name),))
+    yield Message("tool", (ToolResult(call_id, _decode_output(message), name),))
 
 
 def _decode_function(message: Fields, names: Names) -> Iterator[Message]:
     """A result in the old way: it answers the last call of that name."""
     name = message.get_string("name", "a message with role function names the function that it answers for")
-    yield Message("tool", (ToolResult(names.last.get(name, name), _seen(message), name),))
+    yield Message("tool", (ToolResult(names.last.get(name, name), _decode_output(message), name),))
 
 
 _ROLES: dict[str, Callable[[Fields, Names], Iterator[Message]]] = {
@@ -119,7 +121,7 @@ def _decode_call(call: Fields) -> ToolCall:
             return _decode_function_call(call.get_object("function"), call.get_string("id"))
         case "custom":
             custom = call.get_object("custom")
-            arguments = json.dumps({FREE_INPUT: custom.find_string("input") or ""}, ensure_ascii=False)
+            arguments = free_arguments(custom.find_string("input") or "")
             return ToolCall(call.get_string("id"), custom.get_string("name"), arguments)
         case _:
             raise InvalidRequest(
@@ -128,18 +130,11 @@ def _decode_call(call: Fields) -> ToolCall:
 
 
 def _decode_function_call(function: Fields, id: str) -> ToolCall:
-    arguments = function.find_json("arguments")
-    if arguments is None:
-        arguments = "{}"
-    elif isinstance(arguments, dict):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    elif not isinstance(arguments, str):
-        raise wrong(function.at("arguments"), "a string of JSON", arguments)
-    return ToolCall(id, function.get_string("name"), arguments)
+    return ToolCall(id, function.get_string("name"), decode_arguments(function))
 
 
 Read = Callable[[Fields], Part | None]
-"""From a part of a content to what it says, if it says anything."""
+"""From a part of a content to its value, `None` for an empty one."""
 
 
 def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part, ...]:
@@ -151,33 +146,25 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
         return (Text(content),)
     if not isinstance(content, list):
         raise wrong(message.at("content"), "a string or an array of parts", content)
-    found = (_reader_of(part, readers)(part) for part in message.objects("content"))
-    return tuple(part for part in found if part is not None)
+    found = []
+    for part in message.objects("content"):
+        kind, path = part.get_string("type"), part.at("type")
+        if kind not in readers:
+            why = "which is not supported here" if "audio" not in kind else "and no model here can hear"
+            raise InvalidRequest(f"{path} is {shown(kind)}, {why}; supported: {', '.join(readers)}", field=path)
+        if (decoded := readers[kind](part)) is not None:
+            found.append(decoded)
+    return tuple(found)
 
 
-def _reader_of(part: Fields, readers: Mapping[str, Read]) -> Read:
-    kind = part.get_string("type")
-    if kind not in readers:
-        told = "which is not supported here" if "audio" not in kind else "and no model here can hear"
-        raise InvalidRequest(
-            f"{part.at('type')} is {shown(kind)}, {told}; supported: {', '.join(readers)}", field=part.at("type")
-        )
-    return readers[kind]
-
-
-def _seen(message: Fields) -> tuple[Text | Image, ...]:
-    """What a tool has brought."""
+def _decode_output(message: Fields) -> tuple[Text | Image, ...]:
+    """The result of a tool."""
     return tuple(part for part in _decode_content(message, _SEEN) if isinstance(part, Text | Image))
 
 
-def _text(key: str) -> Read:
-    def read(part: Fields) -> Text | None:
-        text = part.find_string(key)
-        if text is None:
-            raise InvalidRequest(f"{part.at(key)} is missing", field=part.at(key))
-        return Text(text) if text else None
-
-    return read
+def _decode_text(part: Fields) -> Text | None:
+    text = part.get_text("refusal" if part.find_any("type") == "refusal" else "text")
+    return Text(text) if text else None
 
 
 def _decode_image(part: Fields) -> Image:
@@ -214,15 +201,12 @@ def _decode_use(part: Fields) -> ToolCall:
 
 def _decode_result(part: Fields) -> ToolResult:
     """Anthropic's result."""
-    return ToolResult(part.get_string("tool_use_id"), _seen(part), is_error=part.find_boolean("is_error") is True)
+    return ToolResult(
+        part.get_string("tool_use_id"), _decode_output(part), is_error=part.find_boolean("is_error") is True
+    )
 
 
-_TEXTS: Mapping[str, Read] = {
-    "text": _text("text"),
-    "input_text": _text("text"),
-    "output_text": _text("text"),
-    "refusal": _text("refusal"),
-}
+_TEXTS: Mapping[str, Read] = dict.fromkeys(("text", "input_text", "output_text", "refusal"), _decode_text)
 _SEEN: Mapping[str, Read] = {
     **_TEXTS,
     "image_url": _decode_image,
@@ -238,20 +222,16 @@ _FROM_MODELS: Mapping[str, Read] = {
     "reasoning": _decode_thought,
     "tool_use": _decode_use,
 }
-"""Cursor writes parts in the way of Anthropic where a model's name sounds like that."""
+"""Cursor writes parts in Anthropic's way for models with such names."""
 
 
-FREE_INPUT = "input"
-"""The one argument of a tool that takes any text (type custom): to the model it is a function like others."""
-
-
-def decode_tools(body: Fields) -> tuple[ToolSpec, ...]:
+def decode_tools(body: Fields, key: str = "tools") -> tuple[ToolSpec, ...]:
     """The tools that the client offers. Raises: `InvalidRequest`."""
-    if body.has("functions") and body.has("tools"):
+    if body.has("functions") and body.has(key):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
-        *(_decode_tool_spec(tool) for tool in body.objects("tools", MAX_TOOLS)),
-        *(_decode_function_spec(function) for function in body.objects("functions", MAX_TOOLS)),
+        *(_decode_tool_spec(tool) for tool in body.objects(key, MAX_TOOLS)),
+        *(decode_function(function) for function in body.objects("functions", MAX_TOOLS)),
     )
 
 
@@ -264,7 +244,7 @@ def custom_tools(body: Fields) -> frozenset[str]:
 def _decode_tool_spec(tool: Fields) -> ToolSpec:
     match kind := tool.find_string("type") or "function":
         case "function":
-            return _decode_function_spec(_inside(tool, "function"))
+            return decode_function(_inside(tool, "function"))
         case "custom":
             return _decode_custom_spec(_inside(tool, "custom"))
         case _:
@@ -276,22 +256,12 @@ def _decode_tool_spec(tool: Fields) -> ToolSpec:
 
 
 def _inside(tool: Fields, key: str) -> Fields:
-    """What describes a tool or names one: OpenAI wraps it, many clients do not."""
+    """The description or the name of a tool: OpenAI wraps it, many clients do not."""
     return tool if tool.has("name") and not tool.has(key) else tool.get_object(key)
 
 
-def _decode_function_spec(function: Fields) -> ToolSpec:
-    parameters = function.find_object("parameters") or function.find_object("input_schema")
-    return ToolSpec(
-        name=function.get_string("name"),
-        description=function.find_string("description") or "",
-        parameters=parameters.body if parameters is not None else {},
-        strict=function.find_boolean("strict") is True,
-    )
-
-
 def _decode_custom_spec(custom: Fields) -> ToolSpec:
-    """A function of one text. A grammar of that text is told to the model, which is not held to it."""
+    """A function of one text. The model reads the grammar of the text, but nothing enforces it."""
     description = custom.find_string("description") or ""
     form = custom.find_object("format")
     grammar = form and (form.find_object("grammar") or form)
@@ -329,25 +299,40 @@ def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
     """The name of one of the tools."""
     function = _inside(choice, "custom" if choice.find_string("type") == "custom" else "function")
     name = function.get_string("name")
-    names = [tool.name for tool in tools]
-    if name not in names:
-        known = ", ".join(names) or "none"
-        raise InvalidRequest(
-            f"{function.at('name')} is {shown(name)}, which is not among the tools ({known})",
-            field=function.at("name"),
-        )
+    if all(name != tool.name for tool in tools):
+        raise unknown_tool(function.at("name"), name, tools)
     return name
 
 
 def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
-    """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
+    """The tools that are left. The model does not see the others, so it does not call them."""
     mode = allowed.find_string("mode") or "auto"
     names = {_decode_chosen(tool, tools) for tool in allowed.objects("tools", MAX_TOOLS)}
     if not names:
         raise InvalidRequest(f"{allowed.at('tools')} names no tool", field=allowed.at("tools"))
     left = tuple(tool for tool in tools if tool.name in names)
-    match mode:
-        case "auto" | "required":
-            return left, mode
-        case _:
-            raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
+    if mode not in ("auto", "required"):
+        raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
+    return left, "required" if mode == "required" else "auto"
+
+
+# ---- the fields of a body
+
+_CONTENT = {
+    "description": "Text, or an array of parts: text, image_url, file.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
+}
+_MESSAGE = body_schema(
+    Field("role", one_of(*_ROLES)),
+    Field("content", Kind(Fields.find_any, _CONTENT)),
+    Field("tool_calls", OBJECTS),
+    Field("tool_call_id", STRING),
+    Field("reasoning_content", STRING),
+    required=["role"],
+)
+TOOLS = Field("tools", Kind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
+CONVERSATION = (
+    Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    TOOLS,
+    Field("tool_choice", ANYTHING, "auto, none, required, or one function by name."),
+)

@@ -1,12 +1,12 @@
 """The server half of OpenAI's Responses protocol, `POST /v1/responses`: a body to a request.
 
-    body ─ responses ─▶ Request ═▶ events ─ responses_stream ─▶ answer
-              ├ responses_items   what was said before
-              ├ responses_parts   what that consists of
-              └ responses_tools   what can be called
+    body ─ codec ─▶ Request ═▶ events ─ stream ─▶ answer
+             ├ items   the conversation so far
+             ├ parts   the content of its messages
+             └ tools   the tools, and their names
 
-What clients add to this protocol, they add often: tools, items and parts that nobody here knows are left out, each with
-a line in the log. What would change the answer and cannot be done is refused.
+Clients often extend this protocol: unknown tools, items and parts are left out, each with a line in the log. A field
+that would change the answer and cannot be obeyed is refused.
 """
 
 from __future__ import annotations
@@ -15,20 +15,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shepherd.core import ContextFull, InvalidRequest, Message, OnFull, ReasoningLevel, Request
+from shepherd.core import InvalidRequest, Message, OnFull, ReasoningLevel, Request
 from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
-from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
-from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions
+from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
-from shepherd.wire.openai.shapes import EFFORTS
-from shepherd.wire.sampling import decode_max_tokens, decode_sampling, decode_stop
+from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.sampling import GENERATION, MODEL, token_limit
+from shepherd.wire.table import (
+    ANYTHING,
+    BOOLEAN,
+    OBJECTS,
+    STRING,
+    STRINGS,
+    Field,
+    Kind,
+    body_schema,
+    inside,
+    integer,
+    one_of,
+    read_fields,
+)
 
 __all__ = [
     "N_STORED",
     "Encoder",
-    "ResponsesOptions",
     "UnknownResponse",
     "decode_hybrid",
     "decode_request",
@@ -38,78 +50,156 @@ __all__ = [
 ]
 
 N_STORED = "shepherd.n_kept"
-"""The field that says how many of the items of `input` are from earlier answers: whoever keeps them puts both there."""
+"""The field with the number of items of `input` that are from stored answers; the response store sets both."""
 
 
-class UnknownResponse(InvalidRequest):
-    """A body refers to an answer that is not stored."""
+# ---- the fields of a body
 
-    code = "previous_response_not_found"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, field="previous_response_id")
+def _decode_format(body: Fields, key: str) -> Format:
+    text = body.find_object(key)
+    form = text and text.find_object("format")
+    if form is None:
+        return Format()
+    match form.get_string("type"):
+        case "text":
+            return Format()
+        case "json_object":
+            return Format(form.path, ANY_OBJECT)
+        case "json_schema":
+            inner = form.find_object("json_schema") or form  # as in chat completions, one level deeper
+            schema = inner.get_object("schema")
+            inner.find_boolean("strict")  # the answer always keeps to it
+            return Format(schema.path, schema.body)
+        case kind:
+            path = form.at("type")
+            message = f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"'
+            raise InvalidRequest(message, field=path)
+
+
+def _check_metadata(body: Fields, key: str) -> None:
+    metadata = body.find_object(key)
+    for name, value in metadata.body.items() if metadata else ():
+        if not isinstance(value, str):
+            raise wrong(f"{key}.{name[:40]}", "a string", value)
+
+
+_EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}
+_INPUT = {
+    "description": "Text, or items: message, function_call, function_call_output, custom_tool_call, reasoning, ...",
+    "anyOf": [{"type": "string"}, OBJECTS.schema],
+}
+_CUT = "Cut down to the room that is left."
+_METADATA = {"type": "object", "additionalProperties": {"type": "string"}}
+_REASONING = inside(
+    Field("effort", one_of(*_EFFORTS)),
+    Field("summary", STRING, "Send thoughts as summaries.", also=("generate_summary",)),
+)
+
+_CONVERSATION = (
+    Field("input", Kind(Fields.find_any, _INPUT)),
+    Field("instructions", STRING, "A system message before all others, for this answer only."),
+    Field("previous_response_id", STRING, "Continue after a stored answer."),
+    Field("tools", OBJECTS, "function, custom and namespace; run by the client, never by the server."),
+    Field("tool_choice", ANYTHING, "auto, none, required, one tool by name, or allowed_tools."),
+)
+_REQUEST = (
+    *GENERATION,
+    *_CONVERSATION,
+    Field("max_output_tokens", token_limit(), _CUT, also=("max_completion_tokens", "max_tokens")),
+    Field("parallel_tool_calls", BOOLEAN),
+    Field("reasoning", _REASONING),
+    Field("text", Kind(_decode_format, {"type": "object"}), "format: text, json_object or json_schema."),
+    Field("truncation", one_of("auto", "disabled"), "auto: the oldest items may be dropped."),
+    Field("top_logprobs", integer(0, 20)),
+    TEMPLATE_ARGUMENTS,
+    CACHE_KEY,
+    USER,
+    Field("background", BOOLEAN, "Only false: the server answers while the client waits."),
+)
+_ANSWER = (
+    Field("store", BOOLEAN, "Store the answer, so that a later request can continue after it.", default=True),
+    Field("metadata", Kind(_check_metadata, _METADATA)),
+    Field("include", STRINGS, default=()),
+    Field("max_tool_calls", integer()),
+)
+COUNT_BODY = body_schema(MODEL, *_CONVERSATION, example={"model": "default", "input": "Hello!"})
+BODY = body_schema(
+    *_REQUEST,
+    *_ANSWER,
+    required=["input"],
+    example={"model": "default", "input": "Hello!", "max_output_tokens": 100},
+)
+
+
+# ---- the request
 
 
 def decode_request(body: Json) -> Decoded[ResponsesOptions]:
-    """What the client asks. Raises: `InvalidRequest`, and nothing else, whatever JSON object comes."""
+    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
-    _refuse_what_is_missing(fields)
-    request, items, box = _decode(fields)
+    given, request, items, box = _decode(fields)
+    given |= read_fields(fields, _ANSWER)
     n_kept = fields.find_integer(N_STORED, Range(0, len(items))) or 0
-    reasoning = fields.find_object("reasoning")
-    included = fields.find_strings("include") or ()
-    summary = reasoning and (reasoning.find_string("summary") or reasoning.find_string("generate_summary"))
+    summary = given["reasoning"]["summary"] or None
     options = ResponsesOptions(
-        echo=_echo(fields, reasoning, summary or None),
+        echo=_echo(fields, summary),
         box=box,
         thinks_in_summaries=summary not in (None, "none"),
-        seals="reasoning.encrypted_content" in included,
+        seals="reasoning.encrypted_content" in given["include"],
         own_items=tuple(item.body for item in items[n_kept:]),
-        store=fields.find_boolean("store") is not False,
+        store=given["store"],
     )
-    if request.logprobs is None and "message.output_text.logprobs" in included:
+    if request.logprobs is None and "message.output_text.logprobs" in given["include"]:
         request = replace(request, logprobs=0)
-    return Decoded((request,), fields.find_boolean("stream") is True, options)
+    return Decoded((request,), given["stream"], options)
 
 
 def decode_hybrid(body: Json) -> tuple[Request, bool]:
-    """The request of a Responses body that was sent to chat completions, and whether to stream: as Cursor does.
+    """The request of a Responses body that Cursor sends to chat completions, and whether to stream.
 
-    The answer goes out as chat: a free text is called as a function there, with the argument `input`.
+    The answer goes out as chat: there a custom tool is called as a function with the argument `input`.
     Raises: `InvalidRequest`.
     """
-    fields = Fields(body)
-    _refuse_what_is_missing(fields)
-    return _decode(fields)[0], fields.find_boolean("stream") is True
+    given, request, _, _ = _decode(Fields(body))
+    return request, given["stream"]
 
 
-def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Of an exception that nobody foresaw, nothing is told."""
-    status, body = openai_shapes.encode_error(error)
-    if isinstance(error, ContextFull):
-        body["error"]["param"] = "input"
-    elif isinstance(error, UnknownResponse):
-        body["error"]["code"] = error.code
-    return status, body
+def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
+    given = read_fields(fields, _REQUEST)
+    _refuse_what_is_missing(fields, given)
+    items = list(_items(fields))
+    box = decode_tools(_offers(fields, items))
+    tools, choice = decode_tool_choice(fields, box)
+    given["user"] = given["user"] or fields.find_string("safety_identifier")
+    messages = decode_items(items, box)
+    if given["instructions"]:
+        messages = (Message.system(given["instructions"]), *messages)
+    if all(message.role == "system" for message in messages):
+        # Codex probes whether the server answers: without input, for one token.
+        messages = (*messages, Message("user"))
+    request = Request(
+        messages=messages,
+        tools=tools,
+        tool_choice=choice,
+        reasoning=_reasoning_level(given),
+        parallel_calls=given["parallel_tool_calls"],
+        logprobs=given["top_logprobs"] or None,
+        on_full=_ON_FULL[given["truncation"]],
+        **request_settings(given, given["text"], given["max_output_tokens"]),
+    )
+    return given, request, items, box
 
 
-def encoder(options: ResponsesOptions, *, id: str, created: int, model: str) -> Encoder:
-    """A new encoder for one answer."""
-    return Encoder(options, encode_error, id=id, created=created, model=model)
-
-
-# ---- the body
-
-
-def _refuse_what_is_missing(fields: Fields) -> None:
-    """Refuse what would change the answer and cannot be done: ignoring it would be a silent lie."""
-    if fields.find_boolean("background"):
+def _refuse_what_is_missing(fields: Fields, given: Json) -> None:
+    """Refuse what would change the answer and cannot be done."""
+    if given["background"]:
         message = "background is true, but answers are only made while the client waits; leave it out, or stream"
         raise InvalidRequest(message, field="background")
     for field, instead in _MISSING.items():
         if fields.find_any(field):
             raise InvalidRequest(f"{field} is not available here; {instead}", field=field)
-    if fields.find_string("previous_response_id") and fields.find_any(N_STORED) is None:
+    if given["previous_response_id"] and fields.find_any(N_STORED) is None:
         raise UnknownResponse(
             "previous_response_id: this server stores no answers; send the whole conversation as input"
         )
@@ -119,55 +209,18 @@ _MISSING = {
     "conversation": "send previous_response_id, or the whole conversation as input",
     "prompt": "send its text as instructions and input",
 }
-
-
-def _decode(fields: Fields) -> tuple[Request, list[Fields], OfferedTools]:
-    items = list(_items(fields))
-    box = decode_tools(_offers(fields, items))
-    tools, choice = decode_tool_choice(fields, box)
-    form = _decode_format(fields)
-    template_arguments = fields.find_object("chat_template_kwargs")
-    extra: Json = {} if template_arguments is None else {"chat_template_kwargs": template_arguments.body}
-    if form.path:
-        extra["constrained_by"] = form.path
-    user = fields.find_string("user") or fields.find_string("safety_identifier") or None
-    instructions = fields.find_string("instructions")
-    messages = decode_items(items, box)
-    if instructions:
-        messages = (Message.system(instructions), *messages)
-    if all(message.role == "system" for message in messages):
-        # A probe of Codex says nothing and wants one token: whether anybody is there.
-        messages = (*messages, Message("user"))
-    request = Request(
-        model=fields.find_string("model") or "",
-        messages=messages,
-        tools=tools,
-        tool_choice=choice,
-        sampling=decode_sampling(fields),
-        max_tokens=decode_max_tokens(fields, "max_output_tokens", "max_completion_tokens", "max_tokens"),
-        stop=decode_stop(fields),
-        reasoning=_decode_reasoning(fields, template_arguments),
-        schema=form.schema,
-        grammar=form.grammar,
-        parallel_calls=fields.find_boolean("parallel_tool_calls"),
-        logprobs=fields.find_integer("top_logprobs", Range(0, 20)) or None,
-        on_full=_decode_truncation(fields),
-        session=fields.find_string("prompt_cache_key") or user,
-        user=user,
-        extra=extra,
-    )
-    return request, items, box
+_ON_FULL: dict[str | None, OnFull | None] = {None: None, "auto": "evict", "disabled": "error"}
 
 
 def _items(fields: Fields) -> Iterator[Fields]:
     """The items of the input, of which a string is short for one."""
-    said = fields.find_any("input")
-    if isinstance(said, str):
-        yield Fields(message_of(said), fields.at("input"))
-    elif isinstance(said, list):
+    given = fields.find_any("input")
+    if isinstance(given, str):
+        yield Fields(message_of(given), fields.at("input"))
+    elif isinstance(given, list):
         yield from fields.objects("input")
-    elif said is not None:
-        raise wrong(fields.at("input"), "a string or an array of items", said)
+    elif given is not None:
+        raise wrong(fields.at("input"), "a string or an array of items", given)
     elif not fields.find_string("previous_response_id"):
         raise InvalidRequest("input is missing", field="input")
 
@@ -185,47 +238,12 @@ def _offers(fields: Fields, items: list[Fields]) -> Iterator[Fields]:
             yield from item.objects("tools", MAX_TOOLS)
 
 
-_EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}
-
-
-def _decode_reasoning(fields: Fields, template_arguments: Fields | None) -> ReasoningLevel | None:
-    reasoning = fields.find_object("reasoning")
-    effort = None if reasoning is None else reasoning.find_string("effort")
-    if effort is not None and effort not in _EFFORTS:
-        raise wrong("reasoning.effort", f"one of {', '.join(_EFFORTS)}", effort)
+def _reasoning_level(given: Json) -> ReasoningLevel | None:
     # Qwen's switch, as vLLM and llama-server take it; the most explicit word wins.
-    if template_arguments is not None and template_arguments.find_boolean("enable_thinking") is False:
+    if (given["chat_template_kwargs"] or {}).get("enable_thinking") is False:
         return "off"
+    effort = given["reasoning"]["effort"]
     return None if effort is None else _EFFORTS[effort]
-
-
-def _decode_truncation(fields: Fields) -> OnFull | None:
-    """`auto` allows what is old to be dropped; nothing said leaves it to the route."""
-    truncation = fields.find_string("truncation")
-    if truncation not in (None, "auto", "disabled"):
-        raise wrong("truncation", '"auto" or "disabled"', truncation)
-    return None if truncation is None else "evict" if truncation == "auto" else "error"
-
-
-def _decode_format(fields: Fields) -> Format:
-    text = fields.find_object("text")
-    said = None if text is None else text.find_object("format")
-    if said is None:
-        return Format()
-    match said.get_string("type"):
-        case "text":
-            return Format()
-        case "json_object":
-            return Format(said.path, ANY_OBJECT)
-        case "json_schema":
-            inner = said.find_object("json_schema") or said  # as in chat completions, one level deeper
-            schema = inner.get_object("schema")
-            inner.find_boolean("strict")  # strict or not, we keep to it
-            return Format(schema.path, schema.body)
-        case kind:
-            path = said.at("type")
-            message = f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"'
-            raise InvalidRequest(message, field=path)
 
 
 # ---- what the answer repeats
@@ -250,27 +268,16 @@ _REPEATED: Json = {
     "truncation": "disabled",
     "user": None,
 }
-"""Fields of the body that stand in the answer as they came, with what stands there if they did not."""
+"""Fields of the body that the answer repeats, with the values of absent ones."""
 
 
-def _echo(fields: Fields, reasoning: Fields | None, summary: str | None) -> Json:
-    """Raises: `InvalidRequest` for what is only there to be repeated, too."""
-    _check_metadata(fields)
-    fields.find_integer("max_tool_calls")
-    said: dict[str, Any] = {key: fields.find_any(key) for key in _REPEATED}
-    echo = {key: default if said[key] is None else said[key] for key, default in _REPEATED.items()}
-    text = fields.find_object("text")
-    echo["reasoning"] = {"effort": reasoning and reasoning.find_any("effort"), "summary": summary}
-    echo["text"] = {"format": {"type": "text"}, **({} if text is None else _said(text.body))}
-    return echo
-
-
-def _said(body: Json) -> Json:
-    return {key: value for key, value in body.items() if value is not None}
-
-
-def _check_metadata(fields: Fields) -> None:
-    metadata = fields.find_object("metadata")
-    for key, value in () if metadata is None else metadata.body.items():
-        if not isinstance(value, str):
-            raise wrong(f"metadata.{key[:40]}", "a string", value)
+def _echo(fields: Fields, summary: str | None) -> Json:
+    values: dict[str, Any] = {key: fields.find_any(key) for key in _REPEATED}
+    echo = {key: default if values[key] is None else values[key] for key, default in _REPEATED.items()}
+    text = {key: value for key, value in (fields.find_any("text") or {}).items() if value is not None}
+    effort = (fields.find_any("reasoning") or {}).get("effort")
+    return {
+        **echo,
+        "reasoning": {"effort": effort, "summary": summary},
+        "text": {"format": {"type": "text"}, **text},
+    }

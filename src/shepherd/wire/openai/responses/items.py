@@ -4,8 +4,8 @@
     function_call_output                                               a message for each
     message(user, system, developer)                                   a message for each
 
-What the model said comes back in pieces; they are put together as the model said them, so that a prompt goes on where
-the last one ended. Items that nobody here knows are left out, with a line in the log.
+An answer of the model comes back in pieces; they become one message, so that a prompt continues where the last one
+ended. Unknown items are left out, with a line in the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from shepherd.wire.base import Fields, shown
 from shepherd.wire.openai.responses.parts import decode_content, decode_part, decode_thought
-from shepherd.wire.openai.responses.tools import OfferedTools, free_arguments, full_name
+from shepherd.wire.openai.responses.tools import OfferedTools, full_name
+from shepherd.wire.tools import free_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +32,12 @@ def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, .
         if (read := _ITEMS.get(kind)) is not None:
             read(conversation, item)
         else:
-            logger.info("an item of type %s is left out: it is not known here", shown(kind))
+            logger.info("left out an item of unknown type %s", shown(kind))
     return conversation.end()
 
 
 def kind_of(item: Fields) -> str:
-    """The type of an item, said or not. Raises: `InvalidRequest` for an object that is no item at all."""
+    """The type of an item, given or implied. Raises: `InvalidRequest` for an object that is no item."""
     if (kind := item.find_string("type")) is not None:
         return kind
     if item.has("role"):
@@ -52,37 +53,37 @@ class _Conversation:
     def __init__(self, box: OfferedTools) -> None:
         self.box = box
         self._messages: list[Message] = []
-        self._said: list[Part] = []
-        """Of the answer that is being put together."""
+        self._parts: list[Part] = []
+        """Of the answer that is incomplete."""
         self._has_spoken = False
         """The last item of that answer was a message: a further one is another answer."""
         self._names: dict[str, str] = {}
 
-    def tell(self, role: Role, parts: Iterable[Part]) -> None:
-        """Add a message that the model has not said."""
+    def add(self, role: Role, parts: Iterable[Part]) -> None:
+        """Add a message that is not the model's."""
         self._end_answer()
         self._messages.append(Message(role, tuple(parts)))
 
     def answer(self, *parts: Part, is_message: bool = False) -> None:
-        """Add to what the model has said."""
+        """Add to the answer of the model."""
         if is_message and self._has_spoken:
             self._end_answer()
-        self._said += parts
+        self._parts += parts
         self._names.update((part.id, part.name) for part in parts if isinstance(part, ToolCall))
         self._has_spoken = is_message
 
     def result(self, call_id: str, parts: Iterable[Text | Image], *, is_error: bool = False) -> None:
         """Add the answer to a call."""
-        self.tell("tool", [ToolResult(call_id, tuple(parts), self._names.get(call_id, ""), is_error)])
+        self.add("tool", [ToolResult(call_id, tuple(parts), self._names.get(call_id, ""), is_error)])
 
     def end(self) -> tuple[Message, ...]:
         self._end_answer()
         return tuple(self._messages)
 
     def _end_answer(self) -> None:
-        if self._said or self._has_spoken:
-            self._messages.append(Message("assistant", tuple(self._said)))
-        self._said, self._has_spoken = [], False
+        if self._parts or self._has_spoken:
+            self._messages.append(Message("assistant", tuple(self._parts)))
+        self._parts, self._has_spoken = [], False
 
 
 # ---- messages
@@ -93,11 +94,11 @@ def _add_message(conversation: _Conversation, item: Fields) -> None:
         case "user":
             _add_user(conversation, item)
         case "system" | "developer":
-            conversation.tell("system", decode_content(item))
+            conversation.add("system", decode_content(item))
         case "assistant":
             if thought := item.find_string("reasoning_content"):
                 conversation.answer(Reasoning(thought))
-            conversation.answer(*_said_in(item), is_message=True)
+            conversation.answer(*_answer_parts(item), is_message=True)
         case "tool":
             conversation.result(_call_id(item, "tool_call_id"), decode_content(item))
         case role:
@@ -110,7 +111,7 @@ def _add_message(conversation: _Conversation, item: Fields) -> None:
 def _add_user(conversation: _Conversation, item: Fields) -> None:
     """A user's message. Cursor puts results of calls into some, as Anthropic's protocol does."""
     if not isinstance(item.find_any("content"), list):
-        conversation.tell("user", decode_content(item))
+        conversation.add("user", decode_content(item))
         return
     parts: list[Text | Image] = []
     has_results = False
@@ -122,16 +123,16 @@ def _add_user(conversation: _Conversation, item: Fields) -> None:
         else:
             parts += decode_part(part)
     if parts or not has_results:
-        conversation.tell("user", parts)
+        conversation.add("user", parts)
 
 
-def _said_in(item: Fields) -> list[Part]:
-    """What a message of the model's says. Calls in it are Cursor's, in the shape of either other protocol."""
+def _answer_parts(item: Fields) -> list[Part]:
+    """The parts of a message of the model. Calls in it are Cursor's, in the shape of either other protocol."""
     parts: list[Part] = []
     if isinstance(item.find_any("content"), list):
         for part in item.objects("content"):
             if part.find_string("type") == "tool_use":
-                arguments = _arguments(part.find_json("input"))
+                arguments = _text_of(part.find_json("input"))
                 parts.append(ToolCall(_call_id(part, "id"), part.get_string("name"), arguments))
             else:
                 parts += decode_part(part)
@@ -141,7 +142,7 @@ def _said_in(item: Fields) -> list[Part]:
         parts.append(Text(refusal))
     for call in item.objects("tool_calls"):
         function = call.get_object("function")
-        arguments = _arguments(function.find_json("arguments"))
+        arguments = _text_of(function.find_json("arguments"))
         parts.append(ToolCall(_call_id(call, "id"), function.get_string("name"), arguments))
     return parts
 
@@ -156,43 +157,39 @@ def _add_thought(conversation: _Conversation, item: Fields) -> None:
 
 def _add_call(conversation: _Conversation, item: Fields) -> None:
     name = conversation.box.name_of(item.get_string("name"), item.find_string("namespace"))
-    conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json("arguments"))))
-
-
-def _add_free_call(conversation: _Conversation, item: Fields) -> None:
-    name = conversation.box.name_of(item.get_string("name"), item.find_string("namespace"))
-    conversation.answer(ToolCall(_call_id(item), name, free_arguments(item.find_string("input") or "")))
+    is_free = item.find_string("type") == "custom_tool_call"
+    arguments = free_arguments(item.find_string("input") or "") if is_free else _text_of(item.find_json("arguments"))
+    conversation.answer(ToolCall(_call_id(item), name, arguments))
 
 
 def _add_result(conversation: _Conversation, item: Fields) -> None:
     output = item.find_any("output")
-    is_told = isinstance(output, list) and all(isinstance(part, dict) and "type" in part for part in output)
-    if is_told or isinstance(output, str | None):
+    has_parts = isinstance(output, list) and all(isinstance(part, dict) and "type" in part for part in output)
+    if has_parts or isinstance(output, str | None):
         parts = decode_content(item, "output")
-    else:  # what a shell has printed, an object of somebody's: the model reads JSON
+    else:  # the output of a shell, an object: the model reads JSON
         parts = [Text(_dumped(output))]
     conversation.result(_call_id(item), parts)
 
 
 def _call_of(name: str, key: str) -> Callable[[_Conversation, Fields], None]:
-    """Reads the call of a tool that OpenAI knows by its type; what is to be done stands in the field `key`."""
+    """Reads the call of a tool that OpenAI knows by its type; its arguments are in the field `key`."""
 
     def add(conversation: _Conversation, item: Fields) -> None:
-        conversation.answer(ToolCall(_call_id(item), name, _arguments(item.find_json(key))))
+        conversation.answer(ToolCall(_call_id(item), name, _text_of(item.find_json(key))))
 
     return add
 
 
 def _add_remote_call(conversation: _Conversation, item: Fields) -> None:
-    """A call that the provider has made himself: with its result."""
+    """A call that the provider has run: with its result."""
     call_id = _call_id(item)
     name = full_name(item.get_string("name"), item.find_string("server_label"))
-    conversation.answer(ToolCall(call_id, name, _arguments(item.find_json("arguments"))))
+    conversation.answer(ToolCall(call_id, name, _text_of(item.find_json("arguments"))))
     failure, output = item.find_any("error"), item.find_any("output")
-    told = output if failure is None else failure
-    if told is not None:
-        text = told if isinstance(told, str) else _dumped(told)
-        conversation.result(call_id, [Text(text)], is_error=failure is not None)
+    result = output if failure is None else failure
+    if result is not None:
+        conversation.result(call_id, [Text(_text_of(result))], is_error=failure is not None)
 
 
 def _call_id(item: Fields, key: str = "call_id") -> str:
@@ -200,8 +197,8 @@ def _call_id(item: Fields, key: str = "call_id") -> str:
     return found or item.get_string(key, "a call and its result name each other by it")
 
 
-def _arguments(value: Any) -> str:
-    """The text of the arguments. What is no JSON stays as it is: one bad call must not end a conversation."""
+def _text_of(value: Any) -> str:
+    """A text as it is, JSON or not: one bad call must not end a conversation; other values as JSON."""
     if value is None:
         return "{}"
     return value if isinstance(value, str) else _dumped(value)
@@ -219,16 +216,12 @@ def _refuse_reference(conversation: _Conversation, item: Fields) -> None:
     )
 
 
-def _skip(conversation: _Conversation, item: Fields) -> None:
-    """Nothing that a model would read."""
-
-
 _ITEMS: Mapping[str, Callable[[_Conversation, Fields], None]] = {
     "message": _add_message,
     "reasoning": _add_thought,
     "function_call": _add_call,
     "function_call_output": _add_result,
-    "custom_tool_call": _add_free_call,
+    "custom_tool_call": _add_call,
     "custom_tool_call_output": _add_result,
     "local_shell_call": _call_of("local_shell", "action"),
     "local_shell_call_output": _add_result,
@@ -238,7 +231,6 @@ _ITEMS: Mapping[str, Callable[[_Conversation, Fields], None]] = {
     "apply_patch_call_output": _add_result,
     "mcp_call": _add_remote_call,
     "item_reference": _refuse_reference,
-    "additional_tools": _skip,
-    "tool_search_output": _skip,
+    "additional_tools": lambda conversation, item: None,  # `codec` collects the tools of these two
+    "tool_search_output": lambda conversation, item: None,
 }
-"""What is in the last two are tools, which `responses.decode_request` collects."""

@@ -1,7 +1,6 @@
-"""What a message of a Responses body consists of: texts, images, documents, sealed thoughts.
+"""The parts of a message of a Responses body: texts, images, documents, sealed thoughts.
 
-What nobody here knows is left out, with a line in the log: agents send whole histories, and one odd part must not end a
-conversation for good.
+Unknown parts are left out, with a line in the log: one odd part of a long history must not end a conversation.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def decode_content(item: Fields, key: str = "content") -> list[Text | Image]:
 
 
 def decode_part(part: Fields) -> Iterator[Text | Image]:
-    """What one part holds; nothing, if nobody here knows its type. Raises: `InvalidRequest`."""
+    """The value of one part; nothing for an unknown type. Raises: `InvalidRequest`."""
     kind = part.find_string("type")
     if (key := _TEXTS.get(kind or "")) is not None:
         if text := part.find_string(key):
@@ -44,7 +43,7 @@ def decode_part(part: Fields) -> Iterator[Text | Image]:
     elif kind in _DOCUMENTS:
         yield decode_document(part)
     else:
-        logger.info("a content part of type %s is left out: it is not known here", shown(kind))
+        logger.info("left out a content part of unknown type %s", shown(kind))
 
 
 _TEXTS = {
@@ -56,15 +55,16 @@ _TEXTS = {
     "refusal": "refusal",
 }
 _IMAGES = ("input_image", "image_url", "image", "computer_screenshot")
-"""The second and the third are those of chat completions and of Anthropic: Cursor sends them, too."""
+"""Cursor also sends the second and the third, those of chat completions and of Anthropic."""
 _DOCUMENTS = ("input_file", "file")
 
 
 def _decode_image(part: Fields) -> Image:
     path = part.at("image_url")
     if (source := part.find_object("source")) is not None:
-        url = source.find_string("url") or _data_url(source)
-        path = source.path
+        url, path = source.find_string("url"), source.path
+        if not url and (data := source.find_string("data")):
+            url = f"data:{source.find_string('media_type') or 'image/png'};base64,{data}"
     elif isinstance(part.find_any("image_url"), dict):
         image = part.get_object("image_url")
         url, path = image.find_string("url"), image.at("url")
@@ -76,11 +76,6 @@ def _decode_image(part: Fields) -> Image:
     raise InvalidRequest(f"{path} is missing{hint}; send a data:, http: or https: URL", field=path)
 
 
-def _data_url(source: Fields) -> str | None:
-    data = source.find_string("data")
-    return data and f"data:{source.find_string('media_type') or 'image/png'};base64,{data}"
-
-
 # ---- thoughts
 
 _SEAL = "shepherd1."
@@ -89,13 +84,13 @@ _MAX_THOUGHT_BYTES = 16 * 2**20
 
 
 def seal(thought: Reasoning) -> str:
-    """The thought as one opaque word, for clients that keep nothing but such words. `unseal` reads it."""
+    """The thought as one opaque word, for clients that keep only such words. `unseal` reads it."""
     content = json.dumps([thought.text, thought.signature, thought.redacted])
     return _SEAL + base64.urlsafe_b64encode(zlib.compress(content.encode("ascii"), 1)).decode("ascii")
 
 
 def unseal(word: str) -> Reasoning | None:
-    """The thought in a word of `seal`; `None` for anybody else's."""
+    """The thought in a word of `seal`; `None` for other words."""
     if not word.startswith(_SEAL):
         return None
     try:
@@ -111,13 +106,13 @@ def unseal(word: str) -> Reasoning | None:
 
 
 def decode_thought(item: Fields) -> Reasoning | None:
-    """What a `reasoning` item says, from the place that says most. `None` for one that says nothing."""
+    """The thought of a `reasoning` item: sealed, as content, or as a summary. `None` for an empty one."""
     sealed = item.find_string("encrypted_content")
     if sealed and (known := unseal(sealed)) is not None:
         return known
-    told = "".join(part.text for part in decode_content(item, "content") if isinstance(part, Text))
-    if not told:
-        told = "\n\n".join(part.text for part in decode_content(item, "summary") if isinstance(part, Text))
-    if sealed:  # of the provider who wrote it
-        return Reasoning(told, sealed, redacted=not told)
-    return Reasoning(told) if told else None
+    text = "".join(part.text for part in decode_content(item, "content") if isinstance(part, Text))
+    if not text:
+        text = "\n\n".join(part.text for part in decode_content(item, "summary") if isinstance(part, Text))
+    if sealed:  # by another provider
+        return Reasoning(text, sealed, redacted=not text)
+    return Reasoning(text) if text else None

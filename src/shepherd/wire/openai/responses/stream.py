@@ -3,15 +3,14 @@
     created, in_progress ─ item* ─ completed | incomplete | failed
     item: output_item.added ─ parts and deltas ─ output_item.done
 
-Thoughts, texts and calls are items of their own, in the order in which the model wrote them. A whole reply is made of
-the same events, so that both say the same. A call goes out when it has ended and parsed: half a call, which nobody can
-take back, would otherwise reach the client whenever the tokens run out, and clients run what they get.
+Thoughts, texts and calls are items of their own, in the order in which the model wrote them. A whole reply is the fold
+of the same events, so the two are equal. A call is sent when it has ended and parsed: clients run what they get.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -23,6 +22,7 @@ from shepherd.core import (
     ContextFull,
     Event,
     Finished,
+    InvalidRequest,
     RateLimited,
     Reasoning,
     ReasoningDelta,
@@ -31,27 +31,29 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
-    ToolCall,
     Usage,
     replay,
 )
+from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
+from shepherd.wire.openai import shapes
 from shepherd.wire.openai.responses.parts import seal
-from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools, free_text
+from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
 from shepherd.wire.sse import MEDIA_TYPE, PING
+from shepherd.wire.tools import free_text
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsesOptions:
-    """How the answer is to be written, and what is to be remembered of the body."""
+    """How to write the answer, and what to store of the body."""
 
     echo: Json
     """Fields of the body that the answer repeats."""
     box: OfferedTools = NO_TOOLS
     thinks_in_summaries: bool = False
-    """The client has asked for summaries of thoughts: they are what it shows."""
+    """The client asks for summaries of thoughts, and shows only these."""
     seals: bool = False
-    """The client keeps thoughts as opaque words."""
+    """The client keeps thoughts as sealed words."""
     own_items: tuple[Json, ...] = ()
     """The input, without what is from earlier answers."""
     store: bool = True
@@ -59,15 +61,32 @@ class ResponsesOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What is to be remembered of one answer: enough to go on with it."""
+    """One stored answer, enough to continue after it."""
 
     id: str
     previous: str | None
-    """The id of the answer that it went on with."""
+    """The id of the answer before it."""
     items: tuple[Json, ...]
     """Its own input."""
     response: Json
     """As the client got it."""
+
+
+class UnknownResponse(InvalidRequest):
+    """A body refers to an answer that is not stored."""
+
+    code = "previous_response_not_found"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, field="previous_response_id")
+
+
+def encode_error(error: Exception) -> tuple[int, Json]:
+    """HTTP status and body. Reveals nothing of an unexpected exception."""
+    status, body = shapes.encode_error(error, prompt="input")
+    if isinstance(error, UnknownResponse):
+        body["error"]["code"] = error.code
+    return status, body
 
 
 class Encoder:
@@ -76,52 +95,41 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(
-        self,
-        options: ResponsesOptions,
-        encode_error: Callable[[Exception], tuple[int, Json]],
-        *,
-        id: str,
-        created: int,
-        model: str,
-    ) -> None:
+    def __init__(self, options: ResponsesOptions, *, id: str, created: int, model: str) -> None:
         self._options = options
-        self._encode_error = encode_error
         self._writer = _Writer(options, id, created, model)
         self._n_events = 0
         self._echo = ""
         self.stored: StoredResponse | None = None
-        """There as soon as the answer is complete, unless it is not to be kept."""
+        """Set when the answer is complete and `store` is true."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        """The bytes that tell of `event`; none for notices, and for a call that has not ended."""
         if type(event) is TextDelta and not event.scores and (head := self._writer.text_head()):
             self._writer.add_text(event.text)
             number, self._n_events = self._n_events, self._n_events + 1
             # Once per token: everything but the number and the text is a constant.
             return b"%b%d%b%b}\n\n" % (head[0], number, head[1], quote(event.text).encode("ascii"))
-        told = b"".join(map(self._framed, self._writer.feed(event)))
+        written = b"".join(map(self._framed, self._writer.feed(event)))
         if isinstance(event, Finished):
             self._remember()
-        return told
+        return written
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        """The `response` object."""
         (reply,) = replies
         for event in _events_of(reply):
             for _ in self._writer.feed(event):
                 pass
-        self._remember()
-        return {**self._writer.response, **self._options.echo}
+        return self._remember()
 
     def encode_failure(self, error: Exception) -> bytes:
-        """The end of an answer that fails: an error for those who raise it, a `response.failed` for those who wait."""
-        status, body = self._encode_error(error)
-        error_body = body["error"]
-        code = _failure_code(error, status)
-        told = {"message": error_body["message"], "param": error_body["param"], "code": code}
+        """An error for clients that raise it, and a `response.failed` for clients that wait for the end."""
+        status, body = encode_error(error)
+        code = "invalid_prompt" if status < 500 else "server_error"
+        if isinstance(error, ContextFull | RateLimited):
+            code = error.code
+        facts = {"message": body["error"]["message"], "param": body["error"]["param"], "code": code}
         events = self._writer.fail(
-            {"code": code, "message": error_body["message"]}, {**told, "error": {**error_body, **told}}
+            {"code": code, "message": facts["message"]}, {**facts, "error": {**body["error"], **facts}}
         )
         return b"".join(map(self._framed, events))
 
@@ -136,23 +144,19 @@ class Encoder:
             text = f"{text[:-2]},{self._echo}}}"
         return f"event: {name}\ndata: {text}\n\n".encode("ascii")
 
-    def _remember(self) -> None:
+    def _remember(self) -> Json:
+        response = {**self._writer.response, **self._options.echo}
         if self._options.store:
-            response = {**self._writer.response, **self._options.echo}
             previous = self._options.echo.get("previous_response_id")
             self.stored = StoredResponse(self._writer.id, previous, self._options.own_items, response)
+        return response
 
 
-def _failure_code(error: Exception, status: int) -> str:
-    match error:
-        case ContextFull() | RateLimited():
-            return error.code
-        case _:
-            return "invalid_prompt" if status < 500 else "server_error"
+encoder = Encoder
 
 
 def _events_of(reply: Reply) -> Iterator[Event]:
-    """The stream of a whole reply, with its counts, and the scores where their tokens are."""
+    """The stream of a whole reply, with its counts, and the scores at their tokens."""
     scores = list(reply.scores)
     for event in replay(reply.message, model=reply.model or "?"):
         match event:
@@ -172,8 +176,8 @@ def _events_of(reply: Reply) -> Iterator[Event]:
 class _Writer:
     """Turns events of ours into events of the protocol: the one place that decides what of an answer a client sees.
 
-    The events have no numbers yet, and share what is in them with what follows: they are to be written down at once.
-    `response` holds what has been said so far, but for what is repeated of the body.
+    The events have no numbers yet, and share objects with later ones: encode each before the next. `response` is the
+    answer so far, without the fields that repeat the body.
     """
 
     def __init__(self, options: ResponsesOptions, id: str, created: int, model: str) -> None:
@@ -183,8 +187,7 @@ class _Writer:
         self._output: list[Json] = []
         """Items that are complete."""
         self._open: _Item | None = None
-        self._held: BadCall | None = None
-        """Waits for the next event: only the end tells whether it was cut off or wrong."""
+        self._calls = HeldCalls(until_start=True)
         self._has_begun = False
         self.response: Json = {
             "id": id,
@@ -199,30 +202,26 @@ class _Writer:
         }
 
     def feed(self, event: Event) -> Iterator[Json]:
-        match event:
-            case Started():
-                yield from self._begin(event.model)
-            case TextDelta():
-                yield from self._release()
-                yield from self._write("message", event.text, event.scores)
-            case ReasoningDelta():
-                yield from self._release()
-                yield from self._think(event)
-            case CallStarted():
-                yield from self._release()
-                yield from self._close()
-            case CallEnded(call=ToolCall() as call):
-                yield from self._call(call.id, call.name, call.arguments)
-            case CallEnded(call=BadCall() as call):
-                self._held = call
-            case Finished():
-                yield from self._finish(event)
-            case _:
-                pass  # notices, and the pieces of a call
+        for ready in self._calls.feed(event):
+            match ready:
+                case Started():
+                    yield from self._begin(ready.model)
+                case TextDelta():
+                    yield from self._write("message", ready.text, ready.scores)
+                case ReasoningDelta():
+                    yield from self._think(ready)
+                case CallStarted():
+                    yield from self._close()
+                case CallEnded(call):
+                    yield from self._call(call.id, call.name, call.raw if isinstance(call, BadCall) else call.arguments)
+                case Finished():
+                    yield from self._finish(ready)
+                case _:
+                    pass  # notices, and the pieces of a call
 
-    def fail(self, error: Json, told: Json) -> Iterator[Json]:
+    def fail(self, error: Json, facts: Json) -> Iterator[Json]:
         yield from self._begin("")
-        yield {"type": "error", **told}
+        yield {"type": "error", **facts}
         self.response |= {"status": "failed", "error": error}
         yield self._lifecycle("failed")
 
@@ -240,9 +239,6 @@ class _Writer:
 
     def _finish(self, finished: Finished) -> Iterator[Json]:
         status, detail = _ENDS[finished.reason]
-        if finished.reason == "length":
-            self._held = None  # cut off in the middle: neither markup nor `{}` would be true
-        yield from self._release()
         is_cut = status != "completed"
         yield from self._close("incomplete" if is_cut else "completed")
         if not (self._output and is_cut) and all(item["type"] == "reasoning" for item in self._output):
@@ -258,11 +254,11 @@ class _Writer:
     # ---- texts and thoughts
 
     def text_head(self) -> tuple[bytes, bytes] | None:
-        """The event of one more piece of the text that is open, up to its number, and from there up to its text."""
-        return None if self._held or self._open is None else self._open.head
+        """The event of one more piece of the open text, up to its number, and from there up to its text."""
+        return None if self._calls.held or self._open is None else self._open.head
 
     def add_text(self, text: str) -> None:
-        """Add to the text that is open; whoever calls this tells of it."""
+        """Add to the open text; the caller writes the event."""
         assert self._open is not None
         self._open.texts.append(text)
 
@@ -278,11 +274,11 @@ class _Writer:
             yield from self._close()
 
     def _write(self, kind: str, text: str, scores: Sequence[TokenScore] = ()) -> Iterator[Json]:
-        """Say more in the item of this kind, which is opened if it is not."""
+        """Add to the item of this kind, opened if it is not open."""
         if self._open is None or self._open.kind != kind:
             yield from self._close()
             self._open = _Item(kind, len(self._output), f"{_KINDS[kind].prefix}_{self._tail}_{len(self._output)}")
-            yield self._open.told("output_item.added", item=self._open.body("in_progress", self._options.seals))
+            yield self._open.event("output_item.added", item=self._open.body("in_progress", self._options.seals))
             yield self._open.part("added")
         if text:
             yield self._open.delta(text, scores)
@@ -294,21 +290,11 @@ class _Writer:
         yield from item.end_part()
         body = item.body(status, self._options.seals)
         self._output.append(body)
-        yield item.told("output_item.done", item=body)
+        yield item.event("output_item.done", item=body)
 
     # ---- calls
 
-    def _release(self) -> Iterator[Json]:
-        call, self._held = self._held, None
-        if call is None:
-            return
-        if call.name:
-            yield from self._call(call.id, call.name, call.raw)
-        else:
-            yield from self._write("message", f"[invalid tool call: {call.error}]")
-
     def _call(self, call_id: str, name: str, arguments: str) -> Iterator[Json]:
-        assert self._open is None
         own, index = self._options.box.own(name), len(self._output)
         key, kind, prefix, verb = _FREE_CALL if own.is_free else _CALL
         text = free_text(arguments) if own.is_free else arguments
@@ -343,13 +329,11 @@ _ENDS: dict[StopReason, tuple[str, str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a kind of text is told: the words of its events, and how its parts are counted."""
+    """A kind of text: the words of its events and of its parts."""
 
     prefix: str
     text: str
-    """The word for its text."""
     part: str
-    """The word for its parts."""
     index: str
     shape: str
     """The type of its parts."""
@@ -363,7 +347,7 @@ _KINDS = {
 
 
 class _Item:
-    """A message, or thoughts, in the making: one part, and in it one text."""
+    """An incomplete message, or incomplete thoughts: one part with one text."""
 
     def __init__(self, kind: str, index: int, id: str) -> None:
         self.kind = kind
@@ -382,14 +366,14 @@ class _Item:
             head = f'event: {name}\ndata: {{"type":"{name}","sequence_number":'
             self.head = head.encode("ascii"), f',{rest},"delta":'.encode("ascii")
 
-    def told(self, what: str, **facts: Any) -> Json:
+    def event(self, what: str, **facts: Any) -> Json:
         return {"type": f"response.{what}", "output_index": self._index, **facts}
 
     def delta(self, text: str, scores: Iterable[TokenScore]) -> Json:
         self.texts.append(text)
-        told = [encode_score(score) for score in scores]
-        self._scores += told
-        rest = {"logprobs": told} if self.kind == "message" else {}
+        encoded = [encode_score(score) for score in scores]
+        self._scores += encoded
+        rest = {"logprobs": encoded} if self.kind == "message" else {}
         return {"type": f"response.{self._words.text}.delta", **self._place, "delta": text, **rest}
 
     def end_part(self) -> Iterator[Json]:

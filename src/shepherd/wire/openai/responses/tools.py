@@ -6,28 +6,25 @@
     custom patch, a free text       ⇄     patch with one argument, `input`
     web_search, computer, …               none: nothing here could run them
 
-A model calls functions with JSON, whatever the client calls them; every call goes back in the client's own words.
+The model calls every tool as a function with JSON; the call goes back under the client's own name.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
 from shepherd.wire.base import MAX_TOOLS, Fields, Json, check_count, shown, wrong
+from shepherd.wire.tools import FREE_INPUT, decode_function, unknown_tool
 
 logger = logging.getLogger(__name__)
-
-INPUT = "input"
-"""The one argument of what takes a free text."""
 
 
 @dataclass(frozen=True, slots=True)
 class OriginalTool:
-    """How the client knows a tool."""
+    """A tool as the client knows it."""
 
     name: str
     namespace: str | None = None
@@ -37,7 +34,7 @@ class OriginalTool:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """What is offered."""
+    """The tools of a body."""
 
     specs: tuple[ToolSpec, ...] = ()
     """As the model sees them."""
@@ -47,11 +44,11 @@ class OfferedTools:
     """The names of `specs`, by the client's namespace and name."""
 
     def own(self, name: str) -> OriginalTool:
-        """What the client calls the tool that the model calls `name`."""
+        """The client's name of the tool that the model calls `name`."""
         return self.owns.get(name) or OriginalTool(name)
 
     def name_of(self, name: str, namespace: str | None = None) -> str:
-        """What the model calls a tool of the client, one that is no longer offered included."""
+        """The model's name of a tool of the client, also of one that is no longer offered."""
         return self.names.get((namespace, name)) or full_name(name, namespace)
 
 
@@ -64,7 +61,7 @@ def full_name(name: str, namespace: str | None) -> str:
 
 
 def decode_tools(offers: Iterable[Fields]) -> OfferedTools:
-    """Everything that can be called. Of two offers with one name the later one is meant. Raises: `InvalidRequest`."""
+    """The tools. Of two offers with one name the later one counts. Raises: `InvalidRequest`."""
     found: dict[tuple[str | None, str], tuple[OriginalTool, ToolSpec]] = {}
     for offer in offers:
         for own, spec in _read(offer):
@@ -92,22 +89,20 @@ def _read(offer: Fields, namespace: str | None = None) -> Iterator[tuple[Origina
         # Cursor sends the shape of chat completions, too: the same, one level deeper.
         tool = offer if offer.has("name") else offer.find_object(kind) or offer
         own = OriginalTool(tool.get_string("name"), namespace, is_free=kind == "custom")
-        description = tool.find_string("description") or ""
         name = full_name(own.name, namespace)
         if own.is_free:
+            description = tool.find_string("description") or ""
             yield own, ToolSpec(name, _with_format(description, tool.find_object("format")), _FREE)
         else:
-            parameters = tool.find_object("parameters") or tool.find_object("input_schema")
-            strict = tool.find_boolean("strict") is True
-            yield own, ToolSpec(name, description, {} if parameters is None else parameters.body, strict)
+            yield own, decode_function(tool, name)
     else:
         logger.info("a tool of type %s is left out: nothing here can run it", shown(kind))
 
 
 _FREE: Json = {
     "type": "object",
-    "properties": {INPUT: {"type": "string", "description": "The whole input, as plain text."}},
-    "required": [INPUT],
+    "properties": {FREE_INPUT: {"type": "string", "description": "The whole input, as plain text."}},
+    "required": [FREE_INPUT],
     "additionalProperties": False,
 }
 
@@ -119,22 +114,8 @@ def _with_format(description: str, form: Fields | None) -> str:
     grammar = form.find_object("grammar") or form
     syntax = grammar.find_string("syntax") or "lark"
     # Descriptions say "this is free-form, send no JSON", which is true of no call that a model makes here.
-    rule = f"Put the text into the argument `{INPUT}`. It must match this grammar ({syntax}):"
+    rule = f"Put the text into the argument `{FREE_INPUT}`. It must match this grammar ({syntax}):"
     return f"{description}\n\n{rule}\n{grammar.find_string('definition') or ''}".lstrip()
-
-
-def free_arguments(text: str) -> str:
-    """The arguments of a call that the client knows as free text."""
-    return json.dumps({INPUT: text}, ensure_ascii=False)
-
-
-def free_text(arguments: str) -> str:
-    """The text in such arguments; all of them where the model has written something else."""
-    try:
-        text = json.loads(arguments)[INPUT]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return arguments
-    return text if isinstance(text, str) else arguments
 
 
 # ---- the choice
@@ -153,8 +134,8 @@ def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec,
         case {"type": "function" | "custom" as kind}:
             return box.specs, ("named", _chosen(Fields(choice, path), kind, box))
         case {"type": "allowed_tools"}:
-            said = Fields(choice, path)
-            return _allowed(body, said.find_object("allowed_tools") or said, box)
+            given = Fields(choice, path)
+            return _allowed(body, given.find_object("allowed_tools") or given, box)
         case {"type": str() as kind}:
             logger.info("a tool_choice of type %s is left out: nothing here can run it", shown(kind))
             return box.specs, "auto"
@@ -163,7 +144,7 @@ def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec,
 
 
 def _required(body: Fields, left: tuple[ToolSpec, ...]) -> ToolChoice:
-    """`required`, unless all that was offered cannot be run here: nobody could keep to that."""
+    """`required`, unless nothing that was offered can run here."""
     if left:
         return "required"
     if body.find_array("tools"):
@@ -185,14 +166,11 @@ def _chosen(choice: Fields, kind: str, box: OfferedTools) -> str:
         inside = [flat for (_, inner_name), flat in box.names.items() if inner_name == name]
         if len(inside) == 1:
             return inside[0]
-    names = ", ".join(spec.name for spec in box.specs) or "none"
-    raise InvalidRequest(
-        f"{inner.at('name')} is {shown(name)}, which is not among the tools ({names})", field=inner.at("name")
-    )
+    raise unknown_tool(inner.at("name"), name, box.specs)
 
 
 def _allowed(body: Fields, allowed: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
-    """The tools that are left. The others are not shown to the model either: what it cannot see it does not call."""
+    """The tools that are left. The model does not see the others, so it does not call them."""
     mode = allowed.find_string("mode") or "auto"
     if mode not in ("auto", "required"):
         raise wrong(allowed.at("mode"), '"auto" or "required"', mode)
@@ -201,10 +179,8 @@ def _allowed(body: Fields, allowed: Fields, box: OfferedTools) -> tuple[tuple[To
     names: set[str] = set()
     for tool in allowed.objects("tools", MAX_TOOLS):
         match tool.find_string("type"):
-            case None | "function":
-                names.add(_chosen(tool, "function", box))
-            case "custom":
-                names.add(_chosen(tool, "custom", box))
+            case None | "function" | "custom" as kind:
+                names.add(_chosen(tool, kind or "function", box))
             case "namespace":
                 namespace = tool.get_string("name")
                 names.update(flat for flat, own in box.owns.items() if own.namespace == namespace)

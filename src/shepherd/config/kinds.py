@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from shepherd.config.quantity import memory, seconds
+from shepherd.config.quantity import is_number, memory, seconds
 from shepherd.core import OnFull, limit
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -106,8 +106,7 @@ def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
 
 def number(low: float, high: float) -> Kind:
     def accept(value: Any, base: PathBase) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(_check(is_number and low <= value <= high, value))
+        return float(_check(is_number(value) and low <= value <= high, value))
 
     return Kind(f"a number from {low:g} to {high:g}", accept, float)
 
@@ -118,9 +117,8 @@ def one_of(*words: str) -> Kind:
 
 def _parse_flag(text: str) -> bool:
     word = text.strip().lower()
-    return bool(
-        _check(word in ("1", "true", "yes", "on", "0", "false", "no", "off"), word) in ("1", "true", "yes", "on")
-    )
+    is_on = word in ("1", "true", "yes", "on")
+    return bool(_check(is_on or word in ("0", "false", "no", "off"), is_on))
 
 
 def _split(text: str) -> list[str]:

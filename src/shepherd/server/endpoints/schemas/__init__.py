@@ -1,1 +1,0 @@
-"""JSON Schemas of request bodies, for readers of `/docs`. Documentation only: the codecs decide what is accepted."""

@@ -1,0 +1,57 @@
+"""Fields that chat, completions and Responses share, and what they become in a request."""
+
+from __future__ import annotations
+
+from shepherd.core import ReasoningLevel
+from shepherd.wire.base import Fields, Json
+from shepherd.wire.openai.format import Format
+from shepherd.wire.sampling import limit_of, sampling_of
+from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, inside
+
+EFFORTS: dict[str, ReasoningLevel] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""How much the model thinks, in OpenAI's words."""
+
+_USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)
+STREAM_OPTIONS = Field("stream_options", inside(_USAGE))
+CACHE_KEY = Field("prompt_cache_key", STRING, "Names the conversation.")
+USER = Field("user", STRING, "Names the user.")
+
+
+def _template_arguments(body: Fields, key: str) -> Json | None:
+    arguments = body.find_object(key)
+    if arguments is None:
+        return None
+    arguments.find_boolean("enable_thinking")
+    return arguments.body
+
+
+_SWITCH = {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}
+TEMPLATE_ARGUMENTS = Field("chat_template_kwargs", Kind(_template_arguments, _SWITCH), "Values for the chat template.")
+
+
+def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
+    """Arguments of `Request`, from the values of a table that holds `GENERATION` and the rows above."""
+    user = given["user"] or None
+    arguments = given.get("chat_template_kwargs")
+    return {
+        "model": given["model"],
+        "sampling": sampling_of(given),
+        "max_tokens": limit_of(max_tokens),
+        "stop": given["stop"],
+        "schema": form.schema,
+        "grammar": form.grammar,
+        "session": given.get("session_id") or given["prompt_cache_key"] or user,
+        "user": user,
+        "extra": {
+            **({} if arguments is None else {"chat_template_kwargs": arguments}),
+            **({"constrained_by": form.path} if form.path else {}),
+        },
+    }

@@ -1,0 +1,109 @@
+"""The fields of a body as a table: the decoder reads what the table lists, and `/docs` shows the same table.
+
+    Field("n", integer(1, 16), "Choices.", default=1) ─┬─ read_fields ─▶ {"n": 1}
+                                                       └─ body_schema ─▶ {"n": {"type": "integer", "minimum": 1, ...}}
+
+Not here: how a single value is checked (`base.Fields`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shepherd.wire.base import Fields, Json, Range, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of values."""
+
+    read: Callable[[Fields, str], Any]
+    """From an object and a key to the checked value, `None` if it is absent. Raises: `InvalidRequest`."""
+    schema: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a body."""
+
+    name: str
+    kind: Kind
+    about: str = ""
+    default: Any = None
+    """In place of an absent value."""
+    also: tuple[str, ...] = ()
+    """Other names. All are checked, and the first that is present counts."""
+
+
+def read_fields(body: Fields, table: Iterable[Field]) -> Json:
+    """The value of every field of the table, by its name. Raises: `InvalidRequest`."""
+    found = {}
+    for field in table:
+        value = field.kind.read(body, field.name)
+        for name in field.also:
+            other = field.kind.read(body, name)
+            value = other if value is None else value
+        found[field.name] = field.default if value is None else value
+    return found
+
+
+def body_schema(*table: Field, example: Json | None = None, required: Iterable[str] = ()) -> Json:
+    """The JSON Schema of an object with these fields."""
+    properties = {}
+    for field in table:
+        properties[field.name] = field.kind.schema | _known(description=field.about, default=field.default)
+        for name in field.also:
+            properties[name] = field.kind.schema | {"description": f"Another name of {field.name}."}
+    return {"type": "object", "properties": properties} | _known(required=[*required], example=example)
+
+
+def _known(**values: Any) -> Json:
+    return {key: value for key, value in values.items() if value not in (None, "", [])}
+
+
+# ---- kinds
+
+ANYTHING = Kind(Fields.find_any, {})
+STRING = Kind(Fields.find_string, {"type": "string"})
+BOOLEAN = Kind(Fields.find_boolean, {"type": "boolean"})
+STRINGS = Kind(Fields.find_strings, {"type": "array", "items": {"type": "string"}})
+OBJECTS = Kind(Fields.find_any, {"type": "array", "items": {"type": "object"}})
+"""Checked by their own decoder, as `ANYTHING` is."""
+OBJECT = Kind(lambda body, key: (found := body.find_object(key)) and found.body, {"type": "object"})
+
+
+def number(low: float, high: float) -> Kind:
+    return Kind(
+        partial(Fields.find_number, allowed=Range(low, high)), {"type": "number", "minimum": low, "maximum": high}
+    )
+
+
+def integer(low: int | None = None, high: int | None = None) -> Kind:
+    return Kind(
+        partial(Fields.find_integer, allowed=Range(low, high)), _known(type="integer", minimum=low, maximum=high)
+    )
+
+
+def one_of(*words: str) -> Kind:
+    """One of these strings."""
+    expected = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(f'"{word}"' for word in words)
+
+    def read(body: Fields, key: str) -> str | None:
+        value = body.find_string(key)
+        if value is not None and value not in words:
+            raise wrong(body.at(key), expected, value)
+        return value
+
+    return Kind(read, {"enum": list(words)})
+
+
+def inside(*table: Field) -> Kind:
+    """An object with fields of its own; an absent one has the values of an empty one."""
+
+    def read(body: Fields, key: str) -> Json:
+        return read_fields(body.find_object(key) or Fields({}, body.at(key)), table)
+
+    return Kind(read, body_schema(*table))
