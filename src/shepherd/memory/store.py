@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 Job = Callable[Concatenate[apsw.Connection, P], T]
-"""A function on a connection."""
 Method = Callable[Concatenate["MemoryStore", P], T]
 
 READERS = 4
@@ -49,11 +48,12 @@ MIN_SIZE_BYTES = 2**18
 """An empty memory needs half of that."""
 
 
-def _reads(job: Job[P, T]) -> Method[P, T]:
-    """The method that runs `job` on a snapshot of the file."""
+def _reads(job: Job[P, T], *, writes: bool = False) -> Method[P, T]:
+    """The method that runs `job` on a snapshot of the file; with `writes`, on the writer's thread."""
 
     def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
-        return store.read(lambda connection: job(connection, *args, **options))
+        run = store.write if writes else store.read
+        return run(lambda connection: job(connection, *args, **options))
 
     update_wrapper(method, job)
     return method
@@ -61,12 +61,7 @@ def _reads(job: Job[P, T]) -> Method[P, T]:
 
 def _writes(job: Job[P, T]) -> Method[P, T]:
     """The method that returns the result of `job` when its changes are on disk."""
-
-    def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
-        return store.write(lambda connection: job(connection, *args, **options))
-
-    update_wrapper(method, job)
-    return method
+    return _reads(job, writes=True)
 
 
 class MemoryStore:
