@@ -287,5 +287,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANSWERS = {
     200: "The answer; a list is empty when nothing was found.",
     400: "The request is wrong; the message names the field.",
+    403: "The API key acts as another user, or may not empty caches that others use.",
     404: "No such conversation, or no memory here.",
 }
