@@ -53,6 +53,14 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+async def test_the_name_of_a_model_is_neither_a_header_nor_a_label(client: httpx2.AsyncClient) -> None:
+    name = "long" * 10_000
+    answer = await client.post("/api/generate", json={"model": name, "stream": False})  # Ollama's way to load a model
+    assert (answer.status_code, answer.json()["model"]) == (200, name)
+    assert answer.headers["x-shepherd-backend"] == "-"
+    assert "longlong" not in (await client.get("/metrics")).text
+
+
 async def test_a_conversation_is_answered(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json=BODY)
     body = answer.json()

@@ -129,7 +129,7 @@ class Record:
             case Evicted():
                 self.evicted += event.messages
             case Started():
-                self.backend = event.origin or event.model
+                self.backend = event.origin or "-"  # the model may be a name of the client's, of any length
                 self.cache = event.cache
                 self.started_s = self.started_s or time.perf_counter()
                 self.usages[choice] = event.usage
