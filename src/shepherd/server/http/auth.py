@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shepherd.core import NotAllowed
+from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.server.http.body import RawHeaders
 from shepherd.server.http.caller import is_address, is_loopback
 from shepherd.server.http.errors import refuse
@@ -114,6 +114,11 @@ class AuthMiddleware:
         if scope["type"] == "http":
             address = (scope.get("client") or ("",))[0]
             scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
+            if (n := _n_hosts(scope["headers"])) > 1 or (n == 0 and scope["http_version"] == "1.1"):
+                message = f"the request has {n} Host headers; HTTP/1.1 asks for exactly one"
+                error, close = InvalidRequest(message, field="Host"), [(b"connection", b"close")]
+                await refuse(scope, send, error, "host", count=self._refused, headers=close)
+                return
             # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
             is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
             if not is_probe and scope["path"] not in PUBLIC_PATHS:
@@ -183,6 +188,10 @@ class _Refusal(NotAllowed):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message, status=401 if reason == "key" else 403)
         self.reason = reason
+
+
+def _n_hosts(headers: RawHeaders) -> int:
+    return sum(name == b"host" for name, _ in headers)
 
 
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:
