@@ -197,6 +197,20 @@ async def test_the_root_names_the_endpoints(client: httpx2.AsyncClient) -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
+async def test_the_page_of_the_docs_needs_no_script_and_no_other_host(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/docs")
+    page = answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<script" not in page
+    assert "://" not in page
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path, operations in paths.items():
+        for method in operations:
+            assert f"<code>{method.upper()} {path}</code>" in page
+    assert "<code>messages</code> (required)<td>body<td>array" in page
+
+
 async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/docs")).status_code == 200
     paths = (await client.get("/openapi.json")).json()["paths"]

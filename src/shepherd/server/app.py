@@ -91,6 +91,7 @@ def create_app(
         title="Shepherd",
         version=version("shepherd"),
         description="Language models on your own machine.",
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
