@@ -68,7 +68,8 @@ def _type(schema: Json) -> str:
 
 
 _STYLE = """<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+:root { color-scheme: light dark }
 details { margin: .4rem 0 } details > :not(summary) { margin-left: 1.2rem }
 td, th { text-align: left; vertical-align: top; padding: .1rem .8rem .1rem 0 } pre { overflow: auto }
 </style>"""
