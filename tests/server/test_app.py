@@ -211,6 +211,33 @@ async def test_the_page_of_the_docs_needs_no_script_and_no_other_host(client: ht
     assert "<code>messages</code> (required)<td>body<td>array" in page
 
 
+async def test_the_document_declares_errors_and_requires_only_what_a_body_has(client: httpx2.AsyncClient) -> None:
+    for path, operations in (await client.get("/openapi.json")).json()["paths"].items():
+        for operation in operations.values():
+            assert {"4XX", "5XX"} <= operation["responses"].keys(), path
+            assert "422" not in operation["responses"], path
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            assert {*body.get("required", ())} <= body.get("properties", {}).keys(), path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/v1/memory/facts/color", "DELETE, GET, HEAD, PUT"),
+        ("PUT", "/v1/responses/resp_1", "DELETE, GET"),
+        ("GET", "/api/delete", "DELETE, POST"),
+        ("GET", CHAT, "POST"),
+    ],
+)
+async def test_a_wrong_method_is_answered_with_all_that_are_right(
+    client: httpx2.AsyncClient, method: str, path: str, allowed: str
+) -> None:
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.headers.get_list("allow")) == (405, [allowed])
+    assert f"but {allowed};" in answer.text
+
+
 async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/docs")).status_code == 200
     paths = (await client.get("/openapi.json")).json()["paths"]
