@@ -238,6 +238,12 @@ async def test_a_wrong_method_is_answered_with_all_that_are_right(
     assert f"but {allowed};" in answer.text
 
 
+async def test_the_telemetry_of_claude_code_is_accepted_and_dropped(client: httpx2.AsyncClient) -> None:
+    for events in ([], [{"event_type": "x" * 200_000}]):
+        answer = await client.post("/api/event_logging/batch", json={"events": events})
+        assert (answer.status_code, answer.json()) == (200, {})
+
+
 async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/docs")).status_code == 200
     paths = (await client.get("/openapi.json")).json()["paths"]
