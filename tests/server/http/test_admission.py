@@ -281,7 +281,7 @@ async def test_a_caller_with_unfinished_bodies_takes_the_place_of_its_own_only()
     ended: list[str] = []
     async with asyncio.TaskGroup() as tasks:
         for name in ("ann", "bob", "bob"):
-            tasks.create_task(waiting_for_a_body(app, name, ended))
+            tasks.create_task(waiting_for_a_body(app, name, ended, asyncio.Event()))
         await until(lambda: len(admission._waiting) == 3)
         admission.enter(Caller("bob", "", is_alone=False))
         await until(lambda: ended == ["bob"])
@@ -296,15 +296,26 @@ async def test_a_caller_with_unfinished_bodies_takes_the_place_of_its_own_only()
     assert admission.n_active == 3
 
 
+async def test_the_end_of_a_body_that_comes_with_its_giving_up_comes_too_late() -> None:
+    admission, comes, ended = Admission(concurrent=1), asyncio.Event(), list[str]()
+    app = AdmissionMiddleware(reading, admission=admission)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(waiting_for_a_body(app, "ann", ended, comes))
+        await until(lambda: len(admission._waiting) == 1)
+        comes.set()
+        admission.enter(Caller("bob", "", is_alone=False))
+    assert (ended, admission.n_active) == (["ann"], 1)
+
+
 async def reading(scope: Scope, receive: Receive, send: Send) -> None:
     with pytest.raises(ServerOverloaded, match="did not come to its end"):
         await receive()
 
 
-async def waiting_for_a_body(app: AdmissionMiddleware, name: str, ended: list[str]) -> None:
+async def waiting_for_a_body(app: AdmissionMiddleware, name: str, ended: list[str], comes: asyncio.Event) -> None:
     async def receive() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError("nothing comes")
+        await comes.wait()
+        return {"type": "http.request", "body": b"{}"}
 
     async def send(message: Message) -> None:
         raise AssertionError(message)

@@ -186,15 +186,17 @@ class Admission:
         self._waiting[request] = None
         try:
             async with asyncio.timeout(None) as request.patience:
-                return await receive()
+                message = await receive()
+            if request in self._waiting:
+                return message
         except TimeoutError:
             if request in self._waiting:
                 raise
-            raise ServerOverloaded(
-                "the server is busy and this body did not come to its end, so another request got its place; try again"
-            ) from None
         finally:
             self._waiting.pop(request, None)
+        raise ServerOverloaded(
+            "the server is busy and this body did not come to its end, so another request got its place; try again"
+        )
 
     def _give_up(self, excess: int, size: Callable[[_AdmittedRequest], int]) -> bool:
         """Give up unfinished bodies until their sizes make up for `excess`; False, and none, where they never do."""
