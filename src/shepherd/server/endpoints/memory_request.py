@@ -150,14 +150,15 @@ def _described(row: MemoryEndpoint) -> Json:
     parameters.append({"name": USER_HEADER, "in": "header", "required": False, "schema": _USER})
     if not has_body:
         return {"parameters": parameters}
+    required = [name for name in row.required if name not in in_path]
     body = {
         "type": "object",
         "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
-        "required": list(row.required),
+        "required": required,
         "additionalProperties": False,
     }
     content = {"application/json": {"schema": body}}
-    return {"parameters": parameters, "requestBody": {"required": bool(row.required), "content": content}}
+    return {"parameters": parameters, "requestBody": {"required": bool(required), "content": content}}
 
 
 def _page(lines: Iterator[str]) -> bytes:

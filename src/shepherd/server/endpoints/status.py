@@ -74,9 +74,11 @@ async def measure(request: HTTPRequest) -> Response:
     return Response(state_of(request).metrics.render(), media_type=CONTENT_TYPE)
 
 
+_NOT_READY = {503: {"description": "No request can be answered now: the same fields, and why in `detail`."}}
+
 STATUS_ENDPOINTS = (
     # Some clients probe their base URL, which ends in /v1.
-    PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health),
+    PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health, {"responses": _NOT_READY}),
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),

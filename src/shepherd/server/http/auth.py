@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shepherd.core import NotAllowed
+from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.server.http.body import RawHeaders
 from shepherd.server.http.caller import USER, is_address, is_loopback, other_user
 from shepherd.server.http.errors import refuse
@@ -123,6 +123,11 @@ class AuthMiddleware:
         if scope["type"] == "http":
             address = (scope.get("client") or ("",))[0]
             scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
+            if (n := _n_hosts(scope["headers"])) > 1 or (n == 0 and scope["http_version"] == "1.1"):
+                message = f"the request has {n} Host headers; HTTP/1.1 asks for exactly one"
+                error, close = InvalidRequest(message, field="Host"), [(b"connection", b"close")]
+                await refuse(scope, send, error, "host", count=self._refused, headers=close)
+                return
             # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
             is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
             if not is_probe and scope["path"] not in PUBLIC_PATHS:
@@ -202,6 +207,10 @@ def _check_user(key: Key, headers: RawHeaders) -> None:
     for name, value in headers if key.user is not None else ():
         if name == USER and (named := value.decode("utf-8", "replace").strip()) not in ("", key.user):
             raise _Refusal("user", other_user(f"the header {USER.decode()}", named, key.user))
+
+
+def _n_hosts(headers: RawHeaders) -> int:
+    return sum(name == b"host" for name, _ in headers)
 
 
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:

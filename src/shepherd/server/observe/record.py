@@ -140,7 +140,7 @@ class Record:
             case Evicted():
                 self.evicted += event.messages
             case Started():
-                self.backend = event.origin or event.model
+                self.backend = event.origin or "-"  # the model may be a name of the client's, of any length
                 self.cache = event.cache
                 self.archived = self.archived and event.archived
                 self.started_s = self.started_s or time.perf_counter()
