@@ -401,6 +401,8 @@ ENVIRONMENT = {
     "GOOGLE_API_KEY": "api_keys.gemini",
     "GROK_API_KEY": "api_keys.grok",
 }
+TRUST = "SHEPHERD_TRUST"
+"""The variable that trusts the files of the working folder for one run (1), or leaves them out (0)."""
 KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
 """Elsewhere an empty variable is an unset one. A deployment that lost its secret must not become an open one."""
 FLAGS = {
