@@ -184,3 +184,40 @@ def test_a_damaged_store_trusts_nothing_and_can_be_written_again(tmp_path: Path,
     store.add(file)
     assert file in store
     assert json.loads(store.path.read_text())["trusted"] == {str(tmp_path / "a"): "d"}
+
+
+def test_a_memory_that_lies_in_the_folder_is_used_once_the_user_trusts_it(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    planted = tmp_path / "work" / "shepherd_memory.db"
+    assert read(tmp_path, "").memory.database_path is None
+    planted.write_bytes(b"one")
+    with pytest.raises(ConfigError, match=r"shepherd_memory.db: is not trusted, and it would become your memory;"):
+        read(tmp_path, "")
+    made = read(tmp_path, "", env={"SHEPHERD_TRUST": "0"})
+    assert made.memory.database_path is None
+    assert [warning.partition("; ")[0] for warning in made.warnings] == [
+        f"{planted}: left out, because it is not trusted and would become your memory"
+    ]
+    store = TrustStore(tmp_path / "trusted.json")
+
+    def trust(file: FolderFile) -> bool:
+        store.add(file)
+        return True
+
+    read(tmp_path, "", consent=trust)
+    planted.write_bytes(b"two: the memory itself writes to it")
+    made = read(tmp_path, "", consent=store.__contains__)
+    assert made.memory.database_path == str(planted)
+    assert made.sources[-1] == config.Source("working folder", ("shepherd_memory.db",), planted)
+    other = tmp_path / "other"
+    other.write_bytes(b"another one")
+    other.replace(planted)
+    assert read(tmp_path, "", consent=store.__contains__).memory.database_path is None
+
+
+def test_a_memory_in_the_folder_is_not_asked_about_where_another_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "shepherd_memory.db").touch()
+    mine = '[memory]\ndatabase_path = "mine.db"\n'
+    assert read(tmp_path, "", user=mine).memory.database_path == str(tmp_path / "user" / "mine.db")
+    assert read(tmp_path, "", env={"RAG_DB_PATH": "/x.db"}).memory.database_path == "/x.db"

@@ -27,7 +27,8 @@ Backend: llama\.cpp \(.+\)
 Model: lamb
 Context: \d+ tokens
 Tools: \d+ available
-"""
+(?:Memory: .+\.db
+)?"""
     """A regular expression for the lines that every chat opens with."""
 
     def __init__(self, folder: Path, cache: Path) -> None:

@@ -93,9 +93,9 @@ def _show(file: FolderFile, state: str, *, err: bool) -> None:
     def line(text: str) -> None:
         click.echo(exposed(text, in_one_line=True), err=err)
 
-    line(f"{file.path} {state}. It sets:")
+    line(f"{file.path} {state}:")
     for risk in file.risks:
-        line(f"  {risk.key} {risk.effect}{': ' if risk.value else ''}{risk.value}")
+        line(f"  {risk.key or 'it'} {risk.effect}{': ' if risk.value else ''}{risk.value}")
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

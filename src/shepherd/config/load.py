@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 from shepherd.config.kinds import FLAG, NOTHING, PathBase
 from shepherd.config.layers import UNSET, Layer, Setting, find_files, parse, read_bytes
 from shepherd.config.resolve import Resolver
-from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, SCHEMA, SPELLED, TRUST, Config, Source
-from shepherd.config.trust import Consent, FolderFile, digest_of, refuse, risks_of
+from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, MEMORY_NAME, SCHEMA, SPELLED, TRUST, Config, Source
+from shepherd.config.trust import Consent, FolderFile, digest_of, memory_file, refuse, risks_of
 from shepherd.core import ConfigError
 
 
@@ -59,6 +60,11 @@ def load(
         if value is not None:
             flag_layer.accept_text(value, FLAGS[flag], SPELLED.get(flag, "--" + flag.replace("_", "-")))
 
+    if read_files and not any(MEMORY_PATH in each.settings for each in layers) and os.path.isfile(cwd / MEMORY_NAME):
+        memory = layer("working folder", cwd, cwd / MEMORY_NAME)
+        if _is_trusted(memory_file(cwd / MEMORY_NAME), consent, warnings):
+            memory.accept_text(MEMORY_NAME, ".".join(MEMORY_PATH), MEMORY_NAME)
+
     settings: dict[tuple[str, ...], Setting] = {}
     for each in layers:
         in_both = ACCUMULATED & settings.keys() & each.settings.keys()
@@ -74,6 +80,7 @@ def load(
     return replace(config, sources=sources, warnings=tuple(warnings))
 
 
+MEMORY_PATH = ("memory", "database_path")
 ACCUMULATED = {("tools", "disabled"), ("tools", "deny"), ("mcp_servers",)}
 """Lists that grow from layer to layer: no layer opens what another has closed; a server replaces one of its name."""
 
@@ -109,5 +116,5 @@ def _folder_file(path: Path, content: bytes, read: Layer, providers: set[str]) -
 def _is_trusted(file: FolderFile, consent: Consent, warnings: list[str]) -> bool:
     if not file.risks or consent(file):
         return True
-    warnings.append(f"{file.path}: left out, because it is not trusted and sets {file.keys}; 'shepherd trust' shows it")
+    warnings.append(f"{file.path}: left out, because it is not trusted and {file.does}; 'shepherd trust' shows it")
     return False

@@ -101,6 +101,7 @@ class Risk:
     """A setting that needs trust."""
 
     key: str
+    """Empty for a file that is no configuration."""
     effect: str
     """What it does, in the indicative."""
     value: str
@@ -172,14 +173,16 @@ class FolderFile:
     def refusal(self) -> ConfigError:
         """The error where the user does not trust it, with the command that trusts it."""
         return ConfigError(
-            f"is not trusted, and it sets {self.keys}; check it and trust it with 'shepherd trust "
+            f"is not trusted, and it {self.does}; check it and trust it with 'shepherd trust "
             f"{shlex.quote(str(self.path))}', or leave it out with SHEPHERD_TRUST=0",
             file=str(self.path),
         )
 
     @property
-    def keys(self) -> str:
-        return ", ".join(dict.fromkeys(re.sub(r"\[\d+\]", "", risk.key) for risk in self.risks))
+    def does(self) -> str:
+        """What it does, in short."""
+        keys = dict.fromkeys(re.sub(r"\[\d+\]", "", risk.key) for risk in self.risks)
+        return f"sets {', '.join(keys)}" if all(keys) else "would become your memory"
 
 
 Consent = Callable[[FolderFile], bool]
@@ -201,6 +204,13 @@ def digest_of(content: bytes, files: Collection[str]) -> str:
         except OSError:  # it cannot run, either
             total.update(b"unreadable")
     return total.hexdigest()
+
+
+def memory_file(path: Path) -> FolderFile:
+    """A memory in the working folder. Its content changes with each message: the digest identifies the file itself."""
+    found = path.stat()
+    effect = "becomes your memory: what it quotes and instructs is in your prompts, and what you write goes into it"
+    return FolderFile(path.resolve(), f"{found.st_dev}:{found.st_ino}", (Risk("", effect, ""),))
 
 
 class TrustStore:
