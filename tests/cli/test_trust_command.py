@@ -149,6 +149,18 @@ def test_a_memory_in_the_folder_is_used_once_it_is_trusted_and_is_named(clone: H
 
 
 @pytest.mark.model
+def test_a_model_that_may_write_files_writes_no_configuration_hook_or_memory(clone: Home) -> None:
+    (clone.folder / "shepherd.toml").unlink()
+    (clone.folder / ".git" / "hooks").mkdir(parents=True)
+    clone.env["RAG_DB_PATH"] = str(clone.folder / "mine.db")
+    for path in ("shepherd.toml", ".git/hooks/pre-commit", "shepherd_memory.db", "mine.db", "mine-users/x.db"):
+        done = clone.run("tools", "run", "write_file", f"path={path}", "content=x", "--allow-tools", "*")
+        assert (done.returncode, "the user must be asked about each change" in done.stderr) == (1, True), done.stderr
+        assert not (clone.folder / path).exists() or path == "mine.db"
+    assert clone.run("tools", "run", "write_file", "path=a.txt", "content=x").returncode == 0
+
+
+@pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_in_a_terminal_the_question_comes_before_anything_starts_and_only_once(clone: Home) -> None:
     from tests.cli.test_terminal import Person

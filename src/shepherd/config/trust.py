@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,6 +23,7 @@ from typing import Any
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
+from shepherd.core.files import replace_private
 
 # -- which settings need trust ----------------------------------------------------------------------------------------
 
@@ -245,12 +245,6 @@ class TrustStore:
     def _write(self, entries: Mapping[str, str]) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # made with 0600
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as out:
-                    json.dump({"version": 1, "trusted": entries}, out, indent=1)
-                Path(draft).replace(self.path)
-            finally:
-                Path(draft).unlink(missing_ok=True)
+            replace_private(self.path, json.dumps({"version": 1, "trusted": entries}, indent=1).encode())
         except OSError as error:
             raise ConfigError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
