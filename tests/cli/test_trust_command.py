@@ -52,7 +52,9 @@ def test_a_command_that_only_looks_starts_nothing_and_asks_nothing(clone: Home, 
         assert "left out, because it is not trusted and sets mcp_servers, tools.files, tools.allow" in done.stdout
         return
     assert done.returncode == 0, done.stderr
-    assert ("'shepherd trust' shows it" in done.stderr) is (line not in {"config path", "trust --list"})
+    assert ("check it, then trust it with 'shepherd trust'" in done.stderr) is (
+        line not in {"config path", "trust --list"}
+    )
     assert "evil" not in done.stdout
 
 

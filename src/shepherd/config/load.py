@@ -116,5 +116,6 @@ def _folder_file(path: Path, content: bytes, read: Layer, providers: set[str]) -
 def _is_trusted(file: FolderFile, consent: Consent, warnings: list[str]) -> bool:
     if not file.risks or consent(file):
         return True
-    warnings.append(f"{file.path}: left out, because it is not trusted and {file.does}; 'shepherd trust' shows it")
+    why = f"left out, because it is not trusted and {file.does}"
+    warnings.append(f"{file.path}: {why}; check it, then trust it with 'shepherd trust'")
     return False
