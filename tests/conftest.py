@@ -178,6 +178,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """No test finds what another one said, or what the developer did."""
     os.environ["RAG_DB_PATH"] = f"{MEMORIES.name}/{next(number)}.db"
     os.environ["XDG_DATA_HOME"] = f"{MEMORIES.name}/data"
+    os.environ["XDG_STATE_HOME"] = f"{MEMORIES.name}/state"
+    os.environ["SHEPHERD_TRUST"] = "1"  # tests write the files of their folders themselves; tests of trust unset it
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "config.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```(toml|json)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 Load = Callable[..., Config]
+TRUSTED = {"SHEPHERD_TRUST": "1"}
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def load(tmp_path: Path) -> Load:
         for folder, name, text in ((tmp_path, "shepherd.toml", toml), (tmp_path / "user", "config.toml", user)):
             folder.mkdir(exist_ok=True)
             (folder / name).write_text(text)
-        home = {"HOME": str(tmp_path / "home")}
+        home = {"HOME": str(tmp_path / "home"), **TRUSTED}
         return config.load(flags=flags or {}, env=home | dict(env or {}), cwd=tmp_path, user_dir=tmp_path / "user")
 
     return run
@@ -725,7 +726,7 @@ def test_a_rule_is_hidden_only_where_that_is_certain(
 @pytest.mark.parametrize(("form", "text"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_every_example_of_the_page_loads_without_a_warning(tmp_path: Path, form: str, text: str) -> None:
     (tmp_path / f"shepherd.{form}").write_text(text)
-    made = config.load(env={"ANTHROPIC_API_KEY": "k"}, cwd=tmp_path, user_dir=tmp_path / "none")
+    made = config.load(env={"ANTHROPIC_API_KEY": "k", **TRUSTED}, cwd=tmp_path, user_dir=tmp_path / "none")
     assert made.warnings == ()
     assert made.sources[0].keys
 
@@ -759,9 +760,9 @@ def test_what_is_shown_loads_as_the_same_configuration(tmp_path: Path, text: str
     shown = tmp_path / "shown" / "shepherd.toml"
     (tmp_path / "shepherd.toml").write_text(text)
     shown.parent.mkdir()
-    made = config.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none")
+    made = config.load(env=TRUSTED, cwd=tmp_path, user_dir=tmp_path / "none")
     shown.write_text(config.to_toml(made))
-    again = config.load(env={}, cwd=shown.parent, user_dir=tmp_path / "none")
+    again = config.load(env=TRUSTED, cwd=shown.parent, user_dir=tmp_path / "none")
     assert _open(again) == _open(made)
 
 

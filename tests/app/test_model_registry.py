@@ -37,7 +37,7 @@ def header_of(path: Path, architecture: str, *tokens: str, **keys: int) -> Path:
 def registry(tmp_path: Path) -> Callable[..., ModelRegistry]:
     def make(text: str, budget: int = 8 * GIB) -> ModelRegistry:
         (tmp_path / "shepherd.toml").write_text(text)
-        made = config.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none")
+        made = config.load(env={"SHEPHERD_TRUST": "1"}, cwd=tmp_path, user_dir=tmp_path / "none")
         return ModelRegistry(made, env={}, budget_bytes=budget)
 
     return make

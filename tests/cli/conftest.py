@@ -27,7 +27,8 @@ Backend: llama\.cpp \(.+\)
 Model: lamb
 Context: \d+ tokens
 Tools: \d+ available
-"""
+(?:Memory: .+\.db
+)?"""
     """A regular expression for the lines that every chat opens with."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
@@ -37,6 +38,7 @@ Tools: \d+ available
             self.env.pop(name, None)
         # One cache for all: the library's self-test runs once.
         self.env |= {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.env["SHEPHERD_TRUST"] = "1"  # the user has written the files of the folder
 
     def run(self, *arguments: str | Path, text: str | bytes | Path = "") -> subprocess.CompletedProcess[str]:
         """Run a command in this process (`tests/command_line.py`); `text`: what a pipe holds, or a file."""

@@ -11,7 +11,7 @@ import pytest
 
 from shepherd.core import ConfigError, MemoryFailure
 from shepherd.memory import users as scope
-from shepherd.memory.location import default_path
+from shepherd.memory.location import default_path, unusual_path
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL, DefaultStore, UserStores
@@ -91,7 +91,7 @@ def test_closed_stores_give_nothing_away(stores: UserStores) -> None:
             ask()
 
 
-def test_the_default_path_is_what_the_environment_says_then_what_is_here_then_the_users(
+def test_the_default_path_is_what_the_environment_says_or_the_users_and_never_what_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -100,8 +100,10 @@ def test_the_default_path_is_what_the_environment_says_then_what_is_here_then_th
         assert default_path(blank).name == "memory.db"
         assert default_path(blank).parent.name == "shepherd"
     (tmp_path / "shepherd_memory.db").touch()
-    assert default_path({}) == Path("shepherd_memory.db")
+    assert default_path({}).name == "memory.db"
     assert default_path({"RAG_DB_PATH": "y.db"}) == Path("y.db")
+    assert unusual_path(None, {}) is unusual_path(str(default_path({})), {}) is None
+    assert unusual_path(None, {"RAG_DB_PATH": "y.db"}) == Path("y.db")
 
 
 def test_the_default_store_is_opened_when_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

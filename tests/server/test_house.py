@@ -248,7 +248,7 @@ def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
 def running(home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A real server with its home in `home`, and its address; killed if it still runs at the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
-    environment |= {"HOME": str(home), "RAG_DB_PATH": str(home / "memory.db")}
+    environment |= {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
     command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=home) as process:
         try:

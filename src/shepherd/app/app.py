@@ -42,6 +42,7 @@ from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
+from shepherd.memory.location import unusual_path
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 
@@ -156,6 +157,11 @@ class App:
         """The memory of one user; None for an unknown user. May open a file: not on the event loop. Raises:
         `ConfigError` when the file is not a memory."""
         return self._stores.find_store(user)
+
+    @property
+    def unusual_memory(self) -> Path | None:
+        """Where the memory is, if not at the usual place."""
+        return unusual_path(self.config.memory.database_path, self._env)
 
     # requests, as `server.Service` describes them; all of them raise as `dispatcher`
 

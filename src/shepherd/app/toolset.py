@@ -21,6 +21,7 @@ import platformdirs
 
 from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
+from shepherd.memory.location import unusual_path
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore
@@ -222,9 +223,19 @@ class Toolset:
                 dry_run=tools.dry_run,
                 person=person,
                 answers=ConsentStore(_data_folder() / "permissions.json"),
+                own=tuple(self._own_files()),
             )
         except InvalidRequest as error:
             raise ConfigError(error.message, key="tools") from error
+
+    def _own_files(self) -> Iterable[str]:
+        """Files and folders that decide what Shepherd does, or what it remembers."""
+        for folder in (platformdirs.user_config_dir, platformdirs.user_state_dir, platformdirs.user_data_dir):
+            yield folder("shepherd")
+        memory = unusual_path(self._config.memory.database_path, self._env)
+        yield from (str(memory), str(memory.with_name(f"{memory.stem}-users"))) if memory else ()
+        yield from self._config.tools.files
+        yield from (str(each.file) for each in self._config.sources if each.file)
 
     def _secrets(self) -> Iterable[str]:
         yield from (name for name, key in ENVIRONMENT.items() if "api_key" in key)

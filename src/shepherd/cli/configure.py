@@ -8,22 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import logs
+from shepherd.cli import logs, trust
 from shepherd.cli.options import config_flags
 
 if TYPE_CHECKING:
     from shepherd.config import Config
 
 
-def user_dir() -> Path:
-    """The folder of the user's own configuration."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("shepherd"))
-
-
-def read_config(options: Mapping[str, Any]) -> Config:
-    """The configuration from `options`, the environment and the files. Raises: `ConfigError`."""
+def read_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
+    """The configuration from `options`, the environment and the files. `looks`: the command starts nothing, so a file
+    of the working folder that is not trusted is left out without a question. Raises: `ConfigError`."""
     from shepherd import config
 
     file = options.get("config")
@@ -31,18 +25,19 @@ def read_config(options: Mapping[str, Any]) -> Config:
         flags=config_flags(options),
         env=os.environ,
         cwd=Path.cwd(),
-        user_dir=user_dir(),
+        user_dir=trust.user_dir(),
         file=Path(file) if file else None,
+        consent=trust.consent(options, looks=looks),
     )
     return replace(made, server=replace(made.server, debug=True)) if options.get("debug") else made
 
 
-def load_config(options: Mapping[str, Any]) -> Config:
+def load_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
     """`read_config`, which also sets up logging and shows the warnings; once for each command."""
     from shepherd.cli import render
 
     logs.set_up(options)
-    config = read_config(options)
+    config = read_config(options, looks=looks)
     if config.server.log_json:
         logs.set_up({**options, "log_json": True})
     for warning in config.warnings:
@@ -55,7 +50,7 @@ def show_config(options: Mapping[str, Any]) -> None:
     from shepherd import config
     from shepherd.cli import render
 
-    render.write(config.to_toml(load_config(options)).rstrip("\n") + "\n")
+    render.write(config.to_toml(load_config(options, looks=True)).rstrip("\n") + "\n")
 
 
 def show_paths(options: Mapping[str, Any]) -> None:
@@ -64,7 +59,7 @@ def show_paths(options: Mapping[str, Any]) -> None:
     from shepherd.cli import render
 
     file = options.get("config")
-    paths = [Path(file)] if file else list(config.search_paths(Path.cwd(), user_dir()))
+    paths = [Path(file)] if file else list(config.search_paths(Path.cwd(), trust.user_dir()))
     width = max(len(str(path)) for path in paths)
     for path in paths:
         render.show(f"{path!s:<{width}}  {'found' if path.is_file() else 'not found'}")

@@ -16,6 +16,8 @@ import click
 from shepherd.cli.text import clean, field_lines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from shepherd.core.status import ActiveModel
@@ -100,13 +102,15 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
-def banner(facts: ActiveModel, version: str, n_tools: int = 0) -> list[str]:
-    """The first lines of a chat or a server; `n_tools` counts the tools offered to the model."""
+def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None) -> list[str]:
+    """The first lines of a chat or a server; `n_tools` counts the tools offered to the model. `memory`: where the
+    memory is, if not at the usual place."""
     lines = [
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",
         f"Model: {facts.model}",
         f"Context: {facts.n_ctx} tokens",
         f"Tools: {n_tools} available",
+        *([f"Memory: {clean(str(memory))}"] if memory else []),
     ]
     return [*lines, EMBEDDED_NOTE] if facts.embedded else lines

@@ -104,6 +104,21 @@ _GENERAL = (
     Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),
     Subcommand("config path", "configure.show_paths", "Print the configuration files that Shepherd looks for."),
     Subcommand(
+        "trust",
+        "trust.run",
+        """Trust the configuration of a folder.
+
+        A shepherd.toml or shepherd.json that starts programs or widens permissions counts only when you trust it; a
+        change needs new trust. The same holds for a memory, shepherd_memory.db. Without FILE: the files of this folder.
+        It shows what each file starts and widens.
+        """,
+        (
+            click.Argument(["file"], metavar="[FILE]", required=False, type=click.Path(path_type=Path)),
+            _flag("--list", "listing", help="List the trusted files."),
+            _flag("--remove", "removing", help="End the trust."),
+        ),
+    ),
+    Subcommand(
         "top",
         "command.top.run",
         """Watch the caches and conversations of a running server.

@@ -3,6 +3,8 @@
     user file < project file (or --config) < environment < flags          a later layer wins, key by key
     layer ─▶ read by the schema ─▶ {path: Setting} ─▶ shorthands ─▶ references checked ─▶ Config
 
+A file of the working folder that starts a program or widens a permission counts once the user trusts it (`trust.py`).
+
 Open first: `schema.py` (every key), then `load.py`. *Layer*: one source. *Setting*: a value and its origin. *Kind*:
 what a key accepts. `None` = not set. Every error names the file or variable, the key, the value, and what is accepted.
 Not here: what a value does, where model files are (`models/catalog.py`), any default that depends on the machine.
@@ -25,11 +27,14 @@ from shepherd.config.schema import (
     Source,
 )
 from shepherd.config.show import to_toml
+from shepherd.config.trust import Consent, FolderFile, TrustStore
 
 __all__ = [
     "ENVIRONMENT",
     "CacheConfig",
     "Config",
+    "Consent",
+    "FolderFile",
     "KvConfig",
     "McpServerConfig",
     "MemoryConfig",
@@ -38,6 +43,7 @@ __all__ = [
     "RouteConfig",
     "ServerConfig",
     "Source",
+    "TrustStore",
     "load",
     "model_name",
     "search_paths",

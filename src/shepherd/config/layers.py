@@ -130,14 +130,25 @@ def search_paths(cwd: Path, user_dir: Path) -> tuple[Path, ...]:
 
 def read_file(path: Path) -> Any:
     """The content of a file, unchecked. Raises: `ConfigError`."""
+    return parse(path, read_bytes(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Raises: `ConfigError`."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
-        return json.loads(text, object_pairs_hook=_without_twins) if is_json else tomllib.loads(text)
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigError("this configuration file does not exist; check the path", file=str(path)) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(path)) from error
+
+
+def parse(path: Path, content: bytes) -> Any:
+    """What the content of a file means, unchecked. Raises: `ConfigError`."""
+    try:
+        text = content.decode("utf-8-sig")
+        is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
+        return json.loads(text, object_pairs_hook=_without_twins) if is_json else tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", file=str(path)) from error
     except RecursionError as error:

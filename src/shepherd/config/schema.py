@@ -154,7 +154,7 @@ class KvConfig:
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
     database_path: str | None = key(kinds.PATH)
-    """None = `shepherd_memory.db` in the current folder if that exists, else in the user's data folder."""
+    """None = in the user's data folder. `load` sets it to `MEMORY_NAME` in the working folder, if that is trusted."""
     max_size_bytes: int = key(kinds.SIZE, 10_737_418_240)
     """Beyond, the oldest texts are shortened and dropped."""
     enable_archival: bool = key(kinds.FLAG, True)
@@ -405,6 +405,10 @@ ENVIRONMENT = {
     "GOOGLE_API_KEY": "api_keys.gemini",
     "GROK_API_KEY": "api_keys.grok",
 }
+MEMORY_NAME = "shepherd_memory.db"
+"""A memory of this name in the working folder is used where no layer names another, once the user trusts it."""
+TRUST = "SHEPHERD_TRUST"
+"""The variable that trusts the files of the working folder for one run (1), or leaves them out (0)."""
 KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
 """Elsewhere an empty variable is an unset one. A deployment that lost its secret must not become an open one."""
 FLAGS = {

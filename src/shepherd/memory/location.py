@@ -1,4 +1,4 @@
-"""Where the owner's memory file is when no configuration names it."""
+"""Where the owner's memory file is when no configuration names it, and whether it is elsewhere."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 
 import platformdirs
 
-DEFAULT_NAME = "shepherd_memory.db"
-
 
 def default_path(env: Mapping[str, str]) -> Path:
-    """`RAG_DB_PATH`; else `DEFAULT_NAME` in the working folder, if it exists; else a file in the user's data folder."""
+    """`RAG_DB_PATH`, else a file in the user's data folder."""
     if chosen := env.get("RAG_DB_PATH", "").strip():
         return Path(chosen).expanduser()
-    if Path(DEFAULT_NAME).exists():
-        return Path(DEFAULT_NAME)
     return Path(platformdirs.user_data_dir("shepherd")) / "memory.db"
+
+
+def unusual_path(configured: str | None, env: Mapping[str, str]) -> Path | None:
+    """Where the memory is; None = at the usual place, in the user's data folder."""
+    path = Path(configured or default_path(env))
+    return None if path == default_path({}) else path

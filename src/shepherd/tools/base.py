@@ -69,6 +69,8 @@ class Question:
     """What it would change, if that is known."""
     why: str = ""
     """Such as `outside of the working folder`."""
+    each_time: bool = False
+    """The answer counts for this call only; `session` and `always` mean `once`."""
 
 
 Verdict = Literal["once", "session", "always", "no", "never"]

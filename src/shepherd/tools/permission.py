@@ -5,6 +5,9 @@
         └──── refused ──────┘        └──────────────────── asked ◀────────────────────────────┘
                                           no person: only the tools that the operator has enabled by name
 
+A change of a guarded file (`tools/sandbox/guarded.py`) is asked for each time; no rule and no answer before allows it,
+and without a person it is refused.
+
 A rule is `name`, `category` or a glob over them, and may end with a glob over the call's subject, in brackets:
 `execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. The subject is the command line, the host,
 or the file to which the path leads with its links followed, so that `notes/../secret` is not in `notes`.
@@ -30,6 +33,7 @@ from typing import Any, Literal
 from shepherd.core import InvalidRequest
 from shepherd.core.files import replace_private
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
+from shepherd.tools.sandbox.guarded import why_guarded
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
 from shepherd.tools.selection import matches
@@ -131,10 +135,13 @@ class Call:
     """Those, and all others."""
     is_doubtful: bool = False
     """The subject is not known: every forbidding rule with a subject matches, and no allowing one does."""
+    guarded: str = ""
+    """What the changed file is that is asked for each time; empty = another one."""
 
 
-def about(tool: Tool, arguments: Mapping[str, Any], folder: Path) -> Call:
-    """A call with its subject; relative paths begin in `folder`. Reads the disk to follow links."""
+def about(tool: Tool, arguments: Mapping[str, Any], folder: Path, own: Sequence[str] = ()) -> Call:
+    """A call with its subject; relative paths begin in `folder`. `own`: see `why_guarded`. Reads the disk to follow
+    links."""
     effect = tool.effect_of(arguments)
     given = arguments.get(tool.subject) if tool.subject else None
     if given is None and tool.subject:
@@ -145,13 +152,13 @@ def about(tool: Tool, arguments: Mapping[str, Any], folder: Path) -> Call:
     if effect == "run":
         return Call(tool, effect, "command", text, (text,), (plain(text),))
     if tool.category == "filesystem":
-        return _about_path(Call(tool, effect, "path", text), folder)
+        return _about_path(Call(tool, effect, "path", text), folder, own)
     if tool.category == "http":
         return _about_address(Call(tool, effect, "address", text))
     return Call(tool, effect, "text", text, (plain(text),), (plain(text),))
 
 
-def _about_path(call: Call, folder: Path) -> Call:
+def _about_path(call: Call, folder: Path, own: Sequence[str]) -> Call:
     """Where a path leads, as `Roots` walks it: from the folder if it is within, and from the root of the disk."""
     text = call.subject
     loosely = (plain(text), plain(os.path.basename(text.rstrip("/"))))
@@ -159,13 +166,16 @@ def _about_path(call: Call, folder: Path) -> Call:
         if len(text) > LONGEST_PATH:
             raise ValueError(text)
         real = os.path.realpath(folder / home(text))
+        parent, name = os.path.split(os.path.normpath(folder / home(text)))  # the link itself, which can be deleted
+        link = os.path.join(os.path.realpath(parent), name)
     except (OSError, ValueError):  # a NUL in it
         return replace(call, spellings=loosely, is_doubtful=True)
     base = str(folder)
     within = base if base.endswith(os.sep) else base + os.sep
     ways = (".", real) if real == base else (real[len(within) :], real) if real.startswith(within) else (real,)
     certain = tuple(map(plain, ways))
-    return replace(call, subject=ways[0], certain=certain, spellings=(*certain, *loosely))
+    guarded = "" if call.effect == "read" else why_guarded(real, own) or why_guarded(link, own)
+    return replace(call, subject=ways[0], certain=certain, spellings=(*certain, *loosely), guarded=guarded)
 
 
 def _about_address(call: Call) -> Call:
@@ -250,15 +260,18 @@ class Permission:
         person: Person | None = None,
         answers: ConsentStore | None = None,
         folder: Path | None = None,
+        own: Sequence[str] = (),
     ) -> None:
         """`enabled`: the names that the operator has chosen; without a person, they are allowed. `answers`: keeps
         "always"; None = for the conversation only. `folder`: the folder where relative paths begin and for which
-        "always" is kept; None = the working folder. Raises: `InvalidRequest` for a rule that cannot be read.
+        "always" is kept; None = the working folder. `own`: our files and folders besides those of a usual name, which
+        are guarded. Raises: `InvalidRequest` for a rule that cannot be read.
         """
         self.read_only, self.dry_run = read_only, dry_run
         """May change at any time, as the rules may."""
         self.allow, self.ask, self.deny = (tuple(map(Rule.read, rules)) for rules in (allow, ask, deny))
         self.person = person
+        self._own = tuple(os.path.realpath(each) for each in own)
         self._enabled = tuple(map(Rule.read, enabled))
         self._answers = answers
         self.folder = Path(os.path.realpath(folder or Path.cwd()))
@@ -273,13 +286,18 @@ class Permission:
         raises, this raises. A dry run has no questions. Raises: `NotPermitted` with the reason, and what the model
         should do.
         """
-        call = about(tool, arguments, self.folder)
+        call = about(tool, arguments, self.folder, self._own)
         if not self._is_asked(call) or self.dry_run:
             return
         rule = next((rule for rule in self.ask if rule.forbids(call)), None)
         if self.person is None and rule:
             raise NotPermitted(
                 f"the user must be asked about this call (ask: {rule}), and no user is present; continue without it"
+            )
+        if self.person is None and call.guarded:
+            raise NotPermitted(
+                f"this is {call.guarded}: the user must be asked about each change, and no user is present; continue "
+                "without it, or tell the user"
             )
         if self.person is None:
             if any(rule.is_about(tool) for rule in self._enabled):
@@ -294,8 +312,12 @@ class Permission:
                 return
             diff = await preview() if preview is not None else ""
             why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), EFFECTS[call.effect])
-            verdict = await self.person.allow(Question(tool.name, arguments, call.effect, call.subject, diff, why))
-            await asyncio.to_thread(self._remember, call, verdict)
+            question = Question(
+                tool.name, arguments, call.effect, call.subject, diff, call.guarded or why, bool(call.guarded)
+            )
+            verdict = await self.person.allow(question)
+            if verdict == "never" or not call.guarded:
+                await asyncio.to_thread(self._remember, call, verdict)
         if verdict not in {"once", "session", "always"}:
             raise NotPermitted(
                 f"the user refused this call of {tool.name}; do not repeat it, ask the user what to do instead"
@@ -344,7 +366,7 @@ class Permission:
             raise NotPermitted(f"the user's rules forbid this call of {tool.name} (deny: {rule}); continue without it")
         if self._session.get(key) == "never":
             raise NotPermitted(f"the user refused this call of {tool.name} for this conversation; continue without it")
-        if any(rule.forbids(call) for rule in self.ask):
+        if call.guarded or any(rule.forbids(call) for rule in self.ask):
             return True
         if any(rule.permits(call) for rule in self.allow) or key in self._session:
             return False

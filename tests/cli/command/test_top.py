@@ -295,6 +295,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith(("XDG_", "SHEPHERD_"))] + ["MODEL_PATH"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHEPHERD_TRUST", "1")
     return tmp_path
 
 

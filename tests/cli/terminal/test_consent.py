@@ -93,6 +93,12 @@ async def test_every_key_has_its_verdict_and_others_have_none(key: str, verdict:
     assert asked.keys.keys.qsize() == 1
 
 
+async def test_a_question_of_each_time_offers_no_answer_that_lasts() -> None:
+    asked = Asked("s", "a", "y")
+    assert await asked.person.allow(Question("write_file", {}, "write", "shepherd.toml", each_time=True)) == "once"
+    assert asked.while_asked[0][-1] == "[y] once  [n] no  [d] never  Enter: no"
+
+
 @pytest.mark.parametrize(
     ("effect", "wants"),
     [("read", "look at something"), ("write", "change something"), ("run", "run a program"), ("net", "call another")],

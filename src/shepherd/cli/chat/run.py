@@ -132,7 +132,7 @@ async def _converse(config: Config, resume: str | None) -> int:
             await app.load(show, person=person, patient=person is None)
         facts = app.conversations.active
         session = app.conversations.session(user=LOCAL, person=person)
-        for line in render.banner(facts, shepherd.__version__, len(session.tools)):
+        for line in render.banner(facts, shepherd.__version__, len(session.tools), app.unusual_memory):
             view.say(line, style="dim" if line == render.EMBEDDED_NOTE else "")
         reader: state.Reader
         if on_terminal:

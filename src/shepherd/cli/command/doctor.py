@@ -135,11 +135,17 @@ def _memory(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _configuration(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    config = configure.read_config(options)
+    from shepherd.memory.location import unusual_path
+
+    config = configure.read_config(options, looks=True)
     files = [str(source.file) for source in config.sources if source.file is not None]
     yield CheckResult("configuration", "ok", ", ".join(files) or "no file; only defaults, environment and flags")
     for warning in config.warnings:
         yield CheckResult("configuration", "note", warning)
+    if path := unusual_path(config.memory.database_path, os.environ):
+        yield CheckResult(
+            "memory file", "note", f"{path}, not the usual place", "'shepherd config' shows what names it."
+        )
 
 
 def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -161,7 +167,7 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     from shepherd.models import catalog, gguf, soundness
 
     try:
-        config = configure.read_config(options)
+        config = configure.read_config(options, looks=True)
     except ShepherdError:  # `_configuration` reports it
         return
     folder = Path(platformdirs.user_cache_dir("shepherd"))

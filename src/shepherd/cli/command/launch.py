@@ -115,7 +115,7 @@ def _print(
     client: Client, options: Mapping[str, Any], arguments: Sequence[str], url: str | None, *, show_key: bool
 ) -> int:
     """Print the settings as shell commands. Starts nothing: without a server, the configuration has the model."""
-    config = configure.load_config({**options, "model": None})
+    config = configure.load_config({**options, "model": None}, looks=True)
     address = server_client.find_address(config, url, options.get("api_keys") or (), is_running=True)
     found = _query(address)
     target = (
@@ -306,7 +306,7 @@ def _choose_model(found: ServerInfo, model: str | None, address: server_client.A
 
 def _configured_model(options: Mapping[str, Any], address: server_client.Address) -> LaunchTarget:
     """The model that a server with this configuration would use."""
-    config, key = configure.read_config(options), address.key or NO_KEY
+    config, key = configure.read_config(options, looks=True), address.key or NO_KEY
     if not config.caches:
         return LaunchTarget(address.url, options.get("model") or "default", key)
     cache = config.caches[0]

@@ -29,7 +29,7 @@ DESCRIPTION_CHARS = 80
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the configured servers; starts none of them."""
-    config = configure.load_config(options)
+    config = configure.load_config(options, looks=True)
     if as_json:
         render.show_json([entry(each) for each in config.mcp_servers])
         return

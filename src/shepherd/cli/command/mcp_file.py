@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shepherd.cli import configure, render
+from shepherd.cli import render, trust
 from shepherd.core import ConfigError, InvalidRequest
 from shepherd.core.files import replace_private
 
@@ -60,7 +60,10 @@ def add(
     old = text_of(file)
     gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     after = {**before, KEY: [*before.get(KEY, ()), entry]}
+    is_trusted = trust.is_trusted(file)
     write(file, after, old + gap + block(entry), f"add this by hand:\n{block(entry)}")
+    if project and is_trusted:
+        trust.add(file)
     render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tests it.")
     for word, value in (*entry.get("env", {}).items(), *entry.get("headers", {}).items()):
         if SECRET.search(word) and "${" not in value:
@@ -81,8 +84,11 @@ def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
         other = "" if project else "; --project changes the file of this folder"
         raise InvalidRequest(f"{file} has no MCP server {name!r}; it has: {known}{other}", field="name")
     rest = entries[:index] + entries[index + 1 :]
+    is_trusted = trust.is_trusted(file)
     after = {key: value for key, value in before.items() if key != KEY} | ({KEY: rest} if rest else {})
     write(file, after, without_entry(text_of(file), index), f"remove the entry with name = {json.dumps(name)} by hand")
+    if project and is_trusted:
+        trust.add(file)
     render.show(f"Removed {name} from {file}.")
 
 
@@ -102,8 +108,8 @@ def target(options: Mapping[str, Any], *, project: bool) -> Path:
 
     if options.get("config"):
         return Path(options["config"]).expanduser()
-    folder = Path.cwd() if project else configure.user_dir()
-    paths = [path for path in search_paths(Path.cwd(), configure.user_dir()) if path.parent == folder]
+    folder = Path.cwd() if project else trust.user_dir()
+    paths = [path for path in search_paths(Path.cwd(), trust.user_dir()) if path.parent == folder]
     return next((path for path in paths if path.is_file()), paths[0])
 
 

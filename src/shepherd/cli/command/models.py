@@ -60,7 +60,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
     """
     from shepherd.app.model_registry import ModelRegistry, budget_of
 
-    config = configure.load_config(options)
+    config = configure.load_config(options, looks=True)
     budget = budget_of(config)
     registry = ModelRegistry(config, env=os.environ, budget_bytes=budget)
     found = [(entry, entry.card) for entry in registry.entries.values()]

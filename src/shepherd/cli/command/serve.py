@@ -178,7 +178,7 @@ def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list
         for card in cards
     ]
     return [
-        *render.banner(app.conversations.active, shepherd.__version__),
+        *render.banner(app.conversations.active, shepherd.__version__, memory=app.unusual_memory),
         *(["Models:", *models] if len(cards) > 1 else []),
         "Endpoints:",
         *(f"  {method:<4} {address}{path}" for method, path in endpoints(asgi)),

@@ -70,8 +70,7 @@ class ListedTool:
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the tools: those that are on, then the others with the reason."""
-    config = configure.load_config(options)
-
+    config = configure.load_config(options, looks=True)
     rows, failures = list_tools(config)
     if as_json:
         render.show_json({"tools": [row.document for row in rows], "failures": list(failures)})
@@ -98,7 +97,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     """Print the facts about one tool. Raises: `InvalidRequest` for an unknown name."""
-    row = chosen(name, list_tools(configure.load_config(options))[0])
+    row = chosen(name, list_tools(configure.load_config(options, looks=True))[0])
     if as_json:
         render.show_json(row.document)
         return

@@ -45,7 +45,7 @@ def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: boo
 
     Raises: `ShepherdError` when the server cannot be reached, or refuses access.
     """
-    config = configure.load_config(options)
+    config = configure.load_config(options, looks=True)
     address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:
         watch = Watch(client)

@@ -69,7 +69,8 @@ class TerminalPerson:
         """Draws the keys of the open question again."""
 
     async def allow(self, question: Question) -> Verdict:
-        choices = {key: (words, answer) for key, (_, words, answer) in _VERDICTS.items()}
+        usable = {key: row for key, row in _VERDICTS.items() if not (question.each_time and key in "sa")}
+        choices = {key: (words, answer) for key, (_, words, answer) in usable.items()}
         async with self._attention() as show:
             return _VERDICTS[await self._choose(show, list(_question(question)), choices)][0]
 

@@ -1,0 +1,250 @@
+"""What a file of the working folder may not do before the user trusts it: the table of settings, and the trusted files.
+
+    shepherd.toml ─▶ risks (settings that start a program or widen a permission) ─none─▶ read
+                       └─▶ trusted (path, content)? ─▶ consent of the caller ─▶ read, or left out, or refused
+
+A folder can be a stranger's: a clone, a download. The user's own file, a file that `--config` or SHEPHERD_CONFIG names,
+variables and flags are the user's words and need no trust. Not here: the question in the terminal (`cli/trust.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from shepherd.config.layers import Setting
+from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
+from shepherd.core import ConfigError
+from shepherd.core.files import replace_private
+
+# -- which settings need trust ----------------------------------------------------------------------------------------
+
+_PROMPTS, _CLIENTS = "may send prompts to a provider", "decides which clients the server lets in"
+_FILES, _MEMORY = "writes requests or conversations to files", "gives requests a memory"
+
+NEEDS_TRUST: Mapping[str, str] = {
+    "mcp_servers": "starts a program, or connects to a server",
+    "tools.files": "runs Python code",
+    "tools.enabled": "lets tools run without a question where Shepherd cannot ask",
+    "tools.allow": "lets tools run without a question",
+    "tools.ask": "replaces the rules of what is asked",
+    "tools.roots": "opens folders to file tools",
+    "tools.http.allow_*": "opens hosts to HTTP tools",
+    "tools.command.keep_env": "shows secrets of the environment to programs",
+    "tools.read_only": "lifts a limit of the tools",
+    "tools.dry_run": "lifts a limit of the tools",
+    "backend": _PROMPTS,
+    "model": _PROMPTS,
+    "providers.*": _PROMPTS,
+    "api_keys.*": _PROMPTS,
+    "routes.provider": _PROMPTS,
+    "routes.fallback": _PROMPTS,
+    "routes.user": _MEMORY,
+    "routes.archive": _MEMORY,
+    "routes.recall": _MEMORY,
+    "system": "is in every prompt",
+    "models.*.chat_template": "writes every prompt",
+    "memory.mmap_size": "",
+    "memory.*": "decides which memory is used, and what it keeps",
+    "kv.disk": _FILES,
+    "kv.folder": _FILES,
+    "chat.*": "decides where conversations are saved, and how many",
+    "server.enabled": "starts a server",
+    "server.host": _CLIENTS,
+    "server.api_keys": _CLIENTS,
+    "server.keys": _CLIENTS,
+    "server.origins": _CLIENTS,
+    "server.allow_hosts": _CLIENTS,
+    "server.use_tools": "gives clients the tools",
+    "server.debug": _FILES,
+    "server.debug_dir": _FILES,
+    "server.record_dir": _FILES,
+    "server.responses_file": _FILES,
+}
+"""Glob over keys -> what the setting does; the first match counts. An empty text: nothing that needs trust."""
+HARMLESS = (
+    *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "overflow", "gpu_layers", "threads", "batch"),
+    *("flash_attn", "cache_type_?", "thinking", "show_thinking", "max_tokens", "strict_max_tokens", "reserve"),
+    *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
+    *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
+    *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
+    *("server.debug_keep", "server.debug_bytes"),
+)
+"""Globs over the other keys. A key in neither table needs trust."""
+_NARROW: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("tools.files", "tools.enabled", "tools.allow", "tools.http.allow_hosts"), ((),)),
+    **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts"), ((),)),
+    **dict.fromkeys(("tools.http.allow_private", "memory.enable_archival", "memory.recall", "kv.disk"), (False,)),
+    **dict.fromkeys(("chat.save", "server.enabled", "server.use_tools", "server.debug"), (False,)),
+    **dict.fromkeys(("tools.read_only", "tools.dry_run"), (True,)),
+    "routes.archive": (False, None),
+    "routes.recall": (False, None),
+    "mcp_servers": ([],),
+    "backend": LOCAL_BACKENDS,
+    "server.host": ("127.0.0.1", "localhost", "::1"),
+}
+"""Values that start nothing and only make less possible."""
+_SECRET = re.compile(r"api_keys?(\.|$)")
+UNKNOWN = "changes what Shepherd does"
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """A setting that needs trust."""
+
+    key: str
+    """Empty for a file that is no configuration."""
+    effect: str
+    """What it does, in the indicative."""
+    value: str
+    """For people; without secrets. It may contain control characters."""
+
+
+def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[str] = ()) -> tuple[Risk, ...]:
+    """The settings of one file that need trust, programs first. `providers`: the names that other files declare."""
+    ranks = {effect: rank for rank, effect in enumerate(NEEDS_TRUST.values())}
+    found = [
+        Risk(label, effect, shown)
+        for path, setting in settings.items()
+        for key, label, value, shown in _entries(path, setting)
+        if (effect := _effect(key, value, providers))
+    ]
+    return tuple(sorted(found, key=lambda risk: ranks.get(risk.effect, -1)))
+
+
+def _effect(key: str, value: Any, providers: Collection[str]) -> str:
+    """What a setting does that needs trust; empty = nothing."""
+    if value in _NARROW.get(key, ()) or (key == "model" and value not in {*PROVIDER_TYPES, *providers}):
+        return ""
+    listed = next((effect for glob, effect in NEEDS_TRUST.items() if fnmatchcase(key, glob)), None)
+    harmless = listed is None and any(fnmatchcase(key, glob) for glob in HARMLESS)
+    return "" if harmless else UNKNOWN if listed is None else listed
+
+
+def _entries(path: tuple[str, ...], setting: Setting) -> Iterator[tuple[str, str, Any, str]]:
+    """Key, label, value and shown value of a setting; of a list of tables, those of each row."""
+    value, label = setting.value, setting.key
+    if path == ("routes",):
+        for index, row in enumerate(value or ()):
+            for name, each in row.items():
+                yield f"routes.{name}", f"{label}[{index}].{name}", each, _shown(each)
+    elif path == ("mcp_servers",) and value:
+        for index, row in enumerate(value):
+            starts = row.get("url") or shlex.join((row.get("command") or "", *row.get("args", ())))
+            where = f" in {row['cwd']}" if row.get("cwd") else ""
+            sets = f", with {', '.join(names)}" if (names := [*row.get("env", ()), *row.get("headers", ())]) else ""
+            shown = f"{row.get('name', '')}: {_shown(starts)}{where}{sets}"
+            yield "mcp_servers", f"{label}[{index}]", row, shown
+    elif path == ("server", "keys"):
+        yield "server.keys", label, value, ", ".join(str(row.get("name")) for row in value or ()) or "none"
+    else:
+        named = path[0] in {"models", "caches", "providers"}
+        key = ".".join((path[0], "NAME", *path[2:]) if named else path)
+        yield key, label, value, "(a secret)" if _SECRET.search(key) else "" if value is None else _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return re.sub(r"(?<=://)[^/@]*@", "***@", value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+# -- files, and the user's word about them ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """A file of the working folder that needs trust."""
+
+    path: Path
+    """Absolute, with its links followed."""
+    digest: str
+    """Of its content; another content needs new trust."""
+    risks: tuple[Risk, ...]
+
+    def refusal(self) -> ConfigError:
+        """The error where the user does not trust it, with the command that trusts it."""
+        return ConfigError(
+            f"is not trusted, and it {self.does}; check it and trust it with 'shepherd trust "
+            f"{shlex.quote(str(self.path))}', or leave it out with SHEPHERD_TRUST=0",
+            file=str(self.path),
+        )
+
+    @property
+    def does(self) -> str:
+        """What it does, in short."""
+        keys = dict.fromkeys(re.sub(r"\[\d+\]", "", risk.key) for risk in self.risks)
+        return f"sets {', '.join(keys)}" if all(keys) else "would become your memory"
+
+
+Consent = Callable[[FolderFile], bool]
+"""Whether a file counts; False = it is left out. Raises: `ConfigError` where that is no answer."""
+
+
+def refuse(file: FolderFile) -> bool:
+    """The consent that a program without a user gives: none. Raises: `ConfigError`."""
+    raise file.refusal()
+
+
+def digest_of(content: bytes, files: Collection[str]) -> str:
+    """The digest of a configuration, and of the Python `files` that it runs."""
+    total = hashlib.sha256(content)
+    for file in files:
+        total.update(b"\0" + os.fsencode(file) + b"\0")
+        try:
+            total.update(hashlib.sha256(Path(file).read_bytes() if os.path.isfile(file) else b"").digest())
+        except OSError:  # it cannot run, either
+            total.update(b"unreadable")
+    return total.hexdigest()
+
+
+def memory_file(path: Path) -> FolderFile:
+    """A memory in the working folder. Its content changes with each message: the digest identifies the file itself."""
+    found = path.stat()
+    effect = "becomes your memory: what it quotes and instructs is in your prompts, and what you write goes into it"
+    return FolderFile(path.resolve(), f"{found.st_dev}:{found.st_ino}", (Risk("", effect, ""),))
+
+
+class TrustStore:
+    """The file of trusted files. Several processes may use it; of two changes at the same moment one may be lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self) -> dict[str, str]:
+        """The digests by path; none if the file cannot be read, so that everything is asked again."""
+        try:
+            found = json.loads(self.path.read_bytes())["trusted"]
+            return {str(path): str(digest) for path, digest in found.items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return {}
+
+    def __contains__(self, file: FolderFile) -> bool:
+        return self.entries().get(str(file.path)) == file.digest
+
+    def add(self, file: FolderFile) -> None:
+        """Raises: `ConfigError`."""
+        self._write(self.entries() | {str(file.path): file.digest})
+
+    def remove(self, path: Path) -> bool:
+        """Whether the file was trusted. Raises: `ConfigError`."""
+        entries = self.entries()
+        if entries.pop(str(path), None) is None:
+            return False
+        self._write(entries)
+        return True
+
+    def _write(self, entries: Mapping[str, str]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_private(self.path, json.dumps({"version": 1, "trusted": entries}, indent=1).encode())
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
