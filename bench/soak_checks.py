@@ -87,9 +87,14 @@ class Token:
     top: Mapping[str, float]
 
 
+HIDDEN = Token("", math.nan, {})
+"""In place of tokens that the protocol does not show: the markup of a call that was cut off."""
+
+
 def compare(warm: str, cold: str, tokens: Sequence[Token], near: float = NEAR) -> tuple[Outcome, float]:
     """Whether two answers are the same, or part where two tokens were about equally likely, and how far apart those
-    were, in logarithms of probability (infinite when the warm one's was not among the likeliest).
+    were, in logarithms of probability (infinite when the warm one's was not among the likeliest). Unjudged where they
+    part at a token that the cold server does not show.
 
     `tokens`: those of the cold answer, and those that would have come had it not ended.
     """
@@ -100,6 +105,8 @@ def compare(warm: str, cold: str, tokens: Sequence[Token], near: float = NEAR) -
     for token in tokens:
         if at > same:
             break
+        if token is HIDDEN:
+            return "unjudged", gap
         # What the cold one said here: this token, or that it ended.
         chosen = token.logprob if at < len(cold) else _end(token)
         for text, logprob in ({token.text: token.logprob} | dict(token.top)).items():
@@ -207,13 +214,15 @@ class Colds:
             "model": whole.model, "messages": messages, "max_tokens": whole.max_tokens, "temperature": 0,
             "logprobs": True, "top_logprobs": TOP, "ignore_eos": not shared.keys() & HIDING, **shared,
         }  # fmt: skip
-        response = await self._client.post("/v1/chat/completions", json=body)
-        choices = response.json().get("choices") or [{}]
+        answer = (await self._client.post("/v1/chat/completions", json=body)).json()
+        choices = answer.get("choices") or [{}]
         content = (choices[0].get("logprobs") or {}).get("content") or ()
-        return [
+        shown = [
             Token(entry["token"], entry["logprob"], {top["token"]: top["logprob"] for top in entry["top_logprobs"]})
             for entry in content
         ]
+        n_generated = answer.get("usage", {}).get("completion_tokens", 0)
+        return [*shown, HIDDEN] if n_generated > len(shown) else shown
 
 
 HIDING = {"response_format", "tools", "frequency_penalty"}

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
 import soak
 import soak_plot
-from soak_checks import Colds, Findings, Said, Token, check_memory, compare
+from soak_checks import HIDDEN, Colds, Findings, Said, Token, check_memory, compare
 from soak_growth import Allowance, judge
 from soak_surfaces import Answer, Ask, Hang, Malformed, Turn, ask
 from soak_traffic import LULL_S, may_not_be_full
@@ -113,6 +113,12 @@ def test_a_longer_token_that_was_as_likely_is_a_tie() -> None:
     assert gap == pytest.approx(0.01)
 
 
+def test_where_the_cold_server_shows_no_token_nothing_is_judged_and_before_that_all_is() -> None:
+    assert compare("I see.", "", [HIDDEN])[0] == "unjudged"
+    assert compare("The dog sleeps well", "The dog sleeps", [*TOKENS, HIDDEN])[0] == "unjudged"
+    assert compare("The pig", "The dog sleeps", [*TOKENS, HIDDEN])[0] == "wrong"
+
+
 def test_an_end_that_was_as_likely_is_a_tie() -> None:
     tokens = [Token("Yes", -0.1, {"Yes": -0.1}), Token(".", -0.7, {".": -0.7, "<|im_end|>": -0.71})]
     assert compare("Yes", "Yes.", tokens)[0] == "tie"
@@ -145,10 +151,20 @@ async def outcomes_of(client: httpx.AsyncClient, findings: Findings, *answers: A
 
 
 async def test_a_wrong_answer_is_noticed() -> None:
-    logprobs = {"content": [{"token": "The", "logprob": -0.1, "top_logprobs": [{"token": "The", "logprob": -0.1}]}]}
+    logprobs = {
+        "content": [
+            {"token": text, "logprob": -0.1, "top_logprobs": [{"token": text, "logprob": -0.1}]}
+            for text in ("The", " cat")
+        ]
+    }
     findings = Findings()
     assert await outcomes_of(answering("The cat", logprobs=logprobs), findings, WARM) == {"comparable": 1, "wrong": 1}
     assert findings.told[0]["asked"]["turns"] == [["user", "Who barks?"]]
+
+
+async def test_an_answer_whose_tokens_are_not_shown_is_not_judged() -> None:
+    findings = Findings()
+    assert await outcomes_of(answering(""), findings, WARM) == {"comparable": 1, "unjudged": 1}
 
 
 async def test_the_same_answer_is_right_and_one_to_another_prompt_says_nothing() -> None:
