@@ -390,6 +390,20 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
     assert "cache=side" in done.stderr
 
 
+@pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
+def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
+    # In a process of its own, where the engine is imported after the log level is set.
+    said = b"/system You answer the guests of a shepherd in the mountains, in a short and friendly way.\n"
+    said += b"What is two?\n/edit What is blue?\n"
+    done = home.run_apart("--temperature", "0", "--max-tokens", "5", "--notools", *flags, raw=said)
+    told = done.stderr.decode()
+    assert "miss: token" in told
+    shown = [
+        re.search(each, told) is not None for each in (r"\] \[system\] .*mountains", r"token \d+, '.*' != '.*blue")
+    ]
+    assert shown == [flags == ("--debug",)] * 2
+
+
 def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:
     (home.folder / "shepherd.toml").write_text("[server]\ndebug_dir = 'stages'\n")
 
