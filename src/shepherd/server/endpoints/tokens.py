@@ -30,15 +30,15 @@ async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
     return await asyncio.to_thread(tokens.encode_text, pieces)
 
 
-def counting(codec: Codec[Any], endpoint: str) -> Answer:
+def counting(codec: Codec[Any]) -> Answer:
     """Answers with `input_tokens`, those of the prompt of a body that `codec` decodes.
 
-    `endpoint` is the path that would answer the same body: its routes choose the model here, too.
+    The first route that takes this path, or the path that would answer the same body, chooses the model.
     """
 
     async def count(service: Service, body: Json, path: str) -> Json:
         request = (await asyncio.to_thread(codec.decode_request, body)).request
-        return {"input_tokens": await service.count(request, endpoint=endpoint)}
+        return {"input_tokens": await service.count(request, endpoint=path)}
 
     return count
 
@@ -47,4 +47,4 @@ async def count_responses(service: Service, body: Json, path: str) -> Json:
     """The count of OpenAI's responses, whose bodies may have no input. Raises: `ShepherdError`."""
     if body.get("input") is None and body.get("previous_response_id") is None:
         body = {**body, "input": []}
-    return {"object": "response.input_tokens", **await counting(responses, "/v1/responses")(service, body, path)}
+    return {"object": "response.input_tokens", **await counting(responses)(service, body, path)}
