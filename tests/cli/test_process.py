@@ -312,6 +312,16 @@ def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
     assert home.serve("serve", lamb, "--port", "0", visit=visit).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("flags", "shown"), [((), "0"), (("--use-tools",), r"[1-9]\d*"), (("--use-tools", "--notools"), "0")]
+)
+def test_the_banner_counts_the_tools_that_callers_get(home: Home, flags: tuple[str, ...], shown: str) -> None:
+    def visit(lines: list[str]) -> None:
+        assert any(re.fullmatch(f"Tools: {shown} available", line) for line in lines)
+
+    assert home.serve("serve", "--port", "0", *flags, visit=visit).returncode == 0
+
+
 def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
     (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
     banners: list[list[str]] = []
