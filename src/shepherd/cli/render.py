@@ -37,7 +37,7 @@ def colours_wanted(stream: Any = None) -> bool:
 def write(text: str, stream: TextIO | None = None) -> None:
     """Write `text` to `stream`, standard output by default, at once: clean to a terminal, unchanged elsewhere."""
     out = stream or sys.stdout
-    out.write(clean(text) if out.isatty() else text)
+    out.write(text if text.isprintable() or not out.isatty() else clean(text))
     out.flush()
 
 
