@@ -37,6 +37,8 @@ class ScriptedService:
         self._shelf = shelf
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
         """What `stats` tells; a test may change it."""
+        self.n_lost = 0
+        """What `n_archive_failures` tells; a test may change it."""
         self.cleared: list[str] = []
         self.unloaded: list[str] = []
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
@@ -74,6 +76,9 @@ class ScriptedService:
 
     def n_archived(self) -> int:
         return self._shelf.n_archived if self._shelf else 0
+
+    def n_archive_failures(self) -> int:
+        return self.n_lost
 
     def n_loads(self) -> Mapping[str, int]:
         return {}

@@ -835,6 +835,7 @@ requests_per_minute = 60
 name = "bob"
 key_env = "BOBS_KEY"
 concurrent = 2
+user = " bob "
 [[server.keys]]
 name = "eve"
 key_hash = "sha256:{digest}"
@@ -846,6 +847,7 @@ def test_keys_have_names_and_limits_and_come_from_the_environment_or_as_a_hash(l
     ann, bob, eve = made.server.keys or ()
     assert (ann.name, ann.key, ann.requests_per_minute, ann.concurrent) == ("ann", "hush-1", 60, None)
     assert (bob.key, bob.concurrent) == ("hush-2", 2)
+    assert (ann.user, bob.user) == (None, "bob")
     assert (eve.key, eve.key_hash) == (None, "sha256:" + "ab" * 32)
     assert made.server.concurrent == 8
     assert made.warnings == ()
@@ -863,6 +865,8 @@ def test_keys_have_names_and_limits_and_come_from_the_environment_or_as_a_hash(l
         ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the variable NOBODY_SETS_THIS is not set"),
         ('name = "a"\nkey_hash = "md5:12"', r"key_hash: is written sha256:"),
         ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
+        ('name = "a"\nkey = "b"\nuser = "  "', r"server\.keys\[0\]\.user: needs 1 to 256 characters"),
+        ('name = "a"\nkey = "b"\nuser = ""', r"server\.keys\[0\]\.user: got \"\", expected a text"),
         ('name = "a"\nkey = 7', r"got a int, expected a text"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import EntryCache, MemoryBackend, entry_of
 from shepherd.backends.local.window import Window
 from shepherd.core import (
@@ -20,6 +21,7 @@ from shepherd.core import (
     Finished,
     Image,
     InvalidRequest,
+    MemoryFailure,
     Message,
     Reasoning,
     Request,
@@ -28,6 +30,7 @@ from shepherd.core import (
     TextDelta,
     ToolCall,
     ToolResult,
+    fold,
     replay,
 )
 from shepherd.memory.records import State
@@ -353,3 +356,90 @@ def test_a_history_that_is_known_is_read_as_a_new_one_would_be(turns: list[list[
             assert known.of(asked) == EntryCache().of(asked)
     known.clear()
     assert known.of(request("yes")) == EntryCache().of(request("yes"))
+
+
+# ---- a disk that is full
+
+
+def fill(store: MemoryStore) -> None:
+    """From now on the file may not grow: SQLite refuses as on a full disk."""
+    store.write(lambda connection: connection.pragma("max_page_count", 1))
+
+
+def empty(store: MemoryStore) -> None:
+    store.write(lambda connection: connection.pragma("max_page_count", 2**30))
+
+
+LONG = "It is long. " * 20_000
+
+
+async def test_a_full_disk_is_reported_and_fails_no_answer(
+    shelf: UserStores, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    archiving = Archiving()
+    memory = MemoryBackend(Room(answering("Hi.")), shelf, archiving)
+
+    async def archived(text: str) -> bool:
+        events = await run(memory, request(text, recall=False))
+        assert fold(events).message.text == "Hi."
+        return [event.archived for event in events if isinstance(event, Started)] == [True]
+
+    assert await archived("one")
+    fill(store)
+    assert not await archived(f"two {LONG}")
+    assert not await archived(f"three {LONG}")
+    assert "its disk is full" in archiving.failure
+    assert archiving.n_failed >= 2
+    assert caplog.text.count("messages are not archived") == 1, "one warning, not one for each turn"
+    empty(store)
+    assert await archived(f"four {LONG}")
+    assert (archiving.failure, caplog.text.count("messages are archived again")) == ("", 1)
+    assert [body[:4] for body in bodies(store)] == ["one", "Hi.", "four", "Hi."]
+
+
+async def test_where_the_memory_is_required_a_full_disk_refuses_the_request_before_it_is_computed(
+    shelf: UserStores, store: MemoryStore
+) -> None:
+    room, archiving = Room(answering("Hi.")), Archiving(required=True)
+    memory = MemoryBackend(room, shelf, archiving)
+    fill(store)
+    with pytest.raises(MemoryFailure, match=r"memory\.required is true: .*its disk is full"):
+        await run(memory, request(LONG))
+    assert room.requests == []
+    for other in (request(LONG, archive=False), request(LONG, user=None)):  # these archive nothing
+        await run(memory, other)
+    empty(store)
+    await run(memory, request(LONG))
+    assert archiving.failure == ""
+
+
+async def test_where_the_memory_is_required_an_answer_that_is_not_archived_does_not_finish(
+    shelf: UserStores, store: MemoryStore
+) -> None:
+    room = Room(answering(LONG))
+    room.seen = lambda: fill(store)  # the request itself is archived
+    with pytest.raises(MemoryFailure, match="its disk is full"):
+        await run(MemoryBackend(room, shelf, Archiving(required=True)), request("Hello!"))
+
+
+async def test_a_memory_that_cannot_be_opened_is_reported_and_may_be_required(tmp_path: Path) -> None:
+    (tmp_path / "memory.db").write_bytes(b"no database" * 100)
+    with UserStores(tmp_path / "memory.db") as shelf:
+        archiving = Archiving()
+        events = await run(MemoryBackend(Room(answering("Hi.")), shelf, archiving), request("Hello!"))
+        assert not next(event for event in events if isinstance(event, Started)).archived
+        assert archiving.failure
+        with pytest.raises(MemoryFailure, match=r"memory\.required"):
+            await run(MemoryBackend(Room(answering("Hi.")), shelf, Archiving(required=True)), request("Hello!"))
+
+
+async def test_an_answer_that_a_client_stops_and_a_full_disk_loses_is_counted(
+    shelf: UserStores, store: MemoryStore
+) -> None:
+    archiving = Archiving()
+    script: list[Event] = [Started("m"), TextDelta(LONG), TextDelta("more")]
+    room = Room(lambda _: script)
+    room.seen = lambda: fill(store)
+    await run(MemoryBackend(room, shelf, archiving), request("Tell me.", recall=False), stop_after=2)
+    store.write(lambda _: None)  # behind the job of the answer
+    assert (archiving.n_failed, "its disk is full" in archiving.failure) == (1, True)

@@ -2,8 +2,10 @@
 are loaded when they are asked for."""
 
 import asyncio
+import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import httpx2
 import psutil
 import pytest
 from tests.in_time import until
@@ -29,6 +32,7 @@ from shepherd.core import (
     Event,
     Finished,
     InvalidRequest,
+    MemoryFailure,
     Message,
     Request,
     Started,
@@ -37,6 +41,8 @@ from shepherd.core import (
     fold,
 )
 from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.memory.records import Entry
+from shepherd.server.app import create_app
 from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
@@ -584,4 +590,54 @@ async def test_a_default_model_may_wait_for_its_first_request_where_a_server_wan
     app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
     await app.load()
     assert loaded(app) == ["lamb"]
+    await app.aclose()
+
+
+# ---- a memory whose disk is full
+
+
+ARCHIVING = '[[routes]]\nmatch = "*"\ncache = "lamb"\nuser = "ann"\narchive = true\n[memory]\ndatabase_path = "m.db"\n'
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_answer(
+    tmp_path: Path, required: bool
+) -> None:
+    app = make(tmp_path, f"{ARCHIVING}required = {str(required).lower()}\n", model="embedded")
+    await app.load()
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+
+    async def ask_over_http(**fields: Any) -> httpx2.Response:
+        return await client.post("/v1/chat/completions", json=body | fields)
+
+    transport = httpx2.ASGITransport(create_app(app))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        store = app.memory("ann")
+        assert store is not None
+        store.write(lambda connection: connection.pragma("max_page_count", 1))
+        for size in (4000, 400, 40, 4):  # to the last free byte of its pages
+            with contextlib.suppress(MemoryFailure):
+                while True:
+                    store.archive([Entry("user", os.urandom(size).hex())])
+        n_archived = app.n_archived()
+        assert (await client.get("/health")).json()["status"] == "ok"
+        for stream in (False, True):
+            answer = await ask_over_http(stream=stream)
+            assert answer.status_code == (500 if required else 200)
+            assert answer.headers.get("x-shepherd-archived") == (None if required else "false")
+            assert ("its disk is full" in answer.text) == required
+        health = await client.get("/health")
+        found = health.json()
+        assert (health.status_code, found["status"], found["backend_connected"]) == (200, "degraded", True)
+        assert found["detail"].startswith("messages are not archived")
+        assert str(tmp_path) not in health.text
+        figures = (await client.get("/metrics")).text
+        assert app.n_archived() == n_archived
+        failures = next(line for line in figures.splitlines() if line.startswith("shepherd_archive_failures_total"))
+        assert float(failures.split()[1]) >= 2
+        store.write(lambda connection: connection.pragma("max_page_count", 2**30))
+        answer = await ask_over_http()
+        assert (answer.status_code, "x-shepherd-archived" in answer.headers) == (200, False)
+        assert (await client.get("/health")).json()["status"] == "ok"
+        assert app.n_archived() == n_archived + 2
     await app.aclose()

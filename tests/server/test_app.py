@@ -53,6 +53,14 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+async def test_the_name_of_a_model_is_neither_a_header_nor_a_label(client: httpx2.AsyncClient) -> None:
+    name = "long" * 10_000
+    answer = await client.post("/api/generate", json={"model": name, "stream": False})  # Ollama's way to load a model
+    assert (answer.status_code, answer.json()["model"]) == (200, name)
+    assert answer.headers["x-shepherd-backend"] == "-"
+    assert "longlong" not in (await client.get("/metrics")).text
+
+
 async def test_a_conversation_is_answered(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json=BODY)
     body = answer.json()
@@ -187,6 +195,53 @@ async def test_the_root_names_the_endpoints(client: httpx2.AsyncClient) -> None:
     assert {"POST /v1/chat/completions", "GET /v1/caches", "DELETE /v1/caches/{name}", "GET /metrics"} <= {*endpoints}
     head = await client.head("/")
     assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_the_page_of_the_docs_needs_no_script_and_no_other_host(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/docs")
+    page = answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<script" not in page
+    assert "://" not in page
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path, operations in paths.items():
+        for method in operations:
+            assert f"<code>{method.upper()} {path}</code>" in page
+    assert "<code>messages</code> (required)<td>body<td>array" in page
+
+
+async def test_the_document_declares_errors_and_requires_only_what_a_body_has(client: httpx2.AsyncClient) -> None:
+    for path, operations in (await client.get("/openapi.json")).json()["paths"].items():
+        for operation in operations.values():
+            assert {"4XX", "5XX"} <= operation["responses"].keys(), path
+            assert "422" not in operation["responses"], path
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            assert {*body.get("required", ())} <= body.get("properties", {}).keys(), path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/v1/memory/facts/color", "DELETE, GET, HEAD, PUT"),
+        ("PUT", "/v1/responses/resp_1", "DELETE, GET"),
+        ("GET", "/api/delete", "DELETE, POST"),
+        ("GET", CHAT, "POST"),
+    ],
+)
+async def test_a_wrong_method_is_answered_with_all_that_are_right(
+    client: httpx2.AsyncClient, method: str, path: str, allowed: str
+) -> None:
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.headers.get_list("allow")) == (405, [allowed])
+    assert f"but {allowed};" in answer.text
+
+
+async def test_the_telemetry_of_claude_code_is_accepted_and_dropped(client: httpx2.AsyncClient) -> None:
+    for events in ([], [{"event_type": "x" * 200_000}]):
+        answer = await client.post("/api/event_logging/batch", json={"events": events})
+        assert (answer.status_code, answer.json()) == (200, {})
 
 
 async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClient) -> None:

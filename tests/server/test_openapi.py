@@ -15,6 +15,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.control import SkipTest
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import status_code_conformance
 from tests.sampling import amount, sampled
 from tests.scripted_service import ScriptedService, playing, saying
 
@@ -49,7 +50,7 @@ def send_what_is(mode: GenerationMode) -> None:
         @given(operation.as_strategy(generation_mode=mode))
         def send(case: schemathesis.Case[Any]) -> None:
             sent.add(case.operation.label)
-            case.call_and_validate(checks=[not_a_server_error], headers=KEY)
+            case.call_and_validate(checks=[not_a_server_error, status_code_conformance], headers=KEY)
 
         with suppress(SkipTest):
             send()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from shepherd.agent.archiving import Archiving
 from shepherd.agent.storage import Quote
 from shepherd.backends.base import Backend
 from shepherd.backends.local.kept_prefix import ENTRY_BYTES
@@ -36,6 +37,7 @@ from shepherd.core import (
     Message,
     Request,
     ShepherdError,
+    Started,
     Text,
     ToolResult,
 )
@@ -113,9 +115,10 @@ class EnrichedRequest:
 class MemoryBackend:
     """One cache with a memory; satisfies `Backend`. Requests that name no user pass through unchanged."""
 
-    def __init__(self, backend: CountingBackend, stores: UserStores) -> None:
+    def __init__(self, backend: CountingBackend, stores: UserStores, archiving: Archiving | None = None) -> None:
         self._backend = backend
         self._stores = stores
+        self._archiving = archiving or Archiving()
         self._quotes = LruCache[Quote](BLOCKS_BYTES)
         """What was recalled, by the hash of the history it was recalled for; empty when nothing was found."""
         self._histories = EntryCache()
@@ -133,10 +136,13 @@ class MemoryBackend:
         """Archive the request, recall for it, archive the answer."""
         store = await self._store_for(request)
         enriched = EnrichedRequest(request) if store is None else await self._enrich(store, request)
+        is_lost = bool(request.archive and request.messages and not enriched.ids)
         assembler = Assembler()
         try:
             async with aclosing(self._backend.stream(enriched.request)) as events:
                 async for event in events:
+                    if is_lost and isinstance(event, Started):
+                        event = replace(event, archived=False)
                     if store is not None:
                         assembler.feed(event)
                         match event:
@@ -150,7 +156,8 @@ class MemoryBackend:
             if store is not None and request.archive and (partial := assembler.partial()).parts:
                 # Not awaited: a client that stops an answer does not wait for the disk.
                 history = (*enriched.history, entry_of(partial))
-                store.submit_archive(history, session=_session(request), model=request.model)
+                attempt = store.submit_archive(history, session=_session(request), model=request.model)
+                attempt.add_done_callback(self._archiving.see)
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt has, with earlier quotes; nothing is stored or recalled."""
@@ -217,6 +224,8 @@ class MemoryBackend:
             return await asyncio.to_thread(self._stores.find_store, request.user)
         except ShepherdError as error:
             logger.warning("this turn goes without memory: %s", error)
+            if request.archive:
+                self._archiving.fail(error)
             return None
 
     async def _enrich(self, store: MemoryStore, request: Request) -> EnrichedRequest:
@@ -233,16 +242,20 @@ class MemoryBackend:
         return _with_profile(request, messages, system, history, ids)
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
-        """Store what is new of a history, durably; the ids. A memory that fails does not fail the request."""
+        """Store what is new of a history, durably; the ids. A memory that fails does not fail the request.
+
+        Raises: `MemoryFailure` where it is required.
+        """
         if not request.archive:
             return ()
         try:
             future = store.submit_archive(history, session=_session(request), model=request.model)
             ids = await asyncio.wrap_future(future)
-            return tuple(ids)
         except ShepherdError as error:
-            logger.warning("this turn is not archived: %s", error)
+            self._archiving.fail(error)
             return ()
+        self._archiving.succeed()
+        return tuple(ids)
 
     async def _with_quotes(
         self,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from shepherd import config as configuration
+from shepherd.agent.archiving import Archiving
 from shepherd.agent.session import Session
 from shepherd.app.conversations import Conversations
 from shepherd.app.dispatch import Dispatcher
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NOT_ARCHIVED = "messages are not archived: the last write to the memory failed; the log has the reason"
+"""Without the path of the file: the health check needs no key."""
+
 
 class App:
     """All parts of one configuration. Made unloaded; `load` once, `aclose` once."""
@@ -65,6 +69,7 @@ class App:
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._stores = configured_stores(config.memory, self._env)
+        self._archiving = Archiving(required=config.memory.required)
         self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
         self._backfill: VectorBackfill | None = None
         self._dispatcher: Dispatcher | None = None
@@ -198,6 +203,8 @@ class App:
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
         fault = self._failure or "; ".join(each.engine.down for each in backends.values() if each.engine.down)
+        if not fault and self._archiving.failure:
+            return Health("degraded", backend, name, caches, _NOT_ARCHIVED)
         return Health("error" if fault else "ok", backend, name, caches, fault)
 
     def stats(self) -> dict[str, CacheStats]:
@@ -211,6 +218,10 @@ class App:
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
         return self._stores.n_archived
+
+    def n_archive_failures(self) -> int:
+        """How often messages could not be archived since the start, of all users."""
+        return self._archiving.n_failed
 
     def n_loads(self) -> dict[str, int]:
         """How often each model was loaded since the start."""
@@ -288,6 +299,7 @@ class App:
             self._loader = ModelLoader(
                 self.config,
                 stores=self._stores,
+                archiving=self._archiving,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=verdict.use_extra_bufts,

@@ -17,6 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app.model_pool import LoadCancelled
 from shepherd.app.model_registry import CachePlan, ModelEntry
@@ -99,11 +100,13 @@ class ModelLoader:
     """Loads models of one configuration."""
 
     def __init__(
-        self, config: Config, *, stores: UserStores, folder: Path, cache_folder: Path, use_extra_bufts: bool
-    ) -> None:
+        self, config: Config, *, stores: UserStores, archiving: Archiving, folder: Path, cache_folder: Path,
+        use_extra_bufts: bool,
+    ) -> None:  # fmt: skip
         """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials."""
         self.config = config
         self.stores = stores
+        self._archiving = archiving
         self._folder = folder
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
@@ -234,7 +237,7 @@ class ModelLoader:
             ),
         )
         opened.backends[cache.name] = backend
-        opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores)
+        opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores, self._archiving)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation

@@ -321,6 +321,10 @@ class Resolver:
             if found.key_hash and not re.fullmatch("sha256:[0-9a-fA-F]{64}", found.key_hash):
                 why = "is written sha256: and 64 hexadecimal digits, as sha256sum prints them"
                 raise setting.error(why, f"{here}.key_hash")
+            if found.user is not None:
+                found = replace(found, user=found.user.strip())
+                if not 0 < len(found.user or "") <= 256:
+                    raise setting.error("needs 1 to 256 characters that are not all spaces", f"{here}.user")
             if found.key_env and not self.env.get(found.key_env):
                 # A lost secret must neither open the server nor close it silently.
                 raise setting.error(f"the variable {found.key_env} is not set", f"{here}.key_env")

@@ -159,6 +159,8 @@ class MemoryConfig:
     """Beyond, the oldest texts are shortened and dropped."""
     enable_archival: bool = key(kinds.FLAG, True)
     """False: no message is kept, on any route; facts are."""
+    required: bool = key(kinds.FLAG, False)
+    """A request whose messages cannot be archived fails, where they should be; False: it is answered without."""
     recall: bool | None = key(kinds.FLAG)
     """Offer earlier messages to the model. None = in our own conversations, not over HTTP."""
     mmap_size: int = key(kinds.ROOM, 0)
@@ -245,6 +247,8 @@ class KeyConfig:
     requests_per_minute: int | None = key(whole(1))
     concurrent: int | None = key(whole(1))
     """Requests at the same time."""
+    user: str | None = key(kinds.TEXT)
+    """The key acts as this user only, in the memory and for stored answers; None = as any that a request names."""
     key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
     """The key itself."""
 

@@ -59,6 +59,8 @@ class Started:
     """As known before the prefill: exact for local models."""
     cache: str = field(default="", compare=False)
     """The name of the cache that answers."""
+    archived: bool = True
+    """False: the messages of the request should have been stored in the memory, and could not be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class CacheUsage:
 class Health:
     """Whether requests can be answered now."""
 
-    status: Literal["ok", "loading", "stopping", "error"]
+    status: Literal["ok", "degraded", "loading", "stopping", "error"]
+    """`degraded`: requests are answered, but their messages are not archived."""
     backend: str
     model: str
     """File name of the default model, without its folder."""

@@ -14,12 +14,14 @@ import sys
 from collections.abc import Collection, Sequence
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
@@ -91,11 +93,15 @@ def create_app(
         title="Shepherd",
         version=version("shepherd"),
         description="Language models on your own machine.",
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     admission = admission or Admission()
-    metrics = Metrics(service.stats, service.n_archived, n_active=lambda: admission.n_active, loads=service.n_loads)
+    metrics = Metrics(
+        service.stats, service.n_archived, service.n_archive_failures, n_active=lambda: admission.n_active,
+        loads=service.n_loads,
+    )  # fmt: skip
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe, is_open=api_keys is None
     )
@@ -134,12 +140,25 @@ def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState) ->
             return Answer(partial(handle, row, state))
 
         handler, options, documented = answer, {"name": row.name, "response_class": Response, **row.openapi}, True
+    options = {**options, "responses": {**_ERRORS, **options.get("responses", {})}}
     method, *others = row.methods
     for path in row.paths:
         is_shown = documented and path == row.paths[0]
         app.add_api_route(path, handler, methods=[method], include_in_schema=is_shown, **options)
         if others:
             app.add_api_route(path, handler, methods=others, include_in_schema=False)
+
+
+_ERROR = {"application/json": {"schema": {
+    "type": "object", "required": ["error"], "properties": {"error": {"type": ["object", "string"]}},
+}}}  # fmt: skip
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "The request is wrong or not allowed, in the form of the path's protocol: 400, 401, 403, "
+            "404, 405, 408, 413, 415, 429.", "content": _ERROR},
+    "5XX": {"description": "The server cannot answer, in the form of the path's protocol: 500, 503, 504.",
+            "content": _ERROR},
+}  # fmt: skip
+"""What every path may answer, for `/openapi.json`."""
 
 
 async def _answer_error(request: HTTPRequest, error: Exception) -> Response:
@@ -153,16 +172,20 @@ async def _answer_error(request: HTTPRequest, error: Exception) -> Response:
 async def _answer_http_error(request: HTTPRequest, error: Exception) -> Response:
     """Answers a request to an unknown path, or with an unknown method."""
     assert isinstance(error, HTTPException)
-    method, path = request.method, request.scope["path"]
+    method, path, allow = request.method, request.scope["path"], ""
     if error.status_code == 404:
         hint = "; the base URL already ends in /v1" if "/v1/v1/" in path else ""
         message = f"this server has no path {path[:80]}{hint}; GET / lists the endpoints"
     elif error.status_code == 405:
-        message = f"{path[:80]} does not accept the method {method}; GET / lists the endpoints"
+        matching = (each for each in request.app.routes if each.matches(request.scope)[0] != Match.NONE)
+        allow = ", ".join(sorted({method for route in matching for method in getattr(route, "methods", None) or ()}))
+        message = f"{path[:80]} does not accept the method {method}, but {allow}; GET / lists the endpoints"
     else:
         message = str(error.detail)
     response = await _answer_error(request, InvalidRequest(message, status=error.status_code))
     response.headers.update(error.headers or {})
+    if allow:
+        response.headers["allow"] = allow
     return response
 
 
@@ -193,7 +216,8 @@ class RequestIdMiddleware:
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
 _EXPOSED = (
-    "retry-after", "request-id", "x-request-id", "x-shepherd-backend", "x-shepherd-evicted", "mcp-session-id",
+    "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-evicted",
+    "mcp-session-id",
 )  # fmt: skip
 
 _STAINLESS = (

@@ -3,6 +3,9 @@
 Each answer is stored with its own input and the id of the answer before it. A body that names an answer continues the
 chain of answers up to it. Two bodies may continue the same answer.
 
+Every answer has an owner, the `Caller.owner` of its request. For any other caller it does not exist. The owner of an
+open server's answers is the empty text.
+
 Bounded by bytes: the chain that was least recently used leaves first. In memory, or in a file of SQLite that outlives
 the server. What is deleted is overwritten.
 """
@@ -31,7 +34,7 @@ LIMIT_BYTES = 128 * 2**20
 
 APPLICATION_ID = 0x53485052
 """`SHPR`."""
-VERSION = 1
+VERSION = 2
 BUSY_MS = 2_000
 """No other process writes to the file; a person may read it."""
 
@@ -42,7 +45,8 @@ CREATE TABLE response(
     previous TEXT,
     body TEXT NOT NULL,          -- JSON, without its output
     n_bytes INTEGER NOT NULL,    -- of the body and the items
-    used INTEGER NOT NULL        -- grows; the same along a chain that was just continued
+    used INTEGER NOT NULL,       -- grows; the same along a chain that was just continued
+    owner TEXT NOT NULL DEFAULT ''  -- of the whole chain
 ) STRICT;
 CREATE INDEX response_used ON response(used, number);
 CREATE TABLE item(
@@ -59,9 +63,16 @@ CREATE TRIGGER response_gone AFTER DELETE ON response BEGIN
 END;
 """
 
+_TO_VERSION_2 = "ALTER TABLE response ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+_FIND = "SELECT number, body FROM response WHERE id = ? AND owner = ?"
+_FIND_ITEM = """
+SELECT item.body FROM item JOIN response ON response.number = item.response WHERE item.id = ? AND owner = ?
+ORDER BY item.response IN (SELECT value FROM json_each(?)) DESC, item.response DESC LIMIT 1
+"""
+"""The newest item of this id, in the answers of a chain or else in all others."""
 _CHAIN = """
 WITH RECURSIVE chain(number, id, previous) AS (
-    SELECT number, id, previous FROM response WHERE id = ?
+    SELECT number, id, previous FROM response WHERE id = ? AND owner = ?
     UNION ALL
     SELECT response.number, response.id, response.previous
     FROM response JOIN chain ON response.id = chain.previous
@@ -93,45 +104,46 @@ class ResponseStore:
 
     # ---- for bodies
 
-    def resolve(self, body: Json) -> Json:
+    def resolve(self, body: Json, *, owner: str = "") -> Json:
         """The body with the items of the answers before it, and of the items to which it only refers.
 
-        Raises: `UnknownResponse`.
+        An id that two items have means that of the chain; without it, the newest. Raises: `UnknownResponse`.
         """
         previous, items = body.get("previous_response_id"), body.get("input")
+        chain: list[int] = []
         before: list[Json] = []
         if isinstance(previous, str) and previous:
-            before = self.items_before(previous)
+            chain, before = self._continue(previous, owner)
             items = [message_of(items)] if isinstance(items, str) else [] if items is None else items
         if not isinstance(items, list):  # a plain text, or a value that the codec refuses
             return {**body, N_STORED: 0}
-        return {**body, "input": [*before, *map(self._item_meant, items)], N_STORED: len(before)}
+        return {
+            **body,
+            "input": [*before, *(self._item_meant(item, owner, chain) for item in items)],
+            N_STORED: len(before),
+        }
 
-    def items_before(self, id: str) -> list[Json]:
-        """All items up to the end of an answer, which counts as used now.
-
-        Raises: `UnknownResponse`.
-        """
+    def _continue(self, id: str, owner: str) -> tuple[list[int], list[Json]]:
+        """The chain up to an answer, which counts as used now, and all items in it. Raises: `UnknownResponse`."""
         with self._lock:
-            chain = self._chain(id)
+            chain = self._chain(id, owner)
             self._used += 1
             self._file.executemany("UPDATE response SET used = ? WHERE number = ?", [(self._used, n) for n in chain])
-            return self._items(chain, with_output_of=chain)
+            return chain, self._items(chain, with_output_of=chain)
 
-    def _item_meant(self, item: Any) -> Any:
+    def _item_meant(self, item: Any, owner: str, chain: Sequence[int]) -> Any:
         """The item of a reference, if it is stored; any other item unchanged."""
         match item:
             case {"id": str() as id} if item.keys() == {"id"} or item.get("type", "") in ("item_reference", None):
                 with self._lock:
-                    newest = "SELECT body FROM item WHERE id = ? ORDER BY response DESC LIMIT 1"
-                    found = self._file.execute(newest, (id,)).get
+                    found = self._file.execute(_FIND_ITEM, (id, owner, json.dumps(chain))).get
             case _:
                 return item
         return item if found is None else json.loads(found)
 
     # ---- for answers
 
-    def store(self, encoder: Any) -> None:
+    def store(self, encoder: Any, *, owner: str = "") -> None:
         """Store the answer that an encoder of the protocol has finished, unless the request has `store: false`."""
         stored: StoredResponse | None = encoder.stored
         if stored is None:
@@ -145,15 +157,17 @@ class ResponseStore:
             return
         with self._lock:
             try:
-                self._add(stored, body, n_bytes, rows)
+                self._add(stored, owner, body, n_bytes, rows)
             except apsw.Error as error:  # the answer itself is not affected
                 logger.warning("%s could not be stored: %s", stored.id, error)
 
-    def _add(self, stored: StoredResponse, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]) -> None:
+    def _add(
+        self, stored: StoredResponse, owner: str, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]
+    ) -> None:
         self._used += 1
         with self._file:
-            add = "INSERT INTO response(id, previous, body, n_bytes, used) VALUES(?, ?, ?, ?, ?)"
-            self._file.execute(add, (stored.id, stored.previous, body, n_bytes, self._used))
+            add = "INSERT INTO response(id, previous, body, n_bytes, used, owner) VALUES(?, ?, ?, ?, ?, ?)"
+            self._file.execute(add, (stored.id, stored.previous, body, n_bytes, self._used, owner))
             number = self._file.last_insert_rowid()
             add = "INSERT INTO item(response, is_output, place, id, body) VALUES(?, ?, ?, ?, ?)"
             self._file.executemany(add, [(number, *row) for row in rows])
@@ -167,10 +181,10 @@ class ResponseStore:
 
     # ---- for people
 
-    def find(self, id: str) -> Json | None:
+    def find(self, id: str, *, owner: str = "") -> Json | None:
         """The answer of this id."""
         with self._lock:
-            found = self._file.execute("SELECT number, body FROM response WHERE id = ?", (id,)).get
+            found = self._file.execute(_FIND, (id, owner)).get
             if found is None:
                 return None
             number, body = found
@@ -178,33 +192,34 @@ class ResponseStore:
             output = [json.loads(item) for (item,) in self._file.execute(outputs, (number,))]
         return {**json.loads(body), "output": output}
 
-    def find_input(self, id: str) -> list[Json] | None:
+    def find_input(self, id: str, *, owner: str = "") -> list[Json] | None:
         """The whole input of the answer of this id, in order.
 
         Raises: `UnknownResponse` when something of it is no longer kept.
         """
         with self._lock:
-            if self._file.execute("SELECT 1 FROM response WHERE id = ?", (id,)).get is None:
+            if self._file.execute(_FIND, (id, owner)).get is None:
                 return None
-            *before, number = self._chain(id)
+            *before, number = self._chain(id, owner)
             return self._items([*before, number], with_output_of=before)
 
-    def forget(self, id: str) -> bool:
+    def forget(self, id: str, *, owner: str = "") -> bool:
         """Delete an answer and its input; False when there is none. Answers after it can no longer be continued."""
         with self._lock:
-            found = self._file.execute("DELETE FROM response WHERE id = ? RETURNING n_bytes", (id,)).get
+            delete = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING n_bytes"
+            found = self._file.execute(delete, (id, owner)).get
             self.n_bytes -= found or 0
         return found is not None
 
     # ---- the chain
 
-    def _chain(self, id: str) -> list[int]:
+    def _chain(self, id: str, owner: str) -> list[int]:
         """The numbers of the answers up to that of this id, in order. Raises: `UnknownResponse`."""
-        rows: list[Any] = self._file.execute(_CHAIN, (id,)).fetchall()
+        rows: list[Any] = self._file.execute(_CHAIN, (id, owner)).fetchall()
         if not rows:
             raise UnknownResponse(
-                f"previous_response_id names {shown(id)}, which is not stored: it is too old, deleted, or was made "
-                "with store: false; send the whole conversation as input"
+                f"previous_response_id names {shown(id)}, which is not stored: it is too old, deleted, was made with "
+                "store: false, or by another API key; send the whole conversation as input"
             )
         _, missing, first = rows[0]
         if missing is not None:
@@ -259,7 +274,10 @@ def _opened(path: Path | None) -> apsw.Connection:
     try:
         file.set_busy_timeout(BUSY_MS)
         known, version = file.pragma("application_id"), file.pragma("user_version")
-        if known == APPLICATION_ID and version != VERSION:
+        if known == APPLICATION_ID and version == 1:
+            with file:
+                file.execute(f"{_TO_VERSION_2} PRAGMA user_version = {VERSION}").fetchall()
+        elif known == APPLICATION_ID and version != VERSION:
             raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
         if known != APPLICATION_ID:
             if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
+from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
 from shepherd.server.endpoints.generate import Generate
 from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestContext
@@ -115,4 +117,5 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
+    TELEMETRY_ENDPOINT, DOCS_ENDPOINT,
 )  # fmt: skip

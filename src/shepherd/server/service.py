@@ -87,6 +87,9 @@ class Service(Protocol):
     def n_archived(self) -> int:
         """Messages that were archived since the start."""
 
+    def n_archive_failures(self) -> int:
+        """How often messages could not be archived since the start."""
+
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user, `LOCAL` = the owner; None: there is none. Runs in a thread; may open a file.
 

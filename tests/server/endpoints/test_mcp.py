@@ -26,6 +26,7 @@ from tests.server.conftest import Listening
 from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.server.endpoints.mcp import make_server
+from shepherd.server.http.auth import Key
 
 Start = Callable[..., AbstractContextManager[str]]
 MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}
@@ -315,9 +316,10 @@ async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
 
 @pytest.mark.model
 async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: Path, listening: Listening) -> None:
+    keys = ("secret", Key.of("anns", name="ann", user="ann"))
     async with (
         opened(folder) as app,
-        listening(app, api_keys=("secret",), tools=partial(app.offer, everything=False)) as address,
+        listening(app, api_keys=keys, tools=partial(app.offer, everything=False)) as address,
     ):
         async with httpx2.AsyncClient(trust_env=False) as http:
             assert (await http.post(f"{address}/mcp", json={})).status_code == 401
@@ -333,6 +335,11 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
             assert "blue" not in await said(client, "get_fact", key="colour"), "the owner's memory is another one"
         async with connected(address, **{**headers, "x-shepherd-user": "bob"}) as client:
             assert "blue" not in await said(client, "get_fact", key="colour")
+        async with connected(address, authorization="Bearer anns") as client:
+            assert "blue" in await said(client, "get_fact", key="colour"), "the key acts as its user"
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            other = {"authorization": "Bearer anns", "x-shepherd-user": "bob"}
+            assert (await http.post(f"{address}/mcp", json={}, headers=other)).status_code == 403
 
 
 @pytest.mark.model

@@ -1,21 +1,26 @@
 """What one caller, and all together, may ask for."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
 from tests.in_time import until
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
 from shepherd.server.app import Service, create_app
-from shepherd.server.http.admission import MAX_CHOICES, Admission, ServerOverloaded, admit_choices
+from shepherd.server.http.admission import MAX_CHOICES, Admission, AdmissionMiddleware, ServerOverloaded, admit_choices
 from shepherd.server.http.auth import Key
-from shepherd.server.observe.record import Caller
+from shepherd.server.observe.record import CALLER, Caller
+
+Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -230,6 +235,94 @@ async def test_bodies_that_are_held_at_the_same_time_have_a_limit_together() -> 
         assert (first.result().status_code, small.result().status_code) == (200, 200)
         assert admission.n_held_bytes == 0
         assert (await client.post(CHAT, json=large)).status_code == 200
+
+
+# ---- bodies that do not come to their end
+
+UNFINISHED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+
+
+@asynccontextmanager
+async def unfinished(url: str, n: int, begun: bytes = b"{") -> AsyncIterator[list[asyncio.StreamReader]]:
+    """`n` connections, each with the beginning of a body."""
+    async with AsyncExitStack() as stack:
+        streams = [await asyncio.open_connection("127.0.0.1", urlsplit(url).port) for _ in range(n)]
+        for _, writer in streams:
+            stack.callback(writer.transport.abort)
+            writer.write(UNFINISHED + begun)
+        yield [reader for reader, _ in streams]
+
+
+async def test_unfinished_bodies_take_no_place_from_a_whole_request(listening: Listening) -> None:
+    admission = Admission(concurrent=4)
+    async with listening(ScriptedService(saying("Hi")), admission=admission) as url, unfinished(url, 4) as readers:
+        await until(lambda: admission.n_active == 4)
+        async with httpx2.AsyncClient(base_url=url) as client:
+            assert (await client.post(CHAT, json=BODY)).status_code == 200
+        first = await asyncio.wait_for(asyncio.wait([asyncio.ensure_future(one.readline()) for one in readers],
+                                                    return_when=asyncio.FIRST_COMPLETED), 60)  # fmt: skip
+        assert [task.result() for task in first[0]] == [b"HTTP/1.1 503 Service Unavailable\r\n"]
+        await until(lambda: admission.n_active == 3)  # the others may still end
+
+
+async def test_the_bytes_of_unfinished_bodies_take_no_room_from_a_whole_request(listening: Listening) -> None:
+    admission = Admission(held_bytes=10_000)
+    service = ScriptedService(saying("Hi"))
+    async with listening(service, admission=admission) as url, unfinished(url, 3, b"x" * 3_000):
+        await until(lambda: admission.n_held_bytes == 9_000)
+        async with httpx2.AsyncClient(base_url=url) as client:
+            assert (await client.post(CHAT, json={**BODY, "user": "x" * 5_000})).status_code == 200
+        await until(lambda: admission.n_held_bytes == 3_000)  # two had to leave
+
+
+async def test_a_caller_with_unfinished_bodies_takes_the_place_of_its_own_only() -> None:
+    admission = Admission(concurrent=3, per_client=2)
+    app = AdmissionMiddleware(reading, admission=admission)
+    ended: list[str] = []
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("ann", "bob", "bob"):
+            tasks.create_task(waiting_for_a_body(app, name, ended, asyncio.Event()))
+        await until(lambda: len(admission._waiting) == 3)
+        admission.enter(Caller("bob", "", is_alone=False))
+        await until(lambda: ended == ["bob"])
+        admission.enter(Caller("bob", "", is_alone=False))
+        await until(lambda: ended == ["bob", "bob"])
+        with pytest.raises(RateLimited, match="2 requests running"):
+            admission.enter(Caller("bob", "", is_alone=False))
+        admission.enter(Caller("carl", "", is_alone=False))
+        await until(lambda: ended == ["bob", "bob", "ann"])
+        with pytest.raises(ServerOverloaded):
+            admission.enter(Caller("dora", "", is_alone=False))
+    assert admission.n_active == 3
+
+
+async def test_the_end_of_a_body_that_comes_with_its_giving_up_comes_too_late() -> None:
+    admission, comes, ended = Admission(concurrent=1), asyncio.Event(), list[str]()
+    app = AdmissionMiddleware(reading, admission=admission)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(waiting_for_a_body(app, "ann", ended, comes))
+        await until(lambda: len(admission._waiting) == 1)
+        comes.set()
+        admission.enter(Caller("bob", "", is_alone=False))
+    assert (ended, admission.n_active) == (["ann"], 1)
+
+
+async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+    with pytest.raises(ServerOverloaded, match="did not come to its end"):
+        await receive()
+
+
+async def waiting_for_a_body(app: AdmissionMiddleware, name: str, ended: list[str], comes: asyncio.Event) -> None:
+    async def receive() -> Message:
+        await comes.wait()
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], CALLER: Caller(name, "", is_alone=False)}
+    await app(scope, receive, send)
+    ended.append(name)
 
 
 # ---- several answers to one body

@@ -3,9 +3,10 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 import pytest
@@ -19,6 +20,8 @@ from shepherd.server.app import Service, create_app
 from shepherd.server.http.auth import Key, generate_key, keys_for
 from shepherd.server.http.caller import is_loopback
 from shepherd.tools.toolbox import ConversationToolbox
+
+Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
@@ -291,6 +294,29 @@ async def test_an_open_loopback_server_answers_to_local_names_only(host: str, st
         answer = await client.post(CHAT, json=BODY, headers={"host": host})
         assert answer.status_code == status
         assert status == 200 or "rebinding" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET /health HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nhost: localhost\r\n\r\n", b"400"),
+        (b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", b"400"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"api_keys": ("sk",)}])
+async def test_a_request_names_its_host_once(listening: Listening, head: bytes, status: bytes, options: Any) -> None:
+    async with listening(ScriptedService(saying("Hi")), **options) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+        writer.write(head)
+        answer = await asyncio.wait_for(reader.readline(), 60)
+        assert answer.split()[1] == status
+        if status == b"400":
+            assert b"Host headers; HTTP/1.1 asks for exactly one" in await asyncio.wait_for(reader.read(), 60)
+        writer.close()
 
 
 @pytest.mark.parametrize(("host", "status"), [("llm.example:8000", 200), ("LLM.example.", 200), ("x.llm.example", 403)])

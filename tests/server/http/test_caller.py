@@ -11,11 +11,13 @@ import pytest
 
 from shepherd.core import Completion, Message, Request, ToolSpec
 from shepherd.server.http.caller import is_side_task, named_session, named_user, with_caller
+from shepherd.server.observe.record import CALLER, Caller
 from shepherd.wire.base import Decoded
 
 
 def scope(**headers: str) -> dict[str, Any]:
-    return {"headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]}
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"headers": named, CALLER: Caller("", "127.0.0.1", is_alone=True)}
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,13 @@ def test_what_the_headers_say_reaches_every_choice_and_stands_above_the_body() -
     told = scope(x_shepherd_user=" ann ", x_session_id="s", user_agent=OPENCODE)
     made = with_caller(Decoded(choices, False, None), told, trace=True)
     assert [(r.user, r.session, r.background, r.trace) for r in made.requests] == [("ann", "s", True, True)] * 2
+    unnamed = with_caller(Decoded(choices, False, None), scope(x_shepherd_user="ann"), trace=False)
+    assert unnamed.request.session == "ann"  # the body's user is no conversation, and neither is this one
     silent = with_caller(Decoded(choices, False, None), scope(), trace=False)
     assert silent.requests == choices
     assert named_user(scope()) is None
+    bound = {**told, CALLER: Caller("key", "", is_alone=False, user="ada")}
+    assert named_user(bound) == "ada"
 
 
 def test_what_is_said_to_be_no_side_task_stays_none() -> None:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 import uvicorn
+from tests.in_time import until
 from tests.scripted_service import ScriptedService, saying
 from uvicorn.server import ServerState
 
-from shepherd.core import ConfigError
+from shepherd.core import ConfigError, Event, Request, Started, TextDelta
 from shepherd.server.app import create_app, serve
+from shepherd.server.http.body import LINGER_S
 from shepherd.server.http.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
@@ -219,8 +223,9 @@ async def test_a_head_that_does_not_come_to_its_end_is_given_up() -> None:
     connection.data_received(b"GET /health HTTP/1.1\r\nHost: ")
     assert not transport.is_closing()
     loop.pass_time(HEAD_S)
-    assert transport.is_closing()
     assert transport.written.startswith(b"HTTP/1.1 408 ")
+    loop.pass_time(LINGER_S)  # what the client still sends must not drop the answer
+    assert transport.is_closing()
     loop.pass_time(IDLE_S)  # its other timers find nothing to do
 
 
@@ -234,6 +239,74 @@ async def test_half_a_head_behind_a_request_does_not_cut_its_answer() -> None:
             await asyncio.sleep(0)
     assert transport.written.startswith(b"HTTP/1.1 200 ")
     assert b'"status":"ok"' in transport.written
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"5;" + b"x" * 200_000, b"0" * 200_000 + b"5\r\nhello\r\n", b"0\r\nX: " + b"x" * 200_000],
+    ids=["extension", "size", "trailer"],
+)
+async def test_what_stands_around_the_chunks_of_a_body_has_a_limit(listening: Listening, framing: bytes) -> None:
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(framing)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+async def test_a_body_in_chunks_of_one_byte_is_read_to_its_end(listening: Listening) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 200_000}]}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(chunks)
+        assert await asyncio.wait_for(reader.readline(), PATIENCE_S) == b"HTTP/1.1 200 OK\r\n"
+
+
+# ---- a client that ends its own side of the connection
+
+
+def head_of(body: bytes) -> bytes:
+    return b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "fastest"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_ends_its_own_side_gets_its_answer(stream: bool, loop: str) -> None:
+    body = json.dumps({**asking(50), "stream": stream}).encode()
+    with started(60, loop) as (_, url), socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as client:
+        client.settimeout(PATIENCE_S)
+        client.sendall(head_of(body) + body)
+        client.shutdown(socket.SHUT_WR)
+        answer = HTTPResponse(client)
+        answer.begin()
+        assert (answer.status, answer.getheader("connection")) == (200, "close")
+        assert answer.read().count(b"word") == 50
+        assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("n_events", [0, 2])
+async def test_a_client_that_has_gone_stops_its_answer(listening: Listening, stream: bool, n_events: int) -> None:
+    async def silent(request: Request) -> AsyncGenerator[Event, None]:
+        for event in (Started("m"), TextDelta("x"))[:n_events]:
+            yield event
+        await asyncio.Event().wait()
+
+    service = ScriptedService(silent)
+    body = json.dumps({**asking(1), "stream": stream}).encode()
+    async with listening(service) as url, connected(url) as (_, writer):
+        writer.write(head_of(body) + body)
+        await until(lambda: service.n_events == n_events and service.n_running == 1)
+        writer.close()
+        await asyncio.wait_for(service.ended.wait(), PATIENCE_S)
+
+
+async def test_half_a_body_and_the_end_of_the_connection_is_no_request(listening: Listening) -> None:
+    async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
+        writer.write(head_of(b"0123456789") + b"{")
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
 
 
 async def test_a_connection_that_sends_nothing_is_closed() -> None:

@@ -192,7 +192,7 @@ def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> No
                     render.show_note(f"{address.url} is still loading its model")
                 noted = True
                 time.sleep(0.5)
-            case "ok":
+            case "ok" | "degraded":
                 return
             case status:
                 raise EngineDown(f"{address.url} cannot answer: {health.get('detail') or status}")

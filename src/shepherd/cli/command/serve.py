@@ -146,10 +146,10 @@ def _keys(settings: ServerConfig) -> list[str | Key] | None:
     for each in settings.keys or ():
         limits = {"requests_per_minute": each.requests_per_minute, "concurrent": each.concurrent}
         if each.key_hash:
-            found.append(Key.of_digest(each.key_hash, name=each.name, **limits))
+            found.append(Key.of_digest(each.key_hash, name=each.name, user=each.user, **limits))
         else:
             assert each.key
-            found.append(Key.of(each.key, name=each.name, **limits))
+            found.append(Key.of(each.key, name=each.name, user=each.user, **limits))
     return found
 
 

@@ -9,18 +9,18 @@ import asyncio
 import time
 
 from shepherd.core.status import Embeddings
+from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.ollama import load_or_unload
-from shepherd.server.service import Service
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.openai import embeddings as openai_embeddings
 
 
-async def answer_openai(service: Service, body: Json, path: str) -> Json:
+async def answer_openai(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
     wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
-    made = await service.embed(
-        wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
+    made = await context.state.service.embed(
+        wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=context.path
     )
     return await asyncio.to_thread(
         openai_embeddings.encode_answer,
@@ -31,11 +31,11 @@ async def answer_openai(service: Service, body: Json, path: str) -> Json:
     )
 
 
-async def answer_embed(service: Service, body: Json, path: str) -> Json:
+async def answer_embed(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
     began = time.perf_counter_ns()
     wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
-    made = await _embed_for_ollama(service, wanted, path)
+    made = await _embed_for_ollama(context, wanted)
     return await asyncio.to_thread(
         ollama_embed.encode_embed,
         made.vectors,
@@ -45,14 +45,15 @@ async def answer_embed(service: Service, body: Json, path: str) -> Json:
     )
 
 
-async def answer_embeddings(service: Service, body: Json, path: str) -> Json:
+async def answer_embeddings(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
-    made = await _embed_for_ollama(service, ollama_embed.decode_embeddings(body), path)
+    made = await _embed_for_ollama(context, ollama_embed.decode_embeddings(body))
     return ollama_embed.encode_embeddings(made.vectors)
 
 
-async def _embed_for_ollama(service: Service, wanted: ollama_embed.EmbedRequest, path: str) -> Embeddings:
+async def _embed_for_ollama(context: RequestContext, wanted: ollama_embed.EmbedRequest) -> Embeddings:
     """The vectors; afterwards the model stays loaded as long as the body asks."""
+    service, path = context.state.service, context.path
     if not wanted.texts:
         await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
         return Embeddings(wanted.model, (), ())

@@ -28,7 +28,7 @@ from shepherd.server.endpoints.handler import RequestContext, log_failure, withi
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
-from shepherd.server.http.caller import with_caller
+from shepherd.server.http.caller import caller_of, with_caller
 from shepherd.server.http.choices import merge_choices
 from shepherd.server.http.send_buffer import ClientTooSlow, SendBuffer
 from shepherd.server.observe.record import Record
@@ -57,7 +57,7 @@ class Generate:
         def decode(body: bytes) -> Decoded[Any]:
             asked = decode_json(body)
             if self.stored_responses:
-                asked = context.state.responses.resolve(asked)
+                asked = context.state.responses.resolve(asked, owner=caller_of(context.scope).owner)
             return self.codec.decode_request(asked)
 
         decoded = await context.decode(await context.read_body(), decode)
@@ -115,7 +115,7 @@ class _Answer:
 
     def _store(self) -> None:
         if self._endpoint.stored_responses:
-            self._context.state.responses.store(self._encoder)
+            self._context.state.responses.store(self._encoder, owner=caller_of(self._context.scope).owner)
 
     async def _send_whole(self, events: ChoiceEvents) -> None:
         record, observers, encoder = self._context.record, self._context.observers, self._encoder
@@ -206,8 +206,12 @@ class _Answer:
 
 def _headers(record: Record) -> RawHeaders:
     """What the head reports of the answer."""
-    backend = (b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())
-    return [backend, (b"x-shepherd-evicted", str(record.evicted).encode())] if record.evicted else [backend]
+    headers = [(b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())]
+    if record.evicted:
+        headers.append((b"x-shepherd-evicted", str(record.evicted).encode()))
+    if not record.archived:
+        headers.append((b"x-shepherd-archived", b"false"))
+    return headers
 
 
 _STREAM_HEADERS: RawHeaders = [

@@ -213,8 +213,8 @@ async def _reporting(context: ServerRequestContext[Any, Any]) -> AsyncIterator[C
 
 
 def _user(context: ServerRequestContext[Any, Any]) -> str | None:
-    """The user whose memory is used, as for `/v1/memory`: the owner, unless the header names another. None for a client
-    on another machine without a key."""
+    """The user whose memory is used, as for `/v1/memory`: the owner, unless the key or the header names another. None
+    for a client on another machine without a key."""
     if context.request is None:
         return LOCAL
     scope = context.request.scope

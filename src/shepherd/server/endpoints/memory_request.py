@@ -5,7 +5,8 @@
 A row lists its parameters as JSON Schema: the same lines check a request and describe it in `/docs`. An unknown field
 is refused: a misspelt limit must not make a `forget` larger than the client wants.
 
-The header `x-shepherd-user` or the field `user` names the user; without either it is the owner, whose keys they are.
+The header `x-shepherd-user` or the field `user` names the user; without either it is the owner, whose keys they are. A
+key that is bound to a user acts as no other one.
 Without keys only programs on this machine get an answer, at any address of the server.
 
 Not here: the rows (`memory`), and the check of keys (`auth`).
@@ -27,7 +28,7 @@ from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
 from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.http.caller import USER, address_of, is_loopback
+from shepherd.server.http.caller import USER, address_of, caller_of, is_loopback, other_user, refuse_one_of_many
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 
@@ -89,6 +90,8 @@ class MemoryEndpoint:
             body = b""
             context.observers.receive(context.scope, body)
         user, arguments = await context.decode(body, lambda body: _decode(self, context.scope, body))
+        if self.forgets and not arguments["dry_run"]:
+            refuse_one_of_many(context.scope)
         if self.lines is not None:
             await context.while_connected(_export(context, self.lines, user, arguments))
             return
@@ -147,14 +150,15 @@ def _described(row: MemoryEndpoint) -> Json:
     parameters.append({"name": USER_HEADER, "in": "header", "required": False, "schema": _USER})
     if not has_body:
         return {"parameters": parameters}
+    required = [name for name in row.required if name not in in_path]
     body = {
         "type": "object",
         "properties": {name: schema for name, schema in by_name.items() if name not in in_path},
-        "required": list(row.required),
+        "required": required,
         "additionalProperties": False,
     }
     content = {"application/json": {"schema": body}}
-    return {"parameters": parameters, "requestBody": {"required": bool(row.required), "content": content}}
+    return {"parameters": parameters, "requestBody": {"required": bool(required), "content": content}}
 
 
 def _page(lines: Iterator[str]) -> bytes:
@@ -171,7 +175,7 @@ def _page(lines: Iterator[str]) -> bytes:
 
 
 def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Arguments]:
-    """The user and the checked values. Raises: `InvalidRequest`, and nothing else."""
+    """The user and the checked values. Raises: `InvalidRequest`; `NotAllowed` for another user than the key's."""
     schemas = {"user": _USER, **row.parameters}
     in_path = {name: _from_text(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
     values: Json = {}
@@ -191,7 +195,10 @@ def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Argume
             raise InvalidRequest(f"{name} is missing: {schema['description']}", field=name)
         elif "default" in schema:
             arguments[name] = schema["default"]
-    return arguments.pop("user"), arguments
+    user, own = arguments.pop("user"), caller_of(scope).user
+    if own is not None and "user" in values and user.strip() != own:
+        raise NotAllowed(other_user("user", user, own), status=403)
+    return own or user, arguments
 
 
 def _twice(name: str, first: object, second: object) -> InvalidRequest:
@@ -281,5 +288,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANSWERS = {
     200: "The answer; a list is empty when nothing was found.",
     400: "The request is wrong; the message names the field.",
+    403: "The API key acts as another user, or may not empty caches that others use.",
     404: "No such conversation, or no memory here.",
 }

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import Event, Finished, InvalidRequest, Request, Started, UnknownModel
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import Answer, PlainEndpoint, json_response, state_of
+from shepherd.server.endpoints.handler import Answer, PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
 from shepherd.server.http.body import send_json
 from shepherd.server.http.errors import encode_error
@@ -105,15 +105,15 @@ OLLAMA_ENDPOINTS = (
 # ---- one model
 
 
-async def answer_show(service: Service, body: Json, path: str) -> Json:
+async def answer_show(context: RequestContext, body: Json) -> Json:
     """The details of one model. Raises: `ShepherdError`."""
-    return encode_shown(find_card(service, _named_in(body)))
+    return encode_shown(find_card(context.state.service, _named_in(body)))
 
 
-async def answer_pull(service: Service, body: Json, path: str) -> Json:
+async def answer_pull(context: RequestContext, body: Json) -> Json:
     """Success for a model that exists, for clients that pull before they ask. Raises: `ShepherdError` for any other."""
     try:
-        find_card(service, _named_in(body))
+        find_card(context.state.service, _named_in(body))
     except UnknownModel as error:
         known = ", ".join(error.known) or "none"
         raise InvalidRequest(

@@ -1,6 +1,6 @@
 """An endpoint that computes one whole answer without generating: a count of tokens, vectors, the card of a model.
 
-body ─ answer(service, body, path) ─▶ JSON
+body ─ answer(context, body) ─▶ JSON
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.http.body import json_bytes
-from shepherd.server.service import Service
+from shepherd.server.http.caller import caller_of
 from shepherd.wire.base import Json, decode_json
 
-Answer = Callable[[Service, Json, str], Coroutine[Any, Any, Json]]
-"""From the service, the body and the canonical path to the body of the answer. Raises: `ShepherdError`."""
+Answer = Callable[[RequestContext, Json], Coroutine[Any, Any, Json]]
+"""From the request and its body to the body of the answer. Raises: `ShepherdError`."""
 
 
 def query(answer: Answer, *, stored_responses: bool = False) -> Callable[[RequestContext], Awaitable[None]]:
@@ -24,9 +24,9 @@ def query(answer: Answer, *, stored_responses: bool = False) -> Callable[[Reques
     async def respond(context: RequestContext) -> None:
         body = await context.decode(await context.read_body(), decode_json)
         if stored_responses:
-            body = context.state.responses.resolve(body)
+            body = context.state.responses.resolve(body, owner=caller_of(context.scope).owner)
         context.record.model = model if isinstance(model := body.get("model"), str) else ""
-        found = await context.while_connected(answer(context.state.service, body, context.path))
+        found = await context.while_connected(answer(context, body))
         content = await asyncio.to_thread(json_bytes, found)  # thousands of vectors take a second
         context.record.reason = "answered"
         await context.answer(content)

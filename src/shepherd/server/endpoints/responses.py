@@ -1,4 +1,4 @@
-"""`/v1/responses/{id}`: stored answers, to read and to delete.
+"""`/v1/responses/{id}`: stored answers, for their owner to read and to delete.
 
 Not here: how an answer is generated (`generate`) and stored (`response_store`).
 """
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.page import encode_page
+from shepherd.server.http.caller import caller_of
 from shepherd.wire.base import shown
 
 MAX_PAGE = 100
@@ -21,21 +22,21 @@ async def read(request: HTTPRequest, response_id: str) -> Response:
     """A stored answer."""
     if request.query_params.get("stream") in ("true", "1"):
         raise InvalidRequest("a stored answer is sent whole; leave out stream", field="stream")
-    if (found := state_of(request).responses.find(response_id)) is None:
+    if (found := state_of(request).responses.find(response_id, owner=_owner(request))) is None:
         raise _not_found(response_id)
     return json_response(found)
 
 
 async def delete(request: HTTPRequest, response_id: str) -> Response:
     """Delete an answer and its input."""
-    if not state_of(request).responses.forget(response_id):
+    if not state_of(request).responses.forget(response_id, owner=_owner(request)):
         raise _not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
 async def read_input(request: HTTPRequest, response_id: str) -> Response:
     """The input of an answer, the newest item first; with `limit`, `order` and `after`."""
-    items = state_of(request).responses.find_input(response_id)
+    items = state_of(request).responses.find_input(response_id, owner=_owner(request))
     if items is None:
         raise _not_found(response_id)
     query = request.query_params
@@ -49,13 +50,18 @@ async def read_input(request: HTTPRequest, response_id: str) -> Response:
 
 async def cancel(request: HTTPRequest, response_id: str) -> Response:
     """This server generates no answer in the background: there is none to cancel."""
-    if state_of(request).responses.find(response_id) is None:
+    if state_of(request).responses.find(response_id, owner=_owner(request)) is None:
         raise _not_found(response_id)
     raise InvalidRequest("the answer is complete; to cancel a running one, close the connection that waits for it")
 
 
+def _owner(request: HTTPRequest) -> str:
+    return caller_of(request.scope).owner
+
+
 def _not_found(id: str) -> InvalidRequest:
-    message = f"there is no stored response {shown(id)}: it is too old, deleted, or was made with store: false"
+    why = "it is too old, deleted, was made with store: false, or by another API key"
+    message = f"there is no stored response {shown(id)}: {why}"
     return InvalidRequest(message, field="response_id", status=404)
 
 

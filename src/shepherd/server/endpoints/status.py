@@ -15,16 +15,17 @@ from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
+from shepherd.server.http.caller import caller_of, refuse_one_of_many
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
 
 async def report_health(request: HTTPRequest) -> Response:
-    """Whether requests can be answered: 200 when they can, else 503 with the reason."""
+    """Whether requests can be answered: 200 when they can, else 503 with the reason. `degraded`: without the memory."""
     state = state_of(request)
     health = state.service.health()
     if state.active.stopping:
         health = replace(health, status="stopping", detail="the server is stopping")
-    is_ok = health.status == "ok"
+    is_ok = health.status in ("ok", "degraded")
     body = {
         "status": health.status,
         "backend_connected": is_ok,
@@ -45,16 +46,19 @@ async def root(request: HTTPRequest) -> Response:
 
 
 async def caches(request: HTTPRequest) -> Response:
-    """What every cache holds, and its counters since the start."""
+    """What every cache holds, and its counters since the start; a key of one user sees no conversations of others."""
     state = state_of(request)
     if not (stats := state.service.stats()):
         refuse_while_loading(state.service)
+    if caller_of(request.scope).is_one_of_many:
+        stats = {name: replace(cache, sequences=()) for name, cache in stats.items()}
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
     return json_response(encode_caches(stats, models, state.metrics.totals()))
 
 
 async def clear(request: HTTPRequest, name: str) -> Response:
     """Empty a cache; running answers continue."""
+    refuse_one_of_many(request.scope)
     service = state_of(request).service
     if not (known := service.stats()):
         refuse_while_loading(service)
@@ -70,9 +74,11 @@ async def measure(request: HTTPRequest) -> Response:
     return Response(state_of(request).metrics.render(), media_type=CONTENT_TYPE)
 
 
+_NOT_READY = {503: {"description": "No request can be answered now: the same fields, and why in `detail`."}}
+
 STATUS_ENDPOINTS = (
     # Some clients probe their base URL, which ends in /v1.
-    PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health),
+    PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health, {"responses": _NOT_READY}),
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.query import Answer
-from shepherd.server.service import Service
+from shepherd.server.http.caller import with_caller
 from shepherd.wire.base import Codec, Json
 from shepherd.wire.llama import tokens
 from shepherd.wire.openai.responses import codec as responses
 
 
-async def answer_tokenize(service: Service, body: Json, path: str) -> Json:
+async def answer_tokenize(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
+    service, path = context.state.service, context.path
     wanted = tokens.decode_tokenize(body)
     found = await service.tokenize(wanted.model, wanted.text, special=wanted.special, bos=wanted.bos, endpoint=path)
     wants_text = wanted.pieces or wanted.strings
@@ -23,10 +25,10 @@ async def answer_tokenize(service: Service, body: Json, path: str) -> Json:
     return await asyncio.to_thread(tokens.encode_tokens, wanted, found, pieces, n_ctx=n_ctx)
 
 
-async def answer_detokenize(service: Service, body: Json, path: str) -> Json:
+async def answer_detokenize(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
     model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
-    pieces = await service.detokenize(model, found, endpoint=path)
+    pieces = await context.state.service.detokenize(model, found, endpoint=context.path)
     return await asyncio.to_thread(tokens.encode_text, pieces)
 
 
@@ -36,15 +38,15 @@ def counting(codec: Codec[Any]) -> Answer:
     The first route that takes this path, or the path that would answer the same body, chooses the model.
     """
 
-    async def count(service: Service, body: Json, path: str) -> Json:
-        request = (await asyncio.to_thread(codec.decode_request, body)).request
-        return {"input_tokens": await service.count(request, endpoint=path)}
+    async def count(context: RequestContext, body: Json) -> Json:
+        decoded = with_caller(await asyncio.to_thread(codec.decode_request, body), context.scope, trace=False)
+        return {"input_tokens": await context.state.service.count(decoded.request, endpoint=context.path)}
 
     return count
 
 
-async def count_responses(service: Service, body: Json, path: str) -> Json:
+async def count_responses(context: RequestContext, body: Json) -> Json:
     """The count of OpenAI's responses, whose bodies may have no input. Raises: `ShepherdError`."""
     if body.get("input") is None and body.get("previous_response_id") is None:
         body = {**body, "input": []}
-    return {"object": "response.input_tokens", **await counting(responses)(service, body, path)}
+    return {"object": "response.input_tokens", **await counting(responses)(context, body)}

@@ -8,16 +8,20 @@ A caller is a key; without keys, an address. Requests per minute count every req
 the server work count as running: GET and HEAD only report, and must be answered by a server that is full. A body that
 asks for several answers counts as that many requests.
 
+A body that does not come to its end keeps its place only while there are others: a whole request must not wait for it.
+When the places, or the bytes, are used up, the body that has been silent longest is given up for the next request.
+
 Not here: the size of one request (`body`), the room in a model's context (the engine), keys (`auth`). Event loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -96,6 +100,8 @@ class Admission:
         """By caller; a caller without a running request is not in it."""
         self._allowances: dict[str, _Allowance] = {}
         """By key."""
+        self._waiting: dict[_AdmittedRequest, None] = {}
+        """Requests that wait for the next piece of their body, the longest first."""
         self.n_held_bytes = 0
 
     @property
@@ -142,14 +148,15 @@ class Admission:
         limit = caller.concurrent
         if limit is None and not caller.is_alone:
             limit = self._per_client
-        if limit is not None and self._running[name] + n > limit:
+        excess = 0 if limit is None else self._running[name] + n - limit
+        if not self._give_up(excess, lambda request: request.n if _name(request.caller) == name else 0):
             raise RateLimited(
                 f"this {'API key' if caller.key else 'address'} may have at most {limit} requests running at the same "
                 "time; wait until one ends",
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
-        if self.n_active + n > self._concurrent:
+        if not self._give_up(self.n_active + n - self._concurrent, lambda request: request.n):
             raise ServerOverloaded(
                 f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
             )
@@ -164,7 +171,7 @@ class Admission:
 
     def hold(self, n_bytes: int) -> None:
         """Count `n_bytes` more of a body; the caller must `drop` them. Raises: `ServerOverloaded`."""
-        if self.n_held_bytes + n_bytes > self._held_bytes:
+        if not self._give_up(self.n_held_bytes + n_bytes - self._held_bytes, lambda request: request.n_bytes):
             raise ServerOverloaded(
                 f"the server is busy: running requests hold {self.n_held_bytes} of {self._held_bytes} bytes; try again"
             )
@@ -174,8 +181,40 @@ class Admission:
         """Stop counting `n_bytes` of a body."""
         self.n_held_bytes -= n_bytes
 
+    async def wait(self, request: _AdmittedRequest, receive: Receive) -> Message:
+        """The next piece of a body. Raises: `ServerOverloaded` when another request gets the place."""
+        self._waiting[request] = None
+        try:
+            async with asyncio.timeout(None) as request.patience:
+                message = await receive()
+            if request in self._waiting:
+                return message
+        except TimeoutError:
+            if request in self._waiting:
+                raise
+        finally:
+            self._waiting.pop(request, None)
+        raise ServerOverloaded(
+            "the server is busy and this body did not come to its end, so another request got its place; try again"
+        )
 
-@dataclass(slots=True)
+    def _give_up(self, excess: int, size: Callable[[_AdmittedRequest], int]) -> bool:
+        """Give up unfinished bodies until their sizes make up for `excess`; False, and none, where they never do."""
+        chosen = []
+        for request in self._waiting if excess > 0 else ():
+            if excess > 0 and size(request):
+                chosen.append(request)
+                excess -= size(request)
+        if excess > 0:
+            return False
+        for request in chosen:
+            del self._waiting[request]
+            request.leave()
+            request.patience.reschedule(0)
+        return True
+
+
+@dataclass(slots=True, eq=False)
 class _AdmittedRequest:
     """What one running request counts for."""
 
@@ -183,18 +222,31 @@ class _AdmittedRequest:
     caller: Caller
     n: int = 1
     n_bytes: int = 0
+    is_whole: bool = False
+    """Its body has come to its end."""
+    patience: asyncio.Timeout = field(init=False)
+    """Ends the wait for the next piece of the body."""
 
     def metering(self, receive: Receive) -> Receive:
         """`receive`, which also counts the bytes of the body. Its calls raise `ServerOverloaded`, too."""
 
         async def metered() -> Message:
-            message = await receive()
+            if self.is_whole:
+                return await receive()
+            message = await self.admission.wait(self, receive)
+            self.is_whole = not message.get("more_body", False)
             n_bytes = len(message.get("body", b""))
             self.admission.hold(n_bytes)
             self.n_bytes += n_bytes
             return message
 
         return metered
+
+    def leave(self) -> None:
+        """Count for nothing any more."""
+        self.admission.leave(self.caller, self.n)
+        self.admission.drop(self.n_bytes)
+        self.n = self.n_bytes = 0
 
 
 def admit_choices(scope: Scope, n_choices: int) -> None:
@@ -253,8 +305,7 @@ class AdmissionMiddleware:
         try:
             await self._app(scope, admitted.metering(receive), send)
         finally:
-            self._admission.leave(caller, admitted.n)
-            self._admission.drop(admitted.n_bytes)
+            admitted.leave()
 
 
 def _name(caller: Caller) -> str:

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shepherd.core import NotAllowed
+from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.server.http.body import RawHeaders
-from shepherd.server.http.caller import is_address, is_loopback
+from shepherd.server.http.caller import USER, is_address, is_loopback, other_user
 from shepherd.server.http.errors import refuse
 from shepherd.server.observe.record import CALLER, Caller
 
@@ -52,18 +52,27 @@ class Key:
     """None = no limit."""
     concurrent: int | None = None
     """Requests at the same time; None = the server's limit per client."""
+    user: str | None = None
+    """The only user as which it acts; None = as any user that a request names."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of what its requests store: its user, else this key, whatever its name or its place."""
+        if self.user is not None:
+            return f"user {self.user}"
+        return f"key {sha256(self.digest).hexdigest()}"  # the configuration's own hash need not stand in a file
 
     @classmethod
-    def of(cls, secret: str, *, name: str, **limits: int | None) -> Key:
+    def of(cls, secret: str, *, name: str, user: str | None = None, **limits: int | None) -> Key:
         """The key whose text is `secret`."""
-        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), **limits)
+        return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), user=user, **limits)
 
     @classmethod
-    def of_digest(cls, text: str, *, name: str, **limits: int | None) -> Key:
+    def of_digest(cls, text: str, *, name: str, user: str | None = None, **limits: int | None) -> Key:
         """The key with this hash, written as `sha256:` and 64 hexadecimal digits. Raises: `ValueError`."""
         if not (match := re.fullmatch(r"sha256:([0-9a-fA-F]{64})", text.strip())):
             raise ValueError("a hashed key is written sha256: and 64 hexadecimal digits, as sha256sum prints them")
-        return cls(name, bytes.fromhex(match[1]), **limits)
+        return cls(name, bytes.fromhex(match[1]), user=user, **limits)
 
 
 def generate_key() -> str:
@@ -99,7 +108,7 @@ class AuthMiddleware:
         refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`api_keys`: `None` = open. `host`: the address of the server. `origins`, `allow_hosts`: web pages and host
-        names that an open server also accepts. `refused` is called with `key`, `host` or `origin` at each refusal."""
+        names that an open server also accepts. `refused` is called with `key`, `user`, `host` or `origin`."""
         self._app = app
         self._keys: list[Key] | None = None
         if api_keys is not None:
@@ -114,6 +123,11 @@ class AuthMiddleware:
         if scope["type"] == "http":
             address = (scope.get("client") or ("",))[0]
             scope[CALLER] = Caller("", address, is_alone=self._keys is None and is_loopback(address))
+            if (n := _n_hosts(scope["headers"])) > 1 or (n == 0 and scope["http_version"] == "1.1"):
+                message = f"the request has {n} Host headers; HTTP/1.1 asks for exactly one"
+                error, close = InvalidRequest(message, field="Host"), [(b"connection", b"close")]
+                await refuse(scope, send, error, "host", count=self._refused, headers=close)
+                return
             # Claude Code sends `HEAD /` without its key, to see if a server runs. The answer reveals nothing else.
             is_probe = scope["method"] == "HEAD" and scope["path"] == "/"
             if not is_probe and scope["path"] not in PUBLIC_PATHS:
@@ -125,7 +139,9 @@ class AuthMiddleware:
                     return
                 if key is not None:
                     is_alone = len(self._keys or ()) == 1
-                    scope[CALLER] = Caller(key.name, address, is_alone, key.requests_per_minute, key.concurrent)
+                    scope[CALLER] = Caller(
+                        key.name, address, is_alone, key.requests_per_minute, key.concurrent, key.owner, key.user
+                    )
         await self._app(scope, receive, send)
 
     def _check(self, headers: RawHeaders) -> Key | None:
@@ -154,6 +170,7 @@ class AuthMiddleware:
         # Every key is compared, in constant time: neither their number nor their place can be measured.
         matches = [key for key in self._keys or () if sum(hmac.compare_digest(one, key.digest) for one in given)]
         if matches:
+            _check_user(matches[0], headers)
             return matches[0]
         if not self._keys:
             raise _Refusal("key", "this server is configured with an empty list of API keys and refuses every request")
@@ -183,6 +200,17 @@ class _Refusal(NotAllowed):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message, status=401 if reason == "key" else 403)
         self.reason = reason
+
+
+def _check_user(key: Key, headers: RawHeaders) -> None:
+    """Raises: `_Refusal` when the header names another user than the key's."""
+    for name, value in headers if key.user is not None else ():
+        if name == USER and (named := value.decode("utf-8", "replace").strip()) not in ("", key.user):
+            raise _Refusal("user", other_user(f"the header {USER.decode()}", named, key.user))
+
+
+def _n_hosts(headers: RawHeaders) -> int:
+    return sum(name == b"host" for name, _ in headers)
 
 
 def _given_keys(headers: RawHeaders) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from shepherd.core import InvalidRequest
+from shepherd.core import InvalidRequest, ShepherdError
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -98,7 +98,7 @@ async def send_json(
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": content, "more_body": unread is not None})
     if unread is not None:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ShepherdError):  # the second: other requests need the room
             async with asyncio.timeout(LINGER_S):
                 while (await unread()).get("more_body", False):
                     pass

@@ -12,8 +12,9 @@ from typing import Any
 
 from starlette.types import Scope
 
-from shepherd.core import Request
-from shepherd.wire.base import Decoded
+from shepherd.core import NotAllowed, Request
+from shepherd.server.observe.record import CALLER, Caller
+from shepherd.wire.base import Decoded, shown
 
 USER = b"x-shepherd-user"
 """The header that names the user whose memory is used; it overrides the body."""
@@ -58,8 +59,32 @@ def address_of(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else "localhost"
 
 
+def caller_of(scope: Scope) -> Caller:
+    """The sender of a request, as `AuthMiddleware` has found it."""
+    caller: Caller = scope[CALLER]
+    return caller
+
+
+def other_user(place: str, named: str, user: str | None) -> str:
+    """The message for a request that names another user than its key's."""
+    return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
+
+
+def refuse_one_of_many(scope: Scope) -> None:
+    """Raises: `NotAllowed` for a key of one user beside other keys, whose conversations a cache holds, too."""
+    caller = caller_of(scope)
+    if caller.is_one_of_many:
+        raise NotAllowed(
+            f"this empties caches that hold the conversations of all users, and this API key acts as user "
+            f"{shown(caller.user)} only; use a key without user (server.keys)",
+            status=403,
+        )
+
+
 def named_user(scope: Scope) -> str | None:
-    """The user that the header names; None without one."""
+    """The user of the key, else the one that the header names; None without either."""
+    if (user := caller_of(scope).user) is not None:
+        return user
     return dict(scope["headers"]).get(USER, b"").decode("utf-8", "replace").strip() or None
 
 
@@ -94,6 +119,9 @@ def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[
     named: dict[str, Any] = {"trace": True} if trace else {}
     if user := named_user(scope):
         named["user"] = user
+        if decoded.request.session is not None and decoded.request.session == decoded.request.user:
+            # The body names a user and no conversation: it is the same for this one.
+            named["session"] = user
     if session := named_session(scope):
         named["session"] = session
     program = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")

@@ -23,9 +23,10 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shepherd.core import ConfigError
+from shepherd.server.http.body import LINGER_S as UNREAD_S
 from shepherd.server.http.caller import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,11 @@ HEAD_S = 30.0
 """How long the head of a request may take from its first byte; slower heads are an attack."""
 MAX_HEAD_BYTES = 64 * 2**10
 """Path and headers. Those of real clients stay below 4 KiB; proxies allow 8 to 32."""
+FRAME_RATIO = 8
+"""Bytes of chunks around each byte of a body: chunks of one byte, the smallest, have five. Extensions have no use."""
+PROBES_S = (0.2, 1.0, 5.0, 10.0, 20.0, 40.0, 80.0)
+"""The waits after each byte that is sent early to a client that has ended its side of the connection: the byte after
+one that was refused closes the connection. Fewer than `HTTP/1.1 `, with which every answer begins, has bytes."""
 
 
 async def serve(
@@ -134,14 +140,17 @@ def _explained(error: OSError, host: str, port: int) -> ConfigError:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection, with limits on the time before a request and on the size of a head, which uvicorn lacks.
+    """uvicorn's connection, with what it lacks: limits on heads and on what stands around a body, and answers to
+    clients that end their own side of the connection after the request (a half-close).
 
     Bodies have their limits in `body`.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
-    _head_bytes: int | None = 0
-    """Bytes of an incomplete head; None outside of a head."""
+    _frame_bytes: int = 0
+    """Of the request that is being read: its head, and its chunks less `FRAME_RATIO` times the body in them."""
+    _probe_timer: asyncio.TimerHandle | None = None
+    _is_refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other
@@ -149,11 +158,15 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
+        if self._is_refused:
+            return
+        self._frame_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse_head(b"431 Request Header Fields Too Large", f"the head is larger than {MAX_HEAD_BYTES} bytes")
+        if self._frame_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            if self._is_in_body:
+                self._refuse(b"400 Bad Request", f"head and chunk extensions are larger than {MAX_HEAD_BYTES} bytes")
+            else:
+                self._refuse(b"431 Request Header Fields Too Large", f"the head is larger than {MAX_HEAD_BYTES} bytes")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -163,20 +176,51 @@ class Connection(HttpToolsProtocol):
         self._end_head()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._frame_bytes -= (1 + FRAME_RATIO) * len(body)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._head_bytes = 0
+        self._frame_bytes = 0
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool
+        """Whether the connection stays open for the answers to whole requests.
+
+        A client that has gone looks the same as one that only ends its own side, until it is sent something.
+        """
+        if not self._is_answering or self.cycle.more_body:
+            return False
+        self.cycle.keep_alive = False
+        self._probe(0)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        if self._probe_timer is not None:
+            self._probe_timer.cancel()
         super().connection_lost(exc)
 
     @property
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    @property
+    def _is_in_body(self) -> bool:
+        return self._is_answering and self.cycle.more_body and self._head_timer is None
+
+    def _probe(self, n: int) -> None:
+        """Send the next bytes of the answer early: the machine of a client that has gone refuses them."""
+        if not self._is_answering or self.pipeline or self.transport.is_closing() or n == len(PROBES_S):
+            return
+        if self.cycle.chunked_encoding:
+            self.transport.write(b"0")  # a zero before the length of the next chunk
+        elif not self.cycle.response_started:
+            self.transport.write(STATUS_LINE[200][n : n + 1])
+            self.cycle.transport = _BegunAnswer(self.cycle, self.transport, n + 1)  # type: ignore[assignment]  # all it uses
+        self._probe_timer = self.loop.call_later(PROBES_S[n], self._probe, n + 1)
+
     def _end_head(self) -> None:
-        self._head_bytes = None
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -186,17 +230,43 @@ class Connection(HttpToolsProtocol):
             self._end_head()
             self.cycle.keep_alive = False
             return
-        self._refuse_head(b"408 Request Timeout", f"the head of the request did not come within {HEAD_S:g} s")
+        self._refuse(b"408 Request Timeout", f"the head of the request did not come within {HEAD_S:g} s")
 
-    def _refuse_head(self, status: bytes, why: str) -> None:
+    def _refuse(self, status: bytes, why: str) -> None:
         """Before there is a path there is no protocol: plain text."""
+        is_free = not self._is_answering or (self._is_in_body and not self.cycle.response_started and not self.pipeline)
         self._end_head()
-        if not self._is_answering:
-            self.transport.write(
-                b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close"
-                b"\r\n\r\n%b" % (status, len(why), why.encode())
-            )
-        self.transport.close()
+        if not is_free:
+            self.transport.close()
+            return
+        self.transport.write(
+            b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close"
+            b"\r\n\r\n%b" % (status, len(why), why.encode())
+        )
+        if self._is_answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._is_refused = True
+        self.loop.call_later(UNREAD_S, self.transport.close)
+
+
+class _BegunAnswer:
+    """The transport of an answer whose first bytes have been sent early: leaves them out of its first write."""
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport, n_sent: int) -> None:
+        self._cycle = cycle
+        self._transport = transport
+        self._n_sent = n_sent
+
+    def write(self, content: bytes) -> None:
+        self._cycle.transport = self._transport
+        self._transport.write(content[self._n_sent :])
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 class _Server(uvicorn.Server):

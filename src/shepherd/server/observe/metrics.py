@@ -29,7 +29,7 @@ FIRST_TOKEN_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 DURATION_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """From a count of tokens to the timeouts of clients."""
 
-REFUSALS = ("key", "host", "origin", "rate", "client", "house")
+REFUSALS = ("key", "user", "host", "origin", "rate", "client", "house")
 """Why a request is refused: see `auth` and `admission`. `house` = all callers together send too many."""
 
 Stats = Mapping[str, CacheStats]
@@ -45,14 +45,17 @@ class Metrics:
         self,
         stats: Callable[[], Stats],
         n_archived: Callable[[], int] = lambda: 0,
+        n_archive_failures: Callable[[], int] = lambda: 0,
         *,
         n_active: Callable[[], int] = lambda: 0,
         loads: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Called at every scrape: `stats`; `n_archived`, messages put into the memory since the start;
+        `n_archive_failures`, how often that failed;
         `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start."""
         self._stats = stats
         self._n_archived = n_archived
+        self._n_archive_failures = n_archive_failures
         self._n_active = n_active
         self._loads = loads
         self._n_ended = self._n_refused = 0
@@ -87,7 +90,7 @@ class Metrics:
         )
         self._refused = Counter(
             "shepherd_refused",
-            "Requests that were not let in: for their key, Host or Origin; too many per minute, of one client, in all.",
+            "Requests that were not let in: for key, user, Host or Origin; too many per minute, of one client, in all.",
             ("reason",),
             registry=registry,
         )
@@ -133,6 +136,8 @@ class Metrics:
         yield _counter(
             "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
         )
+        text = "How often messages could not be put into the memory."
+        yield _counter("shepherd_archive_failures", text, (), [((), self._n_archive_failures())])
         yield from _of_engines(self._stats())
 
 

@@ -42,6 +42,15 @@ class Caller:
     requests_per_minute: int | None = None
     """The key's limit; None = it has none."""
     concurrent: int | None = None
+    owner: str = ""
+    """The owner of the answers that its requests store: other callers cannot read them. Empty without keys."""
+    user: str | None = None
+    """The only user as which its key acts; None = its requests name a user, or none."""
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Its key is bound to a user, and there are other keys."""
+        return self.user is not None and not self.is_alone
 
 
 @dataclass(slots=True)
@@ -65,6 +74,8 @@ class Record:
     n_choices: int = 1
     evicted: int = 0
     """Messages that have left the context for this answer."""
+    archived: bool = True
+    """False: the messages should have been archived, and could not be."""
     n_finished: int = 0
     """Choices whose `Finished` has come."""
     n_received: int = 0
@@ -129,8 +140,9 @@ class Record:
             case Evicted():
                 self.evicted += event.messages
             case Started():
-                self.backend = event.origin or event.model
+                self.backend = event.origin or "-"  # the model may be a name of the client's, of any length
                 self.cache = event.cache
+                self.archived = self.archived and event.archived
                 self.started_s = self.started_s or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():
