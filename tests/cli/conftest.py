@@ -20,7 +20,7 @@ from shepherd.server.app import Service, create_app, serve
 class Home:
     """A user that runs the program in an empty home folder."""
 
-    command = (sys.executable, "-m", "shepherd", "--threads", "1")
+    command: tuple[str, ...] = (sys.executable, "-m", "shepherd", "--threads", "1")
     timeout_s = 60.0
     banner = r"""Shepherd LLM System v\d+\.\d+\S*
 Backend: llama\.cpp \(.+\)

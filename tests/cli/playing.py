@@ -87,6 +87,7 @@ class Stage:
     at: str = "lamb"
     broken: frozenset[str] = frozenset()
     servers: Any = None
+    wants_tools: bool = True
     sees: bool = False
 
     @property

@@ -312,6 +312,16 @@ def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
     assert home.serve("serve", lamb, "--port", "0", visit=visit).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("flags", "shown"), [((), "0"), (("--use-tools",), r"[1-9]\d*"), (("--use-tools", "--notools"), "0")]
+)
+def test_the_banner_counts_the_tools_that_callers_get(home: Home, flags: tuple[str, ...], shown: str) -> None:
+    def visit(lines: list[str]) -> None:
+        assert any(re.fullmatch(f"Tools: {shown} available", line) for line in lines)
+
+    assert home.serve("serve", "--port", "0", *flags, visit=visit).returncode == 0
+
+
 def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
     (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
     banners: list[list[str]] = []
@@ -388,6 +398,20 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
     assert done.returncode == 0
     assert "loading model 'side'" in done.stderr
     assert "cache=side" in done.stderr
+
+
+@pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
+def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
+    # In a process of its own, where the engine is imported after the log level is set.
+    said = b"/system You answer the guests of a shepherd in the mountains, in a short and friendly way.\n"
+    said += b"What is two?\n/edit What is blue?\n"
+    done = home.run_apart("--temperature", "0", "--max-tokens", "5", "--notools", *flags, raw=said)
+    told = done.stderr.decode()
+    assert "miss: token" in told
+    shown = [
+        re.search(each, told) is not None for each in (r"\] \[system\] .*mountains", r"token \d+, '.*' != '.*blue")
+    ]
+    assert shown == [flags == ("--debug",)] * 2
 
 
 def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:

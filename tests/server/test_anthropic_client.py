@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 from tests.scripted_service import ScriptedService, playing, saying
 
+from shepherd.backends.router import Route, Router
 from shepherd.core import (
     BadCall,
     BadReply,
@@ -298,7 +299,11 @@ async def test_anthropic_counts_tokens_without_an_answer(listening: Listening) -
         more = await client.beta.messages.count_tokens(model="claude-x", messages=ASK["messages"])
     assert (counted.input_tokens, more.input_tokens) == (len("Be brief.Hello"), len("Hello"))
     assert [tool.name for tool in service.requests[0].tools] == ["look", "see"]
-    assert service.endpoints == ["/v1/messages"] * 2  # what a route of that path chooses counts
+    count = "/v1/messages/count_tokens"
+    assert service.endpoints == [count] * 2
+    routes = Route("other", endpoint="/v1/*s"), Route("counter", endpoint=count), Route("main", endpoint="/v1/messages")
+    chosen = [Router(some).choose("m", count).target for some in (routes[1:], routes[2:], routes)]
+    assert chosen == ["counter", "main", "other"]  # a route of either path takes a count, and the first one counts
 
 
 # ---- errors

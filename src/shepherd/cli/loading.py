@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shepherd.cli import logs
-from shepherd.cli.text import bar
+from shepherd.cli.text import bar, one_line
 
 if TYPE_CHECKING:
     from shepherd.app.loading import LoadProgress
@@ -27,7 +27,7 @@ def progress_shown(screen: Screen | None) -> Iterator[Callable[[LoadProgress], N
 
     def show(loading: LoadProgress) -> None:
         if screen is not None:
-            what = _STAGES[loading.stage].format(loading.name)
+            what = _STAGES[loading.stage].format(one_line(loading.name))
             is_measured = loading.stage == "weights"
             line = f"{what} {bar(loading.fraction, 1)} {loading.fraction:.0%}" if is_measured else f"{what} ..."
             screen.update([], [line[: screen.console.width - 1]])

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from shepherd.cli.text import clean
+
 if TYPE_CHECKING:
     from shepherd.cli.terminal.screen import Screen
 
@@ -58,7 +60,7 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            text = self.format(record)
+            text = clean(self.format(record))
             if self.screen is not None:
                 self.screen.interject(text)
             else:

@@ -17,6 +17,7 @@ import click
 
 from shepherd.cli.options import SECTIONS, SHARED, Context, Model, given_options, write_options
 from shepherd.cli.subcommands import CHAT_PARAMS, SUBCOMMANDS, Subcommand
+from shepherd.cli.text import clean
 
 _BARE = "shepherd.bare"
 """Key in `ctx.meta`: the chat was started without the word `chat`."""
@@ -68,7 +69,15 @@ class Program(ShepherdGroup):
         """Run the program; every error ends here as one sentence and an exit status."""
         _prepare_streams()
         try:
-            return super().main(*args, **settings)
+            sys.exit(super().main(*args, **{**settings, "standalone_mode": False}))
+        except click.ClickException as error:
+            if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # that is the help, with its colours
+                error.message = clean(error.message)  # type: ignore[misc] # final, and the only way to its words
+            error.show()
+            sys.exit(error.exit_code)
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            sys.exit(1)
         except Exception as error:  # a traceback is shown with --debug only
             if "--debug" in (settings.get("args") or sys.argv[1:]):
                 raise
@@ -97,13 +106,14 @@ def _prepare_streams() -> None:
 
 
 def _explain(error: Exception) -> None:
+    from shepherd.cli import render
     from shepherd.core import ShepherdError
 
     if isinstance(error, ShepherdError):
         text = error.message
     else:
         text = f"internal error ({type(error).__name__}: {error}); run the command again with --debug and report it"
-    click.secho(f"shepherd: {text}", fg="red", err=True)
+    render.show_error(text)
 
 
 # -- from the table to commands ---------------------------------------------------------------------------------------

@@ -1,19 +1,20 @@
 """Prints the results of commands: lines, tables, JSON, errors and warnings.
 
-Not here: the conversation (`terminal/view.py`), and how values are spelled (`text.py`).
+All text on a terminal passes `write`, the `show` functions or a `console`, which clean it: names of files, and texts of
+models, servers and saved conversations, must not steer the terminal. Not here: the conversation (`terminal/view.py`),
+and how values are spelled (`text.py`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shepherd.cli.text import clean, field_lines
+from shepherd.cli.text import clean, field_lines, json_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,45 +36,50 @@ def colours_wanted(stream: Any = None) -> bool:
     return is_terminal(stream or sys.stdout) and not os.environ.get("NO_COLOR")
 
 
-def write(text: str) -> None:
-    """Write `text` unchanged to standard output, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write `text` to `stream`, standard output by default, at once: clean to a terminal, unchanged elsewhere."""
+    out = stream or sys.stdout
+    out.write(text if text.isprintable() or not out.isatty() else clean(text))
+    out.flush()
 
 
 def show(text: str = "", *, colour: str | None = None, bold: bool = False) -> None:
     """Print one line of a result; colours on a terminal only."""
-    click.secho(text, fg=colour if colours_wanted() else None, bold=bold and colours_wanted())
+    _show(text, sys.stdout, fg=colour, bold=bold or None)
 
 
 def show_marked(mark: str, colour: str, text: str) -> None:
     """Print one line behind a mark; only the mark has a colour."""
-    click.echo(f"{click.style(mark, fg=colour) if colours_wanted() else mark} {text}")
+    click.echo(f"{click.style(mark, fg=colour) if colours_wanted() else mark} {clean(text)}")
 
 
 def show_fields(fields: Mapping[str, str]) -> None:
     """Print one `Name: value` line for each field, the values in one column."""
     for line in field_lines(fields):
-        show(clean(line))
+        show(line)
 
 
 def show_error(text: str) -> None:
     """Print one sentence on standard error."""
-    click.secho(f"shepherd: {text}", fg="red" if colours_wanted(sys.stderr) else None, err=True)
+    _show(f"shepherd: {text}", sys.stderr, fg="red")
 
 
 def show_warning(text: str) -> None:
     """Print one sentence on standard error; the command continues."""
-    click.secho(f"shepherd: {text}", fg="yellow" if colours_wanted(sys.stderr) else None, err=True)
+    _show(f"shepherd: {text}", sys.stderr, fg="yellow")
 
 
 def show_note(text: str) -> None:
     """Print one dim sentence on standard error, about progress."""
-    click.secho(f"shepherd: {text}", dim=colours_wanted(sys.stderr), err=True)
+    _show(f"shepherd: {text}", sys.stderr, dim=True)
+
+
+def _show(text: str, stream: TextIO, **style: Any) -> None:
+    click.secho(clean(text), stream, **style if colours_wanted(stream) else {})
 
 
 def show_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(json_text(value, indent=2))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:
@@ -89,17 +95,24 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str 
     for index, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
     for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     console().print(table)
 
 
 def console(stream: TextIO | None = None) -> Console:
     """`stream`, standard output by default, for what rich draws; in a pipe no line is cut off."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class CleanConsole(Console):
+        def render(self, *args: Any) -> Iterator[Segment]:
+            for each in super().render(*args):  # a segment with a `control` is the program's own
+                is_clean = each.control or each.text.isprintable()
+                yield each if is_clean else Segment(clean(each.text), each.style)
 
     terminal = is_terminal(stream or sys.stdout)
     width = None if terminal else 10_000
-    return Console(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
+    return CleanConsole(file=stream or sys.stdout, force_terminal=terminal, highlight=False, width=width)
 
 
 def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | None = None) -> list[str]:

@@ -5,9 +5,11 @@ Pure. Not here: what prints (`render.py`).
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 # -- text that is safe to show ----------------------------------------------------------------------------------------
 
@@ -17,13 +19,21 @@ _HIDDEN |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD), 0x0D: None
 _HIDDEN |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029], 0xFFFD)
 _HIDDEN |= dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
 
+_HIDDEN_SIGN = re.compile(f"[{''.join(map(chr, _HIDDEN))}]")
+
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 """An escape sequence, with which programs colour their output or steer the terminal."""
 
 
 def clean(text: str) -> str:
-    """`text` with visible signs for its control characters: text of a model must not steer the terminal."""
+    """`text` with visible signs for its control characters: text of others must not steer the terminal."""
     return text.translate(_HIDDEN)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """`value` as JSON, whose hidden characters, and the lone surrogates that UTF-8 cannot encode, are escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _HIDDEN_SIGN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def one_line(text: str) -> str:

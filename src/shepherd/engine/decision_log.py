@@ -16,7 +16,8 @@ from shepherd.engine.kv.plan import Plan
 
 logger = logging.getLogger(__name__)
 content_logger = logging.getLogger("shepherd.content")
-content_logger.setLevel(logging.WARNING)
+if content_logger.level == logging.NOTSET:  # else `--debug` has enabled it already
+    content_logger.setLevel(logging.WARNING)
 
 TRAILER = 2
 """Tokens that a template writes behind a message's closing tag; they arrive with the next turn."""

@@ -95,7 +95,7 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _row(
         "anthropic-count", ("/v1/messages/count_tokens", "/messages/count_tokens", "/v1/v1/messages/count_tokens"),
-        query(counting(anthropic, "/v1/messages")),
+        query(counting(anthropic)),
         anthropic.COUNT_BODY, "How many tokens the prompt of a conversation has (Anthropic), exactly",
     ),
     _row(

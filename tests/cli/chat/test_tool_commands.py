@@ -140,6 +140,12 @@ class Offering:
         return Result("soup is at noon")
 
 
+@pytest.mark.parametrize("line", ["/mcp", "/prompts", "/prompt x", "/resource", "/resource note://a"])
+async def test_without_tools_the_flag_is_named_that_starts_no_server(play: Play, line: str) -> None:
+    played = await play(line, stage=Stage(None, wants_tools=False))
+    assert "--notools starts no MCP server; start the chat without it" in played.out
+
+
 async def test_prompts_of_servers_are_listed_filled_and_asked(play: Play) -> None:
     backend, servers = Scripted(), Offering()
     played = await play(

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable
 
+from shepherd.cli import render
 from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
@@ -159,8 +160,7 @@ async def _switch(chat: Chat, name: str) -> None:
         chat.note(f"{found.name} is the current model already.")
         return
     if found and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-        sys.stderr.write(f"Loading provider: {found.name}\n")
-        sys.stderr.flush()
+        render.write(f"Loading provider: {found.name}\n", sys.stderr)
     with progress_shown(chat.view.screen):
         try:
             facts = await chat.app.conversations.switch(chat.session, name)

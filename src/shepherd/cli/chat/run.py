@@ -7,7 +7,6 @@ per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from shepherd.cli.chat import saved_commands
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
+from shepherd.cli.text import json_text
 from shepherd.core import ShepherdError, Text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
     except ShepherdError as error:
         if as_json:
             document = {"event": "error", "code": error.code, "message": error.message}
-            render.write(json.dumps(document, ensure_ascii=False) + "\n")
+            render.write(json_text(document) + "\n")
         raise
     finally:
         await app.aclose()

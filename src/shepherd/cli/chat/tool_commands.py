@@ -151,11 +151,9 @@ async def mcp(chat: Chat, argument: str) -> None:
 def server_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
     if chat.app.tools.servers is None or len(words) > 1:
         return []
-    return (
-        [(each.name, each.state) for each in chat.app.tools.servers.statuses()]
-        if words
-        else [("restart", "stop and start again")]
-    )
+    if not words:
+        return [("restart", "stop and start again")]
+    return [(each.name, each.state) for each in chat.app.tools.servers.statuses()]
 
 
 async def prompts(chat: Chat, argument: str) -> None:
@@ -262,7 +260,9 @@ def resource_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tu
 
 
 def _servers(chat: Chat) -> McpServerPool:
-    """Raises: `InvalidRequest` when none is configured."""
+    """Raises: `InvalidRequest` when none runs."""
+    if not chat.app.tools.wants_tools:
+        raise InvalidRequest("--notools starts no MCP server; start the chat without it", field="mcp_servers")
     if chat.app.tools.servers is None:
         raise InvalidRequest("no MCP server is configured; 'shepherd mcp add' adds one", field="mcp_servers")
     return chat.app.tools.servers

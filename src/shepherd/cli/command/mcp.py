@@ -107,13 +107,13 @@ async def _try(options: Sequence[ServerOptions]) -> list[tuple[ServerStatus, dic
 
 def _show(status: ServerStatus, report: Mapping[str, Any]) -> None:
     detail = ", ".join(filter(None, (status.detail, status.protocol and f"MCP {status.protocol}")))
-    render.show(f"{clean(status.name)}: {status.state}, {clean(detail)}", colour=COLOURS.get(status.state), bold=True)
+    render.show(f"{status.name}: {status.state}, {detail}", colour=COLOURS.get(status.state), bold=True)
     if status.state != "ready":
         for line in status.log[-LOG_LINES:]:
-            render.show(f"  | {clean(line)}")
+            render.show(f"  | {line}")
         return
     rows = [
-        (each["name"], each["effect"], clean(each["description"]).partition("\n")[0][:DESCRIPTION_CHARS])
+        (each["name"], each["effect"], each["description"].partition("\n")[0][:DESCRIPTION_CHARS])
         for each in report["tools"]
     ]
     if rows:
@@ -124,6 +124,6 @@ def _show(status: ServerStatus, report: Mapping[str, Any]) -> None:
     )
     render.show("; ".join(offers))
     if report["skipped"]:
-        render.show(f"Not offered, because they are deprecated: {', '.join(map(clean, report['skipped']))}")
+        render.show(f"Not offered, because they are deprecated: {', '.join(report['skipped'])}")
     if "problem" in report:
         render.show_warning(report["problem"])

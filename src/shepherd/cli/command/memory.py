@@ -76,7 +76,7 @@ class MemoryAccess:
         if self.as_json:
             render.show_json(document)
         elif isinstance(people, str):
-            render.show(clean(people))
+            render.show(people)
         else:
             people()
 
@@ -136,9 +136,7 @@ def search(
 
 def _show_hits(hits: Sequence[Hit], query: str, mark: Callable[[str], Text]) -> None:
     if not hits:
-        render.show(
-            f"No archived conversations found matching: {clean(query)}" if query else "No message is archived yet."
-        )
+        render.show(f"No archived conversations found matching: {query}" if query else "No message is archived yet.")
         return
     from shepherd.memory.search.excerpt import shorten
 
@@ -223,9 +221,9 @@ def _show_messages(conversation: Conversation, messages: Sequence[StoredMessage]
         console.print()
         console.print(Text.assemble((message.role, STYLES[message.role]), (f"  {' · '.join(notes)}", "dim")))
         if message.body:
-            console.print(Text(clean(message.body)), soft_wrap=True)
+            console.print(Text(message.body), soft_wrap=True)
         for call in message.calls:
-            console.print(Text(clean(f"[Tool Call: {call.name} {call.arguments}]"), style="yellow"), soft_wrap=True)
+            console.print(Text(f"[Tool Call: {call.name} {call.arguments}]", style="yellow"), soft_wrap=True)
 
 
 def _message(store: MemoryStore, name: str) -> StoredMessage | None:
@@ -295,7 +293,7 @@ def fact_history(access: MemoryAccess, *, key: str) -> None:
     with access.store() as store:
         facts = store.history(key)
     document = {"key": key, "history": [encode.fact(each) for each in facts]}
-    access.show_result(document, lambda: _show_facts(facts, f"No fact is called {clean(key)!r:.80}."))
+    access.show_result(document, lambda: _show_facts(facts, f"No fact is called {key!r:.80}."))
 
 
 def list_profile(access: MemoryAccess) -> None:

@@ -17,7 +17,7 @@ import click
 
 from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
-from shepherd.cli.text import clean, format_size, one_line
+from shepherd.cli.text import format_size, one_line
 from shepherd.core import InvalidRequest
 from shepherd.memory.archive.forget import folded
 from shepherd.memory.records import to_datetime
@@ -178,14 +178,14 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
                     else:
                         done = importer.import_file(store, file, on_progress=on_progress)
             except InvalidRequest as error:
-                render.show_error(clean(error.message))
+                render.show_error(error.message)
                 documents.append({"file": file, "error": error.message})
                 status = 1
                 continue
             for problem in done.problems:
-                render.show_warning(clean(f"{file}: {problem}"))
+                render.show_warning(f"{file}: {problem}")
             if done.n_problems > len(done.problems):
-                render.show_warning(clean(f"{file}: {done.n_problems - len(done.problems)} more problems"))
+                render.show_warning(f"{file}: {done.n_problems - len(done.problems)} more problems")
             if done.n_problems and not (done.messages or done.facts or done.known):
                 status = 1
             problems = {"problems": [str(problem) for problem in done.problems]}
@@ -195,7 +195,7 @@ def import_files(access: MemoryAccess, *, files: Sequence[str]) -> int:
                 others = {"new fact(s)": done.facts, "known already": done.known, "forgotten before": done.forgotten}
                 others |= {"on abandoned branches left out": done.left_out, "problem(s)": done.n_problems}
                 parts += [f"{number} {what}" for what, number in others.items() if number]
-                render.show(clean(f"{file}: {', '.join(parts)}"))
+                render.show(f"{file}: {', '.join(parts)}")
         if access.as_json:
             render.show_json({"files": documents})
     return status
@@ -208,9 +208,9 @@ def check(access: MemoryAccess, *, repair: bool, deep: bool) -> int:
 
         def people() -> None:
             for problem in problems:
-                render.show_marked("✗", "red", clean(problem.text))
+                render.show_marked("✗", "red", problem.text)
             if not problems:
-                render.show_marked("✓", "green", f"{clean(str(store.path))} is sound")
+                render.show_marked("✓", "green", f"{store.path} is sound")
             elif not repair and any(problem.can_repair for problem in problems):
                 render.show("'shepherd memory check --repair' repairs what can be repaired.")
 
@@ -245,11 +245,10 @@ def _progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, i
     if not render.is_terminal(sys.stderr):
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     counts = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(clean(what), total=None)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), counts, TimeRemainingColumn())
+    with Progress(*columns, console=render.console(sys.stderr), transient=True) as progress:
+        task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

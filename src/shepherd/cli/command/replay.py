@@ -31,7 +31,7 @@ from shepherd.cli.command.serve import running
 from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
-from shepherd.cli.text import clean
+from shepherd.cli.text import json_text
 from shepherd.core import ConfigError
 from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
@@ -300,7 +300,7 @@ async def all_played(
             await asyncio.sleep(max(0.0, (at - times[0]) / speed - (time.perf_counter() - begun)))
         answers.append(await play(client, recording))
         if as_json:
-            render.write(json.dumps(answers[-1].as_json(), ensure_ascii=False) + "\n")
+            render.write(json_text(answers[-1].as_json()) + "\n")
     return answers
 
 
@@ -339,7 +339,7 @@ def show(answers: Sequence[ReplayResult]) -> None:
     render.console().print(picture(answers))
     for answer in answers:
         if answer.diff:
-            render.show(f"\n{answer.recording.n}:\n{clean(answer.diff)}")
+            render.show(f"\n{answer.recording.n}:\n{answer.diff}")
     counts = summary(answers)
     ratio = "-" if counts["prefill_ratio"] is None else f"{counts['prefill_ratio']:.1%}"
     render.show(
@@ -360,10 +360,10 @@ def picture(answers: Sequence[ReplayResult]) -> Table:
         note = reply.text.strip().partition("\n")[0][:100] if reply.failed and not answer.recording.answer else note
         table.add_row(
             str(answer.recording.n),
-            Text(clean(answer.recording.path)),
+            Text(answer.recording.path),
             str(answer.status),
             *("-" if value is None else f"{value:,.0f}" for value in figures),
-            Text(clean(note)),
+            Text(note),
             style="red" if answer.is_different else None,
         )
     return table

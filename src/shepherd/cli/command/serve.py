@@ -177,8 +177,14 @@ def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list
         + ("" if card.loaded else ", loaded on demand")
         for card in cards
     ]
+    active, offers = app.conversations.active, app.config.server.use_tools and app.tools.wants_tools
     return [
-        *render.banner(app.conversations.active, shepherd.__version__, memory=app.unusual_memory),
+        *render.banner(
+            active,
+            shepherd.__version__,
+            len(app.tools.box(n_ctx=active.n_ctx).specs) if offers else 0,
+            memory=app.unusual_memory,
+        ),
         *(["Models:", *models] if len(cards) > 1 else []),
         "Endpoints:",
         *(f"  {method:<4} {address}{path}" for method, path in endpoints(asgi)),

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
-from shepherd.cli.text import clean
 from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
@@ -84,7 +83,7 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
         for row in on:
             if row.tool.category == category:
                 about = row.tool.description.strip().partition("\n")[0]  # an MCP server may send a page
-                render.show(f"  {row.tool.name:<{width}}  {clean(about)}".rstrip())
+                render.show(f"  {row.tool.name:<{width}}  {about}".rstrip())
     if off:
         render.show()
         render.show(f"{len(off)} tools off:")
@@ -113,7 +112,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     }
     render.show_fields({label: text for label, text in lines.items() if text})
     render.show("Arguments:")
-    render.show(clean(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict)))
+    render.show(json.dumps(tool.parameters, ensure_ascii=False, indent=2, default=dict))
 
 
 def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_json: bool) -> int:
@@ -133,7 +132,7 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
 
         def show_progress(line: str) -> None:
             if on_terminal:
-                render.show_warning(clean(line))
+                render.show_warning(line)
 
         ran = await box.run(ToolCall("call", row.tool.name, text), tell=show_progress)
         parts = ran.result.parts
@@ -143,10 +142,9 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
             document |= {"images": sum(not isinstance(part, Text) for part in parts)}
             render.show_json(document | {"summary": ran.summary, "diff": ran.diff})
         elif ran.result.is_error:
-            render.show_error(clean(content.removeprefix("Error: ")))
+            render.show_error(content.removeprefix("Error: "))
         else:
-            shown = clean(content) if render.is_terminal(sys.stdout) else content
-            render.write(shown if shown.endswith("\n") else shown + "\n")
+            render.write(content if content.endswith("\n") else content + "\n")
         return int(ran.result.is_error)
 
     return with_tools(configure.load_config(options), call, allow=("*",))

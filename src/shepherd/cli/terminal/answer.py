@@ -11,14 +11,13 @@ the lines before and after (`view.py`). rich is not imported: a script that asks
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
-from shepherd.cli.text import clean, cut, format_count, n_columns, output_line
+from shepherd.cli.text import clean, cut, format_count, json_text, n_columns, output_line
 from shepherd.core import (
     BadCall,
     CallDelta,
@@ -210,11 +209,9 @@ class Evictions:
 class PlainAnswer:
     """The exact text, for pipes and simple terminals."""
 
-    def __init__(self, out: Write, notices: Write, *, safe: bool = False) -> None:
-        """`safe`: `out` is a terminal, so control characters are made visible."""
+    def __init__(self, out: Write, notices: Write) -> None:
         self._out = out
         self._notices = notices
-        self._safe = safe
         self._at_start = True
         self._evictions = Evictions()
         self._calls = OpenCalls()
@@ -223,7 +220,7 @@ class PlainAnswer:
         match event:
             case TextDelta(text=text):
                 self._show_calls()
-                self._put(clean(text) if self._safe else text)
+                self._put(text)
             case CallEnded(call=call):
                 self._calls.add(call)
                 if len(self._calls.calls) == 1:  # the line of the next call follows the result of this one
@@ -296,14 +293,10 @@ class JsonAnswer:
                 if isinstance(event, CallEnded):
                     fields["ok"] = isinstance(event.call, ToolCall)
         document = {"event": EVENT_NAMES[type(event)], **fields}
-        # Names of files may contain lone surrogates, which UTF-8 cannot encode: they become JSON escapes.
-        self._out(_LONELY.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(document, ensure_ascii=False)) + "\n")
+        self._out(json_text(document) + "\n")
 
     def tick(self) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-_LONELY = re.compile(r"[\ud800-\udfff]")

@@ -19,6 +19,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from shepherd.cli.terminal.reader import PROMPT, Suggest
+from shepherd.cli.text import clean
 
 PLACEHOLDER = "Type a message; /help shows the commands"
 _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
@@ -113,7 +114,7 @@ class _Completer(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         for found in self._suggest(document.text_before_cursor):
-            yield Completion(found.text, -found.n_replaced, display_meta=found.note)
+            yield Completion(found.text, -found.n_replaced, display=clean(found.text), display_meta=clean(found.note))
 
 
 def _history() -> History:

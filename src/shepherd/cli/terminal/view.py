@@ -17,7 +17,6 @@ import click
 from shepherd.cli import render
 from shepherd.cli.terminal.answer import JsonAnswer, PlainAnswer
 from shepherd.cli.terminal.screen import Screen
-from shepherd.cli.text import clean
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class TerminalView:
         """Show a line of the program, not of the model."""
         from rich.text import Text
 
-        self.console.print(Text(clean(text), style=style), soft_wrap=True)
+        self.console.print(Text(text, style=style), soft_wrap=True)
 
     def draw(self, line: Sequence[tuple[str, str]]) -> None:
         """Show a line of pieces, each with its style."""
@@ -93,7 +92,7 @@ class PipeView:
     def answer(self) -> JsonAnswer | PlainAnswer:
         if self._as_json:
             return JsonAnswer(render.write)
-        return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True), safe=sys.stdout.isatty())
+        return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
 
     def person(self) -> Person | None:
         return None

@@ -32,15 +32,15 @@ async def answer_detokenize(context: RequestContext, body: Json) -> Json:
     return await asyncio.to_thread(tokens.encode_text, pieces)
 
 
-def counting(codec: Codec[Any], endpoint: str) -> Answer:
+def counting(codec: Codec[Any]) -> Answer:
     """Answers with `input_tokens`, those of the prompt of a body that `codec` decodes.
 
-    `endpoint` is the path that would answer the same body: its routes choose the model here, too.
+    The first route that takes this path, or the path that would answer the same body, chooses the model.
     """
 
     async def count(context: RequestContext, body: Json) -> Json:
         decoded = with_caller(await asyncio.to_thread(codec.decode_request, body), context.scope, trace=False)
-        return {"input_tokens": await context.state.service.count(decoded.request, endpoint=endpoint)}
+        return {"input_tokens": await context.state.service.count(decoded.request, endpoint=context.path)}
 
     return count
 
@@ -49,4 +49,4 @@ async def count_responses(context: RequestContext, body: Json) -> Json:
     """The count of OpenAI's responses, whose bodies may have no input. Raises: `ShepherdError`."""
     if body.get("input") is None and body.get("previous_response_id") is None:
         body = {**body, "input": []}
-    return {"object": "response.input_tokens", **await counting(responses, "/v1/responses")(context, body)}
+    return {"object": "response.input_tokens", **await counting(responses)(context, body)}
