@@ -586,6 +586,12 @@ async def test_an_answer_that_evicts_is_bounded(make: Make) -> None:
     assert len(runtime.samplings) == 3
 
 
+async def test_the_longest_answer_of_the_configuration_is_for_requests_that_name_none(make: Make) -> None:
+    backend, _ = make("x" * 1000, options=LocalOptions(max_tokens=5))
+    lengths = [(await reply(backend, ask(max_tokens=asked))).usage.output for asked in (None, 3, 20)]
+    assert lengths == [5, 3, 20]
+
+
 # -- log lines ---------------------------------------------------------------------------------------------------------
 
 
