@@ -201,6 +201,7 @@ class LocalBackend:
             end_token=end_token,
             marks=compiler.encoder.protocol_ids,
             trace=compiled.prompt.text if request.trace else None,
+            has_tools=bool(request.tools),
         )
 
     # -- a conversation ------------------------------------------------------------------------------------------------
