@@ -112,7 +112,7 @@ NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top
 @pytest.mark.parametrize("tool", [{}, {"strict": None, "description": None}, {"strict": True, "description": "Looks."}])
 def test_an_answer_has_every_field_that_open_responses_wants(tool: Json) -> None:
     body = {"model": "m", "input": "a", "tools": [{"type": "function", "name": "look", **tool}]}
-    events = [Started("m"), TextDelta("a"), Finished("end", USAGE)]
+    events: list[Event] = [Started("m"), TextDelta("a"), Finished("end", USAGE)]
     begun, *_, ended = stream_of(events, body)
     assert ended["response"] == whole_of(events, body)
     for answer in (begun["response"], ended["response"]):
