@@ -29,7 +29,8 @@ from rich.table import Table
 from shepherd.core import Sampling
 from shepherd.engine.base import Job
 from shepherd.engine.engine import Engine
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 
 EMBEDDED = Path(__file__).parent.parent / "src" / "shepherd" / "models" / "lamb.gguf"
 MODELS = ("embedded", "0.5B")

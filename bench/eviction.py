@@ -37,7 +37,8 @@ from verdict import Options, quantile, run
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Chunk, Forget, Job, Op, Remove, Shift, Span
 from shepherd.engine.engine import Engine
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.stats import Histogram
 
 LENGTHS = (1024, 4096, 16_384, 32_768)

@@ -34,8 +34,8 @@ from rich.table import Table
 from shepherd.core import EngineError
 from shepherd.engine.grammar import mask as constraint
 from shepherd.engine.grammar.mask import Constrainer, GrammarMask
-from shepherd.engine.llamacpp import Weights
 from shepherd.engine.llamacpp.library import C, start_library
+from shepherd.engine.llamacpp.weights import Weights
 
 EMBEDDED = Path(__file__).parent.parent / "src" / "shepherd" / "models" / "lamb.gguf"
 SCHEMA = {

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from shepherd.engine.base import Chunk, Forget, Op, Remove
 from shepherd.engine.kv.ledger import Ledger
 from shepherd.engine.kv.pool import REBASE_AT
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 
 Way = Literal["gap", "shift", "gap, no sinks"]
 Logits = npt.NDArray[np.float32]

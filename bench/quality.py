@@ -47,7 +47,7 @@ from verdict import WIDTH
 
 from shepherd.core import Sampling
 from shepherd.engine.base import Chunk, Forget, Remove
-from shepherd.engine.llamacpp import Weights
+from shepherd.engine.llamacpp.weights import Weights
 
 EMBEDDED = Path(__file__).parent.parent / "src" / "shepherd" / "models" / "lamb.gguf"
 MARKS = (1, 10, 50, 100, 200)

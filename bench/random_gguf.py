@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 from llama_tools import folder
 
-from shepherd.engine.llamacpp import quantize
+from shepherd.engine.llamacpp.library import quantize
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.engine.llamacpp import Weights
+from shepherd.engine.llamacpp.weights import Weights
 
 GENERATOR = Path(__file__).parent.parent / "training" / "gen.py"
 TOOLS = ("list_directory", "read_file", "write_file", "execute_command", "http_get")

@@ -20,7 +20,7 @@ from talk import Talk, Turn, Writer
 from shepherd.engine.base import Chunk, Copy, Forget, Job, Remove, Shift
 from shepherd.engine.kv.plan import Limits, Plan, plan
 from shepherd.engine.kv.pool import Pool, Tiers
-from shepherd.engine.llamacpp import Weights
+from shepherd.engine.llamacpp.weights import Weights
 
 N_CANDIDATES = 100
 """The canary and 99 that nobody has mentioned."""

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests import sampling
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 ROOT = Path(__file__).parent.parent
 LAMB = ROOT / "src" / "shepherd" / "models" / "lamb.gguf"
@@ -189,7 +189,7 @@ def lamb() -> Path:
 @pytest.fixture(scope="session")
 def weights(lamb: Path) -> "Iterator[Weights]":
     """The embedded model, loaded once."""
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
     loaded = Weights.load(lamb)
     yield loaded

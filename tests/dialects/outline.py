@@ -23,10 +23,10 @@ NOW = ToolSpec("now", "", {"type": "object", "properties": {}})
 SHELL = ToolSpec("shell", "", {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]})
 TOOLS = (WEATHER, NOW, SHELL)
 
-Said = list[tuple[str, ...]]
+Outline = list[tuple[str, ...]]
 
 
-def said(
+def outlined(
     raw: str,
     dialect: TagDialect,
     *,
@@ -34,7 +34,7 @@ def said(
     tools: Sequence[ToolSpec] = TOOLS,
     reasoning: Keep = "split",
     truncated: bool = False,
-) -> Said:
+) -> Outline:
     """The outline of an output, read whole and in pieces."""
     whole = events_of([raw], dialect, opened=opened, tools=tools, reasoning=reasoning, truncated=truncated)
     for chunks in [list(raw), *([raw[:at], raw[at:]] for at in range(1, len(raw), 1 + len(raw) // 30))]:

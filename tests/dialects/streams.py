@@ -32,8 +32,8 @@ def events_of(
     events: list[Event] = []
     for event in itertools.chain(*map(parser.feed, chunks), parser.close(truncated=truncated)):
         match events[-1] if events else None, event:
-            case TextDelta(said), TextDelta(more):
-                events[-1] = TextDelta(said + more)
+            case TextDelta(text), TextDelta(more):
+                events[-1] = TextDelta(text + more)
             case ReasoningDelta(thought), ReasoningDelta(more):
                 events[-1] = ReasoningDelta(thought + more)
             case _:

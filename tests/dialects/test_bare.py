@@ -204,10 +204,10 @@ def test_a_tool_that_takes_a_schema_may_be_given_one() -> None:
 )
 def test_json_streams_as_soon_as_it_cannot_be_a_call(raw: str, streamed: str) -> None:
     parser = llama().parser(tools=TOOLS)
-    said: list[Event] = []
+    found: list[Event] = []
     for at, char in enumerate(raw):
-        said += parser.feed(char)
-        assert bool(said) == (at + 1 >= len(streamed)), raw[: at + 1]
+        found += parser.feed(char)
+        assert bool(found) == (at + 1 >= len(streamed)), raw[: at + 1]
 
 
 @pytest.mark.parametrize(

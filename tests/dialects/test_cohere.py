@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.dialects.outline import Said, said
+from tests.dialects.outline import Outline, outlined
 
 from shepherd.core import ToolCall
 from shepherd.dialects import detect, parse
@@ -11,7 +11,7 @@ from shepherd.dialects.families.cohere import COHERE, COHERE_2
 
 ITEM = '{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}'
 CALL = f"<|START_ACTION|>[\n    {ITEM}\n]<|END_ACTION|>"
-CALLED: Said = [("calls", "get_weather", '{"city": "Oslo"}')]
+CALLED: Outline = [("calls", "get_weather", '{"city": "Oslo"}')]
 THOUGHT = "<|START_THINKING|>Hm.<|END_THINKING|>"
 
 
@@ -47,8 +47,8 @@ THOUGHT = "<|START_THINKING|>Hm.<|END_THINKING|>"
         ),
     ],
 )
-def test_models_write_it_in_many_ways(raw: str, expected: Said) -> None:
-    assert said(raw, COHERE) == expected
+def test_models_write_it_in_many_ways(raw: str, expected: Outline) -> None:
+    assert outlined(raw, COHERE) == expected
 
 
 def test_the_models_own_ids_are_kept() -> None:
@@ -70,24 +70,24 @@ def test_the_models_own_ids_are_kept() -> None:
     ],
 )
 def test_of_a_citation_the_text_stays(text: str, seen: str) -> None:
-    assert said(f"<|START_RESPONSE|>{text}", COHERE) == [("says", seen)]
-    assert said(f"<|START_THINKING|>{text}<|END_THINKING|>", COHERE) == [("thinks", seen)]
+    assert outlined(f"<|START_RESPONSE|>{text}", COHERE) == [("says", seen)]
+    assert outlined(f"<|START_THINKING|>{text}<|END_THINKING|>", COHERE) == [("thinks", seen)]
 
 
 def test_a_citation_that_breaks_off_shows_no_tag() -> None:
-    assert said("It <co>rains</co: 0:[1", COHERE) == [("says", "It rains")]
-    assert said("It <co", COHERE, truncated=True) == [("says", "It ")]
+    assert outlined("It <co>rains</co: 0:[1", COHERE) == [("says", "It rains")]
+    assert outlined("It <co", COHERE, truncated=True) == [("says", "It ")]
 
 
 def test_an_open_thought_of_the_prompt_goes_on() -> None:
-    assert said("Hm.<|END_THINKING|><|START_TEXT|>Yes.", COHERE_2, opened="<|START_THINKING|>") == [
+    assert outlined("Hm.<|END_THINKING|><|START_TEXT|>Yes.", COHERE_2, opened="<|START_THINKING|>") == [
         ("thinks", "Hm."),
         ("says", "Yes."),
     ]
-    assert said(CALL, COHERE_2, opened="<|START_THINKING|>") == CALLED
+    assert outlined(CALL, COHERE_2, opened="<|START_THINKING|>") == CALLED
 
 
-def test_templates_are_told_apart_by_the_tags_around_an_answer() -> None:
+def test_templates_differ_by_the_tags_around_an_answer() -> None:
     assert detect("<|START_ACTION|> <|START_RESPONSE|>").name == "cohere"
     assert detect("<|START_ACTION|> <|START_TEXT|>").name == "cohere-2"
     assert detect("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>").name == "plain"

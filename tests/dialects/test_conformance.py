@@ -27,7 +27,7 @@ CASES = [
 ]
 
 
-def told(message: Message, case: Json) -> Json:
+def shown(message: Message, case: Json) -> Json:
     calls = [part for part in message.parts if isinstance(part, ToolCall | BadCall)]
     return {
         "content": message.text.strip(),
@@ -83,7 +83,7 @@ def test_an_output_is_read_as_expected_and_alike_for_every_cutting(case: Json) -
     if case.get("policy"):
         assert message.parts  # reasonable servers may differ, but never say nothing
     else:
-        assert told(message, case) == wanted(case)
+        assert shown(message, case) == wanted(case)
         ids = [call.get("id") for call in case["expected"].get("tool_calls") or ()]
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
         assert all(expected in (None, "", call.id) for expected, call in zip(ids, calls, strict=False))

@@ -28,7 +28,7 @@ from shepherd.dialects.render.provenance import pieces
 from shepherd.engine.base import Vocabulary
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 SPECIAL = re.compile(
     r"<\|[^<>\s|]+\|>|<[|｜][^<>\s]+[|｜]>|</?[a-z_]+(?::[a-z_]+)?>|\[/?[A-Z][A-Z _]*\]|<\|[a-z_]+>|<[a-z_]+\|>"

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.dialects.outline import TOOLS, Said, outline, said
+from tests.dialects.outline import TOOLS, Outline, outline, outlined
 from tests.dialects.streams import events_of
 from tests.sampling import examples
 
@@ -19,12 +19,12 @@ OPENED = "<|start|>assistant"
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>Yes."
 ARGUMENTS = '{"city": "Oslo"}'
-CALLED: Said = [("calls", "get_weather", ARGUMENTS)]
-THOUGHT_AND_TEXT: Said = [("thinks", "Hm."), ("says", "Yes.")]
+CALLED: Outline = [("calls", "get_weather", ARGUMENTS)]
+THOUGHT_AND_TEXT: Outline = [("thinks", "Hm."), ("says", "Yes.")]
 
 
-def heard(raw: str, tools: tuple[ToolSpec, ...] = TOOLS) -> Said:
-    return said(raw, HARMONY, opened=OPENED, tools=tools)
+def heard(raw: str, tools: tuple[ToolSpec, ...] = TOOLS) -> Outline:
+    return outlined(raw, HARMONY, opened=OPENED, tools=tools)
 
 
 def test_channels_become_reasoning_text_and_calls() -> None:  # SCN-01..07, C27
@@ -326,14 +326,14 @@ def test_text_behind_a_call_is_text() -> None:
         (" to=functions.ge", [("fails", "ge")]),
     ],
 )
-def test_an_output_that_breaks_off_is_settled(raw: str, expected: Said) -> None:  # SCN-23, SCN-24
-    assert said(raw, HARMONY, opened=OPENED, truncated=True) == expected
+def test_an_output_that_breaks_off_is_settled(raw: str, expected: Outline) -> None:  # SCN-23, SCN-24
+    assert outlined(raw, HARMONY, opened=OPENED, truncated=True) == expected
 
 
 def test_kept_thoughts_keep_their_tags() -> None:
     raw = f"{THOUGHT}{FINAL}"
     kept = [("says", "<|channel|>analysis<|message|>Hm.<|end|>Yes.")]
-    assert said(raw, HARMONY, opened=OPENED, reasoning="keep") == kept
+    assert outlined(raw, HARMONY, opened=OPENED, reasoning="keep") == kept
 
 
 def test_a_prefilled_answer_goes_on() -> None:  # SCN-21, SCN-22

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.dialects.outline import TOOLS, WEATHER, Said, outline, said
+from tests.dialects.outline import TOOLS, WEATHER, Outline, outline, outlined
 from tests.dialects.streams import events_of
 from tests.sampling import examples
 
@@ -167,10 +167,10 @@ def whole(name: str, arguments: str = ARGUMENTS) -> str:
 @ALL
 def test_thoughts_text_and_calls_are_told_apart(name: str) -> None:
     speaker = SPEAKERS[name]
-    expected: Said = [("says", "I will look."), ("calls", "get_weather", ARGUMENTS), ("says", "It rains.")]
+    expected: Outline = [("says", "I will look."), ("calls", "get_weather", ARGUMENTS), ("says", "It rains.")]
     if speaker.thinks:
         expected.insert(0, ("thinks", "It is cold."))
-    assert said(whole(name), dialect_of(name), opened=speaker.opened) == expected
+    assert outlined(whole(name), dialect_of(name), opened=speaker.opened) == expected
 
 
 @ALL
@@ -215,7 +215,7 @@ def test_any_json_object_goes_through_as_arguments(name: str, arguments: dict[st
     ],
 )
 def test_arguments_are_the_models_own_characters(name: str, arguments: str) -> None:  # S3, S5, S6
-    assert ("calls", "get_weather", arguments) in said(
+    assert ("calls", "get_weather", arguments) in outlined(
         whole(name, arguments), dialect_of(name), opened=SPEAKERS[name].opened
     )
 
@@ -223,7 +223,7 @@ def test_arguments_are_the_models_own_characters(name: str, arguments: str) -> N
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
 def test_the_familys_own_markers_are_text_inside_of_a_json_string(name: str) -> None:  # S3
     arguments = json.dumps({"city": SPEAKERS[name].markers + " " + whole(name)})
-    assert ("calls", "get_weather", arguments) in said(
+    assert ("calls", "get_weather", arguments) in outlined(
         whole(name, arguments), dialect_of(name), opened=SPEAKERS[name].opened
     )
 
@@ -282,8 +282,8 @@ def unlike_text(name: str, text: str) -> bool:
     return text.strip().startswith(("assistant", "user", "system", "tool", "to=", *words))
 
 
-CALL: Said = [("calls", "get_weather", ARGUMENTS)]
-HELLO: Said = [("says", "Hello there.")]
+CALL: Outline = [("calls", "get_weather", ARGUMENTS)]
+HELLO: Outline = [("says", "Hello there.")]
 ATEM = atem_call("get_weather", ARGUMENTS)
 SWALLOWED = '">\n<atem:parameter name="city'
 IN_JSON = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
@@ -410,8 +410,8 @@ SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:
         ("gigachat-3.1", "<|function_call|>now()", [("fails", "")]),
     ],
 )
-def test_models_write_it_in_many_ways(name: str, raw: str, expected: Said) -> None:
-    assert said(raw, dialect_of(name), opened=SPEAKERS[name].opened) == expected
+def test_models_write_it_in_many_ways(name: str, raw: str, expected: Outline) -> None:
+    assert outlined(raw, dialect_of(name), opened=SPEAKERS[name].opened) == expected
 
 
 def test_solars_ids_are_its_own_and_travel_with_the_call() -> None:
@@ -422,7 +422,9 @@ def test_solars_ids_are_its_own_and_travel_with_the_call() -> None:
 def test_what_is_found_in_a_message_to_python_depends_on_the_tool() -> None:
     tool = ToolSpec("python", "", {"type": "object", "properties": {"source": {"type": "string"}}})
     raw = "<|python_tag|>print(1)"
-    assert said(raw, dialect_of("functionary-3.1"), tools=(tool,)) == [("calls", "python", '{"source": "print(1)"}')]
+    assert outlined(raw, dialect_of("functionary-3.1"), tools=(tool,)) == [
+        ("calls", "python", '{"source": "print(1)"}')
+    ]
 
 
 def spelled(part: Part) -> str:
@@ -448,7 +450,7 @@ def test_a_call_as_the_grammar_would_have_it_written_is_read(name: str) -> None:
         if block.spelling and block.opener != "<atem:function_calls>":  # that one needs the header before it
             parts = (block.spelling.before, *block.spelling.call(WEATHER), block.spelling.after, *block.closers[:1])
             raw = block.opener + "".join(map(spelled, parts))
-            assert said(raw, dialect_of(name)) == CALL
+            assert outlined(raw, dialect_of(name)) == CALL
 
 
 @pytest.mark.parametrize(

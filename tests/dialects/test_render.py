@@ -46,17 +46,17 @@ def described() -> Mapping[str, Json]:
     return found
 
 
-def message_of(told: Json) -> Message:
+def message_of(given: Json) -> Message:
     """A message of a case."""
     parts: list[Any] = []
-    if told.get("reasoning_content"):
-        parts.append(Reasoning(told["reasoning_content"]))
-    content = told.get("content") or []
+    if given.get("reasoning_content"):
+        parts.append(Reasoning(given["reasoning_content"]))
+    content = given.get("content") or []
     parts += [Text(content)] if isinstance(content, str) else [Text(part["text"]) for part in content]
-    for call in told.get("tool_calls") or ():
+    for call in given.get("tool_calls") or ():
         function = call.get("function", call)
         parts.append(ToolCall(call.get("id") or "call_1", function["name"], function["arguments"]))
-    return Message(told["role"], tuple(parts))
+    return Message(given["role"], tuple(parts))
 
 
 def tools_of(case: Json) -> list[ToolSpec]:
@@ -74,7 +74,7 @@ def prompt_of(name: str, case: Json) -> Prompt:
 
 OWN_STYLE = "no history of this template shows a thought; the prefill goes on as the generation prompt opens one"
 DIFFERENT = {
-    "tencent-Hy3.jinja": "it thinks only if told an effort, and llama.cpp tells none",
+    "tencent-Hy3.jinja": "it thinks only with an effort, and llama.cpp passes none",
     "StepFun3.5-Flash.jinja": "the prefill is spelt as the template itself spells an answer, not as llama.cpp does",
     "Qwen-QwQ-32B.jinja": OWN_STYLE,
     "NVIDIA-Nemotron-Nano-v2.jinja": OWN_STYLE,
@@ -118,7 +118,7 @@ def test_generation_prompts_are_those_of_the_real_outputs(name: str) -> None:
 
 @each_template(0.15)
 def test_what_a_prompt_opens_goes_on_in_the_answer(name: str) -> None:  # SCN-21, SCN-22
-    """The parser that is told what the prompt has opened reads the output as one that has read all of it."""
+    """A parser that knows what the prompt has opened reads the output as one that has read all of it."""
     _, dialect = model(name)
     for case in CASES:
         if case["template"] != name or case["options"]["continue_final_message"] != "none":
@@ -207,7 +207,7 @@ def result(number: int, tool: ToolSpec, text: str) -> ToolResult:
     return ToolResult(f"call_000{number}", (Text(text),), tool.name)
 
 
-def said(*parts: Text | Reasoning | ToolCall) -> Message:
+def assistant(*parts: Text | Reasoning | ToolCall) -> Message:
     return Message("assistant", parts)
 
 
@@ -216,41 +216,66 @@ def answered(*results: ToolResult) -> Message:
 
 
 FIRST, SECOND = call(1, ALPHA, "keyalpha", "wordarg"), call(2, BETA, "keybeta", {"key": 4242})
-SYSTEM, ONE, TWO, THREE = Message.system("wordsys"), Message.user("word1"), said(Text("word2")), Message.user("word3")
+SYSTEM, ONE, TWO, THREE = (
+    Message.system("wordsys"),
+    Message.user("word1"),
+    assistant(Text("word2")),
+    Message.user("word3"),
+)
 TALKS: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {
     "talk": ((ONE, TWO, THREE), ()),
     "system": ((SYSTEM, ONE, TWO, THREE), ()),
     "systems": ((SYSTEM, Message.system("wordmore"), ONE, TWO, Message.system("wordlater"), THREE), ()),
     "system alone": ((SYSTEM,), ()),
     "an answer first": ((TWO, THREE), ()),
-    "neighbours": ((ONE, Message.user("wordagain"), TWO, said(Text("wordfour")), THREE), ()),
-    "nothing said": ((ONE, said(), Message.user("")), ()),
+    "neighbours": ((ONE, Message.user("wordagain"), TWO, assistant(Text("wordfour")), THREE), ()),
+    "an empty answer": ((ONE, assistant(), Message.user("")), ()),
     "tools": ((SYSTEM, ONE, TWO, THREE), BOTH),
     "tools without a system message": ((ONE,), BOTH),
-    "a call": ((SYSTEM, ONE, said(FIRST), answered(result(1, ALPHA, "wordresult"))), BOTH),
+    "a call": ((SYSTEM, ONE, assistant(FIRST), answered(result(1, ALPHA, "wordresult"))), BOTH),
     "a call of old": (
-        (SYSTEM, ONE, said(FIRST), answered(result(1, ALPHA, "wordresult")), said(Text("wordthen")), THREE),
+        (SYSTEM, ONE, assistant(FIRST), answered(result(1, ALPHA, "wordresult")), assistant(Text("wordthen")), THREE),
         BOTH,
     ),
     "two calls": (
-        (ONE, said(FIRST, SECOND), answered(result(1, ALPHA, "wordresult")), answered(result(2, BETA, "wordother"))),
+        (
+            ONE,
+            assistant(FIRST, SECOND),
+            answered(result(1, ALPHA, "wordresult")),
+            answered(result(2, BETA, "wordother")),
+        ),
         BOTH,
     ),
     "two results in one message": (
-        (ONE, said(FIRST, SECOND), answered(result(1, ALPHA, "wordresult"), result(2, BETA, "wordother")), TWO, THREE),
+        (
+            ONE,
+            assistant(FIRST, SECOND),
+            answered(result(1, ALPHA, "wordresult"), result(2, BETA, "wordother")),
+            TWO,
+            THREE,
+        ),
         BOTH,
     ),
     "a call after a call": (
-        (ONE, said(FIRST), answered(result(1, ALPHA, "wordres")), said(SECOND), answered(result(2, BETA, "wordother"))),
+        (
+            ONE,
+            assistant(FIRST),
+            answered(result(1, ALPHA, "wordres")),
+            assistant(SECOND),
+            answered(result(2, BETA, "wordother")),
+        ),
         BOTH,
     ),
     "a result and a word": (
-        (ONE, said(FIRST), Message("user", (result(1, ALPHA, "wordresult"), Text("wordmore")))),
+        (ONE, assistant(FIRST), Message("user", (result(1, ALPHA, "wordresult"), Text("wordmore")))),
         BOTH,
     ),
-    "calls, and no tools any more": ((ONE, said(FIRST), answered(result(1, ALPHA, "wordresult")), TWO, THREE), ()),
-    "a text and a call": ((ONE, said(Text("wordtext"), FIRST), answered(result(1, ALPHA, "wordresult"))), BOTH),
-    "a thought and a call": ((ONE, said(Reasoning("wordthought"), FIRST), answered(result(1, ALPHA, "wordres"))), BOTH),
+    "calls, and no tools any more": ((ONE, assistant(FIRST), answered(result(1, ALPHA, "wordresult")), TWO, THREE), ()),
+    "a text and a call": ((ONE, assistant(Text("wordtext"), FIRST), answered(result(1, ALPHA, "wordresult"))), BOTH),
+    "a thought and a call": (
+        (ONE, assistant(Reasoning("wordthought"), FIRST), answered(result(1, ALPHA, "wordres"))),
+        BOTH,
+    ),
 }
 NEMO = "mistralai-Mistral-Nemo-Instruct-2407.jinja"
 ONLY_CALLS = frozenset({

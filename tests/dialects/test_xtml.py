@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.dialects.outline import TOOLS, Said, outline, said
+from tests.dialects.outline import TOOLS, Outline, outline, outlined
 from tests.dialects.streams import events_of
 from tests.sampling import examples
 
@@ -16,7 +16,7 @@ from shepherd.dialects import parse
 from shepherd.dialects.families.kimi_k3 import KIMI_K3
 
 OPENED = "<|open|>think<|sep|>"
-CALLED: Said = [("calls", "get_weather", '{"city": "Oslo", "days": 3}')]
+CALLED: Outline = [("calls", "get_weather", '{"city": "Oslo", "days": 3}')]
 
 
 def xtml(text: str) -> str:
@@ -29,8 +29,8 @@ DAYS = '[argument key="days" type="number"]3[/argument]'
 CALL = f'[call tool="get_weather" index="1"]{CITY}{DAYS}[/call]'
 
 
-def heard(raw: str, *, opened: str = OPENED, truncated: bool = False) -> Said:
-    return said(xtml(raw), KIMI_K3, opened=opened, truncated=truncated)
+def heard(raw: str, *, opened: str = OPENED, truncated: bool = False) -> Outline:
+    return outlined(xtml(raw), KIMI_K3, opened=opened, truncated=truncated)
 
 
 def test_sections_become_reasoning_text_and_calls() -> None:
@@ -126,7 +126,7 @@ def test_a_value_is_what_its_tag_says_where_the_tool_says_nothing(kind: str, tex
     tag = f' type="{kind}"' if kind else ""
     raw = f'<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="a"{tag}<|sep|>{text}'
     raw += "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>"
-    assert said(raw, KIMI_K3) == [("calls", "f", f'{{"a": {value}}}')]
+    assert outlined(raw, KIMI_K3) == [("calls", "f", f'{{"a": {value}}}')]
 
 
 def test_names_in_tags_are_unescaped() -> None:
@@ -168,13 +168,13 @@ def test_what_cannot_be_read_is_a_bad_call(raw: str, name: str) -> None:  # S9
     ],
 )
 def test_an_answer_may_speak_of_the_tags(text: str) -> None:
-    assert said(f"<|open|>response<|sep|>{text}<|close|>response<|sep|>", KIMI_K3) == [("says", text)]
+    assert outlined(f"<|open|>response<|sep|>{text}<|close|>response<|sep|>", KIMI_K3) == [("says", text)]
 
 
 def test_a_kept_thought_keeps_its_tags_and_an_empty_one_has_none() -> None:
-    kept = said(xtml("Hm.[/think][response]Yes.[/response]"), KIMI_K3, opened=OPENED, reasoning="keep")
+    kept = outlined(xtml("Hm.[/think][response]Yes.[/response]"), KIMI_K3, opened=OPENED, reasoning="keep")
     assert kept == [("says", "<|open|>think<|sep|>Hm.<|close|>think<|sep|>Yes.")]
-    assert said(xtml("[response]Yes.[/response]"), KIMI_K3, opened=OPENED, reasoning="keep") == [("says", "Yes.")]
+    assert outlined(xtml("[response]Yes.[/response]"), KIMI_K3, opened=OPENED, reasoning="keep") == [("says", "Yes.")]
 
 
 VALUES = st.integers() | st.booleans() | st.none() | st.lists(st.integers(), max_size=3) | st.text(max_size=12)

@@ -29,8 +29,9 @@ from tests.engine.tiny_gguf import RECIPES, amplified, write
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import Chunk, Copy, Forget, Remove, Shift
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
 from shepherd.engine.llamacpp.library import FAST
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 
 N_CTX, N_SEQ, N_BATCH = 1024, 4, 64
 

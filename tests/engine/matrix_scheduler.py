@@ -16,7 +16,8 @@ from typing import Any, cast
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.ticket import Ticket
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from shepherd.core import EngineError, InvalidRequest
-from shepherd.engine.llamacpp import Weights
 from shepherd.engine.llamacpp.embedding import EmbeddingModel, Pooling
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.memory.records import Embedder
 
 pytestmark = pytest.mark.model

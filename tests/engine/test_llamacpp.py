@@ -30,16 +30,10 @@ from shepherd.engine.base import (
     TokenSampler,
     Vocabulary,
 )
-from shepherd.engine.llamacpp import (
-    ContextOptions,
-    LlamaRuntime,
-    LlamaSampler,
-    Weights,
-    default_threads,
-    flash_attention,
-    quantize,
-    system_info,
-)
+from shepherd.engine.llamacpp.library import quantize, system_info
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime, default_threads, flash_attention
+from shepherd.engine.llamacpp.sampler import LlamaSampler
+from shepherd.engine.llamacpp.weights import Weights
 
 pytestmark = pytest.mark.model
 _proof: tuple[type[Runtime], type[Vocabulary], type[TokenSampler]] = (LlamaRuntime, Weights, LlamaSampler)

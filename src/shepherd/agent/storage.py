@@ -37,6 +37,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )  # fmt: skip
+from shepherd.core.files import replace_private
 from shepherd.wire.base import Fields, wrong
 
 FORMAT, VERSION = "shepherd conversation", 1
@@ -123,7 +124,7 @@ class ConversationStore:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self.folder.chmod(0o700)
             path = self._path_for(saved, name)
-            _write(path, data)
+            replace_private(path, data, durable=True)
             self._tidy(path)
         except OSError as error:
             raise SaveError(f"the conversation cannot be saved in {self.folder}: {error.strerror or error}") from error
@@ -399,25 +400,3 @@ def _read(path: Path) -> Json:
     if not isinstance(read, dict):
         raise SaveError("this is no saved conversation")
     return read
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file completely, and force it to the disk."""
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as target:
-            target.write(data)
-            target.flush()
-            os.fsync(target.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -37,6 +37,7 @@ from shepherd.config import Config
 from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
 from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.kv.tiers import file as snapshot
+from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
@@ -274,8 +275,6 @@ class App:
     # loading, in threads
 
     def _prepare(self, on_progress: Progress) -> None:
-        from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
-
         with self._preparing:
             if self._closed:
                 return

@@ -212,7 +212,7 @@ class Conversations:
 
     def describe(self, cache: str) -> ActiveModel:
         """A cache and its model, loaded or not."""
-        from shepherd.engine.llamacpp import devices  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
 
         entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None

@@ -27,13 +27,15 @@ from shepherd.config import Config, ModelConfig
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp import selftest, trial
+from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp import Weights
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +112,7 @@ class ModelLoader:
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
     ) -> LoadedModel:
         """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
-        from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
         self._try(entry, entry.header.path, on_progress, is_wanted)
@@ -136,9 +138,6 @@ class ModelLoader:
 
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
         """Let a child process load the model first, unless this build has loaded it before."""
-        from shepherd.engine.llamacpp import selftest, trial  # noqa: PLC0415 - as above
-        from shepherd.engine.llamacpp.child import Unwanted  # noqa: PLC0415
-
         on_progress(LoadProgress("trial", entry.name, 0.0))
         try:
             trial.prove(
@@ -183,7 +182,7 @@ class ModelLoader:
         chat: ChatFormat,
         constraints: Constraints,
     ) -> None:
-        from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
         cache, weights, kv = plan.cache, opened.weights, self.config.kv
         # States, and the pools of narrow windows, are allocated for each possible sequence.

@@ -154,7 +154,8 @@ class Writer:
         # Blanks before calls are markup. Before an answer they belong to it, except lines behind a thought.
         wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
         if block is not None:
-            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if self._continues(block) else ""
+            follows = self._many and not self._is_last(block) and spelling_of(block).between is None
+            more = f"({GAP}? {literal(block.opener)} {self._body(block)})*" if follows else ""
             calls = [f"{literal(block.opener)} {self._body(block)} {more}"]
             calls += [f"{call} {more}" for call in self._calls_in_thoughts(block, thoughts)]
             wanted.append(f"{GAP}? {thought and f'({thought} {GAP}?)?'} {either(calls)}")
@@ -168,7 +169,10 @@ class Writer:
         last = [free, self.terminal(f"{SPACE} {opening(thoughts)} TEXT")] if thoughts else [free]
         for block in blocks:
             if self._is_bare(block) and block.where != "never":
-                again.append(f"{self._bare(block, free)} {self._no_call(block)}")
+                begun, heads = self._bare(block, free), self._heads(block, MAX_HEAD)
+                # Text up to where it shows that no tool is called.
+                no_call = self._lazy(f"TEXT & ~/{beginnings(heads)}/ & ~({either(map(literal, heads))} TEXT)")
+                again.append(f"{begun} {no_call}")
             for call in (*self._calls(block, free), *self._calls_in_thoughts(block, thoughts, SPACE)):
                 if self._is_last(block):
                     last.append(call)
@@ -214,11 +218,6 @@ class Writer:
         """Free text up to the possible beginning of a call."""
         start = {"line": self.terminal(f"{LINE} & {free}"), "start": SPACE, "anywhere": free}[block.where]
         return self._lazy(f"{start} {literal(block.opener)}")
-
-    def _no_call(self, block: Block) -> str:
-        """Text behind the opener of a bare block up to where it shows that no tool is called."""
-        heads = self._heads(block, MAX_HEAD)
-        return self._lazy(f"TEXT & ~/{beginnings(heads)}/ & ~({either(map(literal, heads))} TEXT)")
 
     def _calls_in_thoughts(self, block: Block, thoughts: Sequence[Thought], before: str = "") -> Iterator[str]:
         """The same for thoughts that have not been closed."""
@@ -275,10 +274,6 @@ class Writer:
     def _is_last(self, block: Block) -> bool:
         """Whether the output ends with the block: its closer is an end token."""
         return bool(block.closers) and block.closers[0] in self._ends
-
-    def _continues(self, block: Block) -> bool:
-        """Whether another block may follow."""
-        return self._many and not self._is_last(block) and spelling_of(block).between is None
 
     def _sequence(self, tool: ToolSpec, parts: Sequence[Part]) -> str:
         return " ".join(self._part(tool, part) for part in merged(parts)) or '""'

@@ -236,18 +236,15 @@ class Mask(Protocol):
 
     def allows(self, token: int) -> bool:
         """Whether the grammar allows this token next."""
-        ...
 
     def allow(self, logits: memoryview) -> None:
         """Set the logits (float32, one for each token of the vocabulary) of all other tokens to -inf.
 
         Raises: `EngineError` if the grammar allows no token; the answer fails.
         """
-        ...
 
     def accept(self, token: int) -> None:
         """Advance the grammar by a token that was drawn."""
-        ...
 
 
 class TokenSampler(Protocol):
@@ -255,7 +252,6 @@ class TokenSampler(Protocol):
 
     def sample(self, chunk: int) -> int:
         """Draw the next token from the logits of chunk number `chunk` of the last decode, and add it to the history."""
-        ...
 
     def close(self) -> None: ...
 
@@ -278,7 +274,6 @@ class Runtime(Protocol):
     @property
     def fingerprint(self) -> str:
         """Identifies the model file, cache types and layout: saved states load only where it is equal."""
-        ...
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
         """Compute all chunks at once: 1 to `n_batch` tokens; several chunks of one sequence in order.
@@ -286,46 +281,36 @@ class Runtime(Protocol):
         `full`: no room, nothing has changed. `aborted`: `interrupt` was called; `held` tells which part was kept.
         Raises: `EngineError` when the computation failed; the caller then empties all cells.
         """
-        ...
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:
         """A sampler for one job; penalties look back on the tokens of `history`. The caller keeps owning `mask`."""
-        ...
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
         """A function that scores any token after chunk number `chunk` of the last decode, or `behind` tokens earlier.
 
         Call it before a token is drawn there, which may overwrite the logits. The result stays valid.
         """
-        ...
 
     def apply(self, op: Op) -> bool:
         """Carry out one operation; False if this memory cannot: then either nothing or everything has been done."""
-        ...
 
     def held(self, seq: int) -> tuple[int, int]:
         """The lowest and highest position of a sequence as the library reports them; (-1, -1) for an empty one."""
-        ...
 
     def save(self, seq: int, *, partial: bool = False) -> bytes:
         """The state of a sequence, b"" on failure. `partial`: only what cannot be rolled back (checkpoints)."""
-        ...
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
         """Load a saved state into a sequence. On failure it returns False and the sequence is empty."""
-        ...
 
     def is_end(self, token: int) -> bool:
         """Whether `token` ends a generation in this vocabulary."""
-        ...
 
     def interrupt(self, on: bool) -> None:
         """Stop a running `decode` early (True), or let the next one run (False). Any thread."""
-        ...
 
     def close(self) -> None:
         """Free the runtime; no call may follow."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +338,9 @@ class Vocabulary(Protocol):
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of plain text, without BOS; control tokens are not recognised."""
-        ...
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token, control tokens included; may end inside a UTF-8 character.
 
         Raises: `EngineError` for an id outside the vocabulary.
         """
-        ...

@@ -70,10 +70,7 @@ class Ticket:
         Raises: `ContextFull`, `EngineError` or `EngineDown`, after the last step, if the job fails.
         """
         while True:
-            steps: list[Step] = []
-            while self._steps:
-                steps.append(self._steps.popleft())
-            if steps:
+            if steps := [self._steps.popleft() for _ in range(len(self._steps))]:
                 yield steps
                 if isinstance(steps[-1], Done):
                     return

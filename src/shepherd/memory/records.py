@@ -99,8 +99,6 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message of the archive."""
-
     id: int
     conversation: int
     seq: int
@@ -125,8 +123,6 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One conversation of the archive."""
-
     id: int
     uuid: str
     title: str
@@ -209,7 +205,6 @@ class Stats:
     file_bytes: int
     """Of the file itself, free pages included."""
     log_bytes: int
-    """Of the write-ahead log beside it."""
     limit_bytes: int
     oldest_ms: int | None = None
     """Time of the oldest and of the newest message; None when there is none."""

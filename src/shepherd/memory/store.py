@@ -6,6 +6,7 @@ such a function, run on a reading connection or on the writer's thread; its docs
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import weakref
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 Job = Callable[Concatenate[apsw.Connection, P], T]
-"""A function on a connection."""
 Method = Callable[Concatenate["MemoryStore", P], T]
 
 READERS = 4
@@ -51,21 +51,26 @@ MIN_SIZE_BYTES = 2**18
 
 def _reads(job: Job[P, T]) -> Method[P, T]:
     """The method that runs `job` on a snapshot of the file."""
-
-    def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
-        return store.read(lambda connection: job(connection, *args, **options))
-
-    update_wrapper(method, job)
-    return method
+    return _method(job, writes=False)
 
 
 def _writes(job: Job[P, T]) -> Method[P, T]:
     """The method that returns the result of `job` when its changes are on disk."""
+    return _method(job, writes=True)
 
+
+def _method(job: Job[P, T], *, writes: bool) -> Method[P, T]:
     def method(store: MemoryStore, /, *args: P.args, **options: P.kwargs) -> T:
-        return store.write(lambda connection: job(connection, *args, **options))
+        run = store.write if writes else store.read
+        return run(lambda connection: job(connection, *args, **options))
 
     update_wrapper(method, job)
+    del method.__wrapped__  # type: ignore[attr-defined]  # `help` would show the connection
+    taken = inspect.signature(job)
+    _, *others = taken.parameters.values()
+    method.__signature__ = taken.replace(  # type: ignore[attr-defined]
+        parameters=[inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *others]
+    )
     return method
 
 

@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from shepherd.core import MemoryFailure
 from shepherd.memory.location import default_path
@@ -30,19 +30,8 @@ MAX_OPEN = 64
 """Stores that are kept open; beyond that, the least recently used one is released."""
 
 
-class Settings(Protocol):
-    """The memory's section of a configuration."""
-
-    @property
-    def database_path(self) -> str | None: ...
-    @property
-    def max_size_bytes(self) -> int: ...
-    @property
-    def mmap_size(self) -> int: ...
-
-
-def configured_stores(settings: Settings, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
-    """The memories of a configuration; no file is opened yet."""
+def configured_stores(settings: Any, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
+    """The memories of the `[memory]` section of a configuration; no file is opened yet."""
     path = settings.database_path or default_path(env)
     return UserStores(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
 

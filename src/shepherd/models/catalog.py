@@ -120,7 +120,7 @@ def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreF
 def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
     data, cache = _user_folders(env, home)
     return [
-        _Store("embedded", embedded(), 0, _one),
+        _Store("embedded", embedded(), 0, lambda store: iter([("embedded", store.path)])),
         _Store("models", cwd / "models", 3, _below),
         _Store("here", cwd, 0, _below),
         _Store("Hugging Face", _hugging_face(env, home), 0, _in_hugging_face),
@@ -151,10 +151,6 @@ def _hugging_face(env: Mapping[str, str], home: Path) -> Path:
 
 def _ollama(env: Mapping[str, str], home: Path) -> Path:
     return Path(env.get("OLLAMA_MODELS") or home / ".ollama" / "models")
-
-
-def _one(store: _Store) -> Iterator[tuple[str, Path]]:
-    yield "embedded", store.path
 
 
 def _below(store: _Store) -> Iterator[tuple[str, Path]]:

@@ -53,14 +53,11 @@ _TENSOR_TYPES = {
 """ggml's number of a type -> name, elements per block, bytes per block."""
 BLOCKS = {name: (per_block, size_bytes) for name, per_block, size_bytes in _TENSOR_TYPES.values()}
 """Name of a type -> elements per block, bytes per block."""
-_LOOKS_LIKE = (
-    (b"", "is empty; download it again"),
+_LOOKS_LIKE: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the model itself; fetch it with 'git lfs pull'"),
     (b"PK\x03\x04", "is a zip archive or a PyTorch checkpoint, not GGUF; unpack it or get the GGUF version"),
     (b"\x1f\x8b", "is a gzip archive, not GGUF; unpack it first"),
-    (b"tjgg", "is in an older GGML format; get the GGUF version of the model"),
-    (b"fmgg", "is in an older GGML format; get the GGUF version of the model"),
-    (b"lmgg", "is in an older GGML format; get the GGUF version of the model"),
+    ((b"tjgg", b"fmgg", b"lmgg"), "is in an older GGML format; get the GGUF version of the model"),
     (b"\x80\x02", "is a PyTorch checkpoint, not GGUF; get the GGUF version of the model"),
     (b"<", "is a web page, not GGUF; the download was probably refused: download it again"),
     (b"{", "is JSON, not GGUF; choose the model file itself"),
@@ -312,7 +309,7 @@ def _check_magic(cursor: Cursor) -> None:
         return
     if start[8:10] == b'{"':
         refuse(cursor.path, "is in the safetensors format, not GGUF; get the GGUF version of the model")
-    shape = next((says for magic, says in _LOOKS_LIKE if magic and start.lstrip(b" \t\r\n").startswith(magic)), None)
+    shape = next((says for magic, says in _LOOKS_LIKE if start.lstrip(b" \t\r\n").startswith(magic)), None)
     refuse(cursor.path, shape or "is not a GGUF file; choose a model file whose name ends in .gguf")
 
 

@@ -20,7 +20,6 @@ import json
 import logging
 import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
+from shepherd.core.files import replace_private
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.network import Target
 from shepherd.tools.sandbox.roots import home
@@ -208,14 +208,7 @@ class ConsentStore:
         if not everything[str(folder)]:
             del everything[str(folder)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # made with 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"version": 1, "allowed": everything}, file, indent=1)
-            Path(part).replace(self.path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        replace_private(self.path, json.dumps({"version": 1, "allowed": everything}, indent=1).encode())
 
     def _read(self) -> dict[str, Any]:
         try:

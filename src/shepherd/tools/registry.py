@@ -53,8 +53,6 @@ SHOWN_NAMES = 60
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tool in a registry."""
-
     tool: Tool
     group: str
     origin: object

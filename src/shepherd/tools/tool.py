@@ -88,7 +88,7 @@ class ToolContext:
     count: Callable[[str], int] = len
     """Tokens of a text."""
     tell: Callable[[str], None] = field(default=lambda line: None)
-    """Shows progress to a person: one line, replaced by the next. From the event loop only."""
+    """Shows progress to a person: one line, replaced by the next. From any thread."""
     roots: Roots | None = None
     """The folders that file tools may touch."""
     reach: NetworkPolicy | None = None
@@ -111,8 +111,6 @@ Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool."""
-
     name: str
     """Of `[A-Za-z0-9_-]`, at most 64 characters: every provider takes it."""
     description: str

@@ -18,6 +18,7 @@ Not here: which tools there are (`registry.py`) and which of them are offered (`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -349,8 +350,9 @@ class ProgressReporter:
             here = False
         if here:
             self._show(line)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._show, line)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(self._show, line)
 
     def _show(self, line: str) -> None:
         if self._tell is None:

@@ -93,11 +93,7 @@ class Report:
         }
 
 
-def run(
-    path: Path | str,
-    *,
-    embedder: Embedder | None = None,
-) -> dict[str, Any]:
+def run(path: Path | str, *, embedder: Embedder | None = None) -> dict[str, Any]:
     """Ask all questions of a LoCoMo, BEAM or LongMemEval file or folder: `Report.as_json`.
 
     With an `embedder` the search is hybrid.

@@ -15,7 +15,8 @@ from shepherd.core import Event, Message, Reply, Request, Sampling, Text, ToolRe
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.ledger import Resident
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 
 pytestmark = pytest.mark.model
 

@@ -23,7 +23,7 @@ from shepherd.engine.engine import Engine
 from shepherd.engine.grammar.mask import ProbeBudget
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 TEMPLATE = (
     "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"

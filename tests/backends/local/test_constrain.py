@@ -23,7 +23,7 @@ from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.engine import Engine
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 ADD = ToolSpec("add", "", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 SAY = ToolSpec("say", "", {"type": "object", "properties": {"text": {"type": "string"}}})

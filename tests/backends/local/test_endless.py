@@ -17,7 +17,8 @@ from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime, Weights
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 pytestmark = pytest.mark.model

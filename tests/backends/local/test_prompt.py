@@ -18,7 +18,7 @@ from shepherd.dialects.render.replay import OWN
 from shepherd.engine.base import Special
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 TEMPLATE = "<|im_start|> <|im_end|> <tool_call>"
 MARKERS = ["<|im_start|>", "<|im_end|>", "<tool_call>", "<h1>"]

@@ -21,7 +21,7 @@ from shepherd.dialects import Prompt, Segment, Template, detect, render
 from shepherd.engine.base import Span
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 TOOL = ToolSpec("f", "d", {"type": "object", "properties": {"k": {"type": "string", "description": "kk"}}})
 

@@ -20,7 +20,7 @@ from shepherd.engine.grammar.gbnf import gbnf_to_lark
 from shepherd.engine.grammar.mask import Constrainer
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import Weights
+    from shepherd.engine.llamacpp.weights import Weights
 
 BYTES = constrainer()
 

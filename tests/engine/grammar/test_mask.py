@@ -34,7 +34,8 @@ from shepherd.engine.grammar.mask import (
 )
 
 if TYPE_CHECKING:  # a run without the model loads no native library
-    from shepherd.engine.llamacpp import LlamaRuntime, Weights
+    from shepherd.engine.llamacpp.runtime import LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
 
 _proof: type[Mask] = GrammarMask
 TEXT = "TEXT: /(?s:.*)/\n"
@@ -539,7 +540,7 @@ def prompt(weights: Weights, text: str) -> array[int]:
 
 def on(weights: Weights, **options: Any) -> LlamaRuntime:
     """A context of the embedded model's."""
-    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 
     return LlamaRuntime(weights, ContextOptions(n_threads=1, **options))
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,13 +19,12 @@ from shepherd.memory.recall.recall import (
     MAX_ITEMS,
     OPENING,
     Quote,
-    RankingStore,
     RecallBlock,
     recall,
     render,
 )
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
-from shepherd.memory.search.excerpt import is_near_duplicate
+from shepherd.memory.search.excerpt import ComparedText
 from shepherd.memory.search.query import NO_FILTERS, Filters
 from shepherd.memory.store import MemoryStore
 
@@ -53,7 +53,7 @@ def tell(store: MemoryStore, *said: str | Entry, day: int = 0, session: str | No
     return store.archive(entries, session=session or f"day {day} {said[0]!r:.40}")
 
 
-def ask(store: RankingStore, question: str, *, budget: int = 512, **options: object) -> RecallBlock | None:
+def ask(store: Any, question: str, *, budget: int = 512, **options: object) -> RecallBlock | None:
     return recall(store, question, budget=budget, count=count, **options)  # type: ignore[arg-type]
 
 
@@ -578,7 +578,7 @@ def test_a_block_never_says_the_same_twice(told: tuple[MemoryStore, list[int]]) 
         (one, other)
         for at, one in enumerate(quotes)
         for other in quotes[:at]
-        if is_near_duplicate(one[13:], other[13:])
+        if ComparedText(one[13:]).is_near_duplicate_of(ComparedText(other[13:]))
     ]
 
 

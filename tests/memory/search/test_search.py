@@ -16,7 +16,7 @@ from shepherd.memory.archive.history import archive
 from shepherd.memory.records import Entry, Hit
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import tokenizer
-from shepherd.memory.search.excerpt import is_near_duplicate, shorten, snippet, term_spans
+from shepherd.memory.search.excerpt import ComparedText, shorten, snippet, term_spans
 from shepherd.memory.search.query import Filters, terms_of
 from shepherd.memory.search.search import MOST_RESULTS, as_text, search
 
@@ -184,4 +184,5 @@ CONNECTION = open_file(":memory:")
     ],
 )
 def test_texts_are_alike_when_they_say_the_same(one: str, other: str, same: bool) -> None:
-    assert is_near_duplicate(one, other) is is_near_duplicate(other, one) is same
+    first, second = ComparedText(one), ComparedText(other)
+    assert first.is_near_duplicate_of(second) is second.is_near_duplicate_of(first) is same

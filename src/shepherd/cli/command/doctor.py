@@ -95,7 +95,8 @@ def _versions(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
-    from shepherd.engine.llamacpp import library_path, selftest
+    from shepherd.engine.llamacpp import selftest
+    from shepherd.engine.llamacpp.library import library_path
 
     yield CheckResult("library", "ok", str(library_path()))
     verdict = selftest.verdict(Path(platformdirs.user_cache_dir("shepherd")))
@@ -103,7 +104,8 @@ def _library(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _processor(options: Mapping[str, Any]) -> Iterator[CheckResult]:
-    from shepherd.engine.llamacpp import default_threads, devices, supports_rpc, system_info
+    from shepherd.engine.llamacpp.library import devices, supports_rpc, system_info
+    from shepherd.engine.llamacpp.runtime import default_threads
 
     features = [
         word.split(" = ")[0].split(":")[-1].strip() for word in system_info().split("|") if word.strip().endswith("= 1")

@@ -97,8 +97,8 @@ async def _try(options: Sequence[ServerOptions]) -> list[tuple[ServerStatus, dic
             if status.state == "ready":
                 connection = servers.connections[status.name]
                 try:
-                    report["resources"] = [each.uri for each in await connection.resources()]
-                    report["prompts"] = [each.name for each in await connection.prompts()]
+                    report["resources"] = [each.uri for each in await connection.listed("resources")]
+                    report["prompts"] = [each.name for each in await connection.listed("prompts")]
                 except ToolError as error:
                     report["problem"] = error.message
             tried.append((status, report))

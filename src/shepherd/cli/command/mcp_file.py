@@ -7,9 +7,7 @@ parsed and compared with the expected content, so that a file of an unusual form
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 from shepherd.cli import configure, render
 from shepherd.core import ConfigError, InvalidRequest
+from shepherd.core.files import replace_private
 
 KEY = "mcp_servers"
 HEADER = re.compile(r"^[ \t]*\[\[[ \t]*(?:mcp_servers|\"mcp_servers\"|'mcp_servers')[ \t]*\]\][ \t]*(?:#.*)?$")
@@ -170,13 +169,6 @@ def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
         mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
-        handle, made = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
-                out.write(text)
-            Path(made).chmod(mode)
-            Path(made).replace(real)
-        finally:
-            Path(made).unlink(missing_ok=True)
+        replace_private(real, text.encode(), mode=mode)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

@@ -17,7 +17,7 @@ from functools import partial
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
-from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once, before
+from shepherd.dialects.parse.bodies.header import Header, HeaderBody, ReadHeader, at_once, before
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.call import Keys
 from shepherd.dialects.parse.markup import Block, Thought
@@ -45,22 +45,17 @@ def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
     return None if not final and CITED_BEGUN.fullmatch(text, at) else Header(at, declined=opener)
 
 
-CITATIONS = tuple(
-    Block(opener, (), partial(HeaderBody, read=read), "anywhere", "anywhere", unseen=True)
-    for opener, read in (("<co>", at_once), ("<co:", citation), ("</co:", citation), ("</co>", at_once))
-)
-"""`<co>span</co: 0:[1]>`, and `<co: 0>span</co: 0>` as Command R writes it."""
-
-
+# `<co>span</co: 0:[1]>`, and `<co: 0>span</co: 0>` as Command R writes it.
+TAGS: dict[str, ReadHeader] = dict.fromkeys(("<|START_RESPONSE|>", "<|START_TEXT|>", "<co>"), at_once)
+TAGS |= {"<co:": citation, "</co:": citation, "</co>": at_once}
 CALL = json_call('{"tool_call_id": "', Pattern("[0-9]{1,2}"), '", "tool_name": "{}", "parameters": ', ARGUMENTS, "}")
 CALLS = Spelling(CALL, before="[\n    ", between=",\n    ", after="\n]")
 BLOCKS = (
     Block(START, (END,), partial(HeaderBody, read=before(BODY)), "anywhere", "anywhere", spelling=CALLS),
     *(
-        Block(opener, (), partial(HeaderBody, read=at_once), "anywhere", "anywhere")
-        for opener in ("<|START_RESPONSE|>", "<|START_TEXT|>")
+        Block(tag, (), partial(HeaderBody, read=read), "anywhere", "anywhere", unseen="co" in tag)
+        for tag, read in TAGS.items()
     ),
-    *CITATIONS,
 )
 
 

@@ -29,14 +29,13 @@ LAST_LINE = re.compile(r"""\\n</tool_call>['"]""")
 """A template that writes one before the closer, not behind every value."""
 
 PAIR = ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>")
-IN_LINES = tagged_call("{}\n", *PAIR, "", behind="\n")
-JOINED = tagged_call("{}\n", *PAIR, "\n")
 TIGHT = tagged_call("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", "")
 
 
 def in_lines_of(markup: Markup, template: str) -> Markup:
     """Spells calls with the line breaks of the template."""
-    spell = TIGHT if not LINES.search(template) else JOINED if LAST_LINE.search(template) else IN_LINES
+    end, behind = ("\n", "") if LAST_LINE.search(template) else ("", "\n")
+    spell = tagged_call("{}\n", *PAIR, end, behind) if LINES.search(template) else TIGHT
     return replace(markup, blocks=(call_block("tool_call", spell),))
 
 

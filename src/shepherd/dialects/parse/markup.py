@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol
 
@@ -138,12 +138,14 @@ class Block:
 
 
 class Opening(NamedTuple):  # one for each block of an answer, so it must be cheap
-    """What a body knows of its block when the opener has been read."""
+    """What a body knows of its block when it begins."""
 
     block: Block
     openers: Sequence[str]
     """The markers that open something in this dialect: a block without a closer ends at one."""
     tools: Sequence[ToolSpec]
+    written: str = ""
+    """What another body has read of the block, the opener included; empty: the opener only."""
 
 
 MakeBody = Callable[[Opening], Body]
@@ -171,7 +173,7 @@ class Markup:
     """Markers without content, dropped wherever they stand in text: the tags around a visible answer, turn ends."""
     answer: tuple[str, str] = ("", "")
     """What stands before and behind a visible answer that follows thoughts; for constrained output."""
-    declared: Callable[[Sequence[ToolSpec]], tuple[Block, ...]] = field(default=no_blocks)
+    declared: Callable[[Sequence[ToolSpec]], tuple[Block, ...]] = no_blocks
     """Makes the blocks that exist only for the tools of a request: calls that no tag marks as calls."""
 
     @property

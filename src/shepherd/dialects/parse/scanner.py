@@ -158,7 +158,11 @@ class Scanner:
         if marker in self._thoughts:
             if not self._empty:
                 return self._emit(after)
-            self._open_thought(self._thoughts[marker])
+            thought = self._thoughts[marker]
+            self._pass_tag(marker)
+            self._enter(thought)
+            if thought.spoken and not self._keep:
+                self._emit_text(marker)
             return True
         if marker in self._blocks:
             begins = self._begins(self._blocks[marker], self._blocks[marker].where, after, final)
@@ -239,12 +243,8 @@ class Scanner:
         """Whether an opener that ends at `after` opens its block; `None` while it needs more text."""
         if where != "line":
             return where == "anywhere" or (where == "start" and self._empty)
-        return (self._line_start and not self._thought) or self._inside_follows(after, block, final)
-
-    def _inside_follows(self, after: int, block: Block, final: bool) -> bool | None:
-        """Whether the block's inside begins at `after`; `None` while it needs more text."""
-        if self._thought and not self._line_start:
-            return False
+        if self._line_start != bool(self._thought):
+            return self._line_start  # in a thought its inside must follow, too
         visible = (ANY if block.tight else VISIBLE).search(self._buffer, after)
         if visible is None:
             return False if final else None
@@ -259,17 +259,6 @@ class Scanner:
         if after == len(self._buffer):
             return True if final else None
         return self._buffer[after] == "\n"
-
-    def _open_thought(self, thought: Thought) -> None:
-        opener = thought.opener
-        if thought.spoken and not self._keep:
-            self._at += len(opener)
-            self._border()
-            self._enter(thought)
-            self._emit_text(opener)
-            return
-        self._pass_tag(opener)
-        self._enter(thought)
 
     def _enter(self, thought: Thought) -> None:
         self._thought = thought
@@ -337,12 +326,11 @@ class Scanner:
         self._has_output = True
         call_id = (call.id if isinstance(call, Found) else "") or self._ids()
         self._events.append(CallStarted(call_id, call.name))
-        match call:
-            case Found():
-                self._events.append(CallDelta(call.arguments))
-                self._events.append(CallEnded(ToolCall(call_id, call.name, call.arguments, written)))
-            case Fault():
-                self._events.append(CallEnded(BadCall(written, call.error, call_id, call.name)))
+        if isinstance(call, Fault):
+            self._events.append(CallEnded(BadCall(written, call.error, call_id, call.name)))
+            return
+        self._events.append(CallDelta(call.arguments))
+        self._events.append(CallEnded(ToolCall(call_id, call.name, call.arguments, written)))
 
 
 _parser: type[Parser] = Scanner

@@ -74,7 +74,11 @@ def shaped(messages: Sequence[Message], caps: Capabilities, preface: str = "") -
     """The conversation for a template with these capabilities. `preface` ends its first system message."""
     turns = [turn for index, message in enumerate(messages) for turn in turns_of(message, index, caps)]
     if preface:
-        turns = prefaced(turns, preface)
+        text = with_origin(preface, TOOLS)
+        if turns and turns[0]["role"] == "system":
+            turns[0]["content"] = paragraphs([turns[0]["content"], text])
+        else:
+            turns.insert(0, {"role": "system", "content": text})
     if not caps.later_systems:
         n_leading = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
         turns = [*merged(turns[:n_leading]), *systems_folded(turns[n_leading:], later=True)]
@@ -90,16 +94,10 @@ def shaped(messages: Sequence[Message], caps: Capabilities, preface: str = "") -
     if not caps.repeats:
         turns = list(merged(turns))
     if not caps.answer_first:
-        turns = question_first(turns)
+        first = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+        if first < len(turns) and turns[first]["role"] == "assistant":
+            turns.insert(first, {"role": "user", "content": OriginStr("")})
     return [finished(turn, caps) for turn in turns]
-
-
-def prefaced(turns: Sequence[Turn], preface: str) -> list[Turn]:
-    """The turns with the preface at the end of the first system message, or as a message of its own."""
-    text = with_origin(preface, TOOLS)
-    if turns and turns[0]["role"] == "system":
-        return [{**turns[0], "content": paragraphs([turns[0]["content"], text])}, *turns[1:]]
-    return [{"role": "system", "content": text}, *turns]
 
 
 def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]:
@@ -118,7 +116,10 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
             case ToolCall():
                 content.append(with_origin(part.raw if part.raw is not None else spelled_call(part), index))
             case ToolResult():
-                text = with_origin(accumulated(part.parts), index)
+                shown = ""
+                for inner in part.parts:
+                    shown += as_text(inner, shown)
+                text = with_origin(shown, index)
                 if caps.tool_role:
                     call_id = with_origin(short_id(part.call_id) if caps.short_ids else part.call_id, index)
                     name = with_origin(part.name, index)
@@ -221,14 +222,6 @@ def as_text(part: Text | Image, before: str) -> str:
     return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
 
 
-def accumulated(parts: Iterable[Text | Image]) -> str:
-    """Several parts as one text for such a model."""
-    whole = ""
-    for part in parts:
-        whole += as_text(part, whole)
-    return whole
-
-
 UNSEEN = "; this model cannot see images]"
 
 
@@ -251,7 +244,7 @@ def short_id(call_id: str) -> str:
 
 
 def systems_late(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns with all system messages folded into the last of the user's."""
+    """The turns with all system messages in the last of the user's."""
     systems = [turn for turn in turns if turn["role"] == "system"]
     others = [turn for turn in turns if turn["role"] != "system"]
     last = max((at for at, turn in enumerate(others) if turn["role"] == "user"), default=len(others))
@@ -274,12 +267,11 @@ def finished(turn: Turn, caps: Capabilities) -> Turn:
 def divided(turn: Turn, caps: Capabilities) -> Iterator[Turn]:
     """The turn of an answer: in two where its text would hide its calls, with its text in its thought where the
     template takes only one of them, else as it is."""
-    if "tool_calls" not in turn or not turn["content"]:
-        yield turn
-    elif caps.text_hides_calls:
+    speaks = "tool_calls" in turn and turn["content"]
+    if speaks and caps.text_hides_calls:
         yield {key: value for key, value in turn.items() if key != "tool_calls"}
         yield {"role": "assistant", "content": caps.blank, "tool_calls": turn["tool_calls"]}
-    elif caps.thought_or_text and "reasoning_content" in turn:
+    elif speaks and caps.thought_or_text and "reasoning_content" in turn:
         thought = paragraphs([turn["reasoning_content"], turn["content"]])
         yield {**turn, "reasoning_content": thought, "content": caps.blank}
     else:
@@ -305,14 +297,6 @@ def one_by_one(turns: Sequence[Turn], blank: str | None) -> Iterator[Turn]:
             turn = {"role": "assistant", "content": blank}
             yield from waiting.pop(call["id"], ())
         yield from (result for result in results if result["tool_call_id"] in waiting)
-
-
-def question_first(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns with an empty question before an answer that comes first."""
-    first = next((at for at, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
-    silence = {"role": "user", "content": OriginStr("")}
-    is_answer = first < len(turns) and turns[first]["role"] == "assistant"
-    return [*turns[:first], silence, *turns[first:]] if is_answer else list(turns)
 
 
 def users_in_results(turns: Iterable[Turn]) -> list[Turn]:

@@ -254,6 +254,5 @@ def exact(value: Any, kept: dict[str, str]) -> Any:
 
 def from_json(text: str) -> Any:
     """The value that a JSON text spells, its strings of the text's origin."""
-    found = origins(text)
-    value = json.loads(text)
+    value, found = json.loads(text), origins(text)
     return with_origin(value, found.pop()) if found else value

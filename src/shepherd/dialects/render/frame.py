@@ -262,10 +262,6 @@ def framed(render: Render) -> Frame:
                 found[origin] = text[gap.start : gap.stop]
         return [found[at] for at in range(len(messages))] if len(found) == len(messages) else []
 
-    def before(message: Message) -> str:
-        gaps, _ = divided(attempted(render, [message]))
-        return gaps[0].first
-
     def between(inner: Sequence[str], at: int, alone: Sequence[str]) -> str:
         """The end of a message, whether it is the last one or not."""
         return shared_start(alone[-1], inner[at]) if alone else ""
@@ -277,7 +273,7 @@ def framed(render: Render) -> Frame:
         answered = between(talk, 1, behind(USER, ANSWER))
         header = talk[1].removeprefix(answered)
         # Some leave the last answer open; then a user's header is what stands before every user's text.
-        usual = shared_end(before(USER), talk[1])
+        usual = shared_end(divided(attempted(render, [USER]))[0][0].first, talk[1])
         if usual.strip() and len(usual) < len(header):
             header = usual
         trailers["assistant"] = trailers["call"] = talk[1].removesuffix(header)
@@ -339,11 +335,5 @@ def shared_start(a: str, b: str) -> str:
 def shared_end(a: str, b: str) -> str:
     """The common end of both texts, in whole tags."""
     length = n_same(a[::-1], b[::-1])
-    cuts = (
-        len(text) - tag.end()
-        for text in (a, b)
-        for tag in TAG.finditer(text)
-        if tag.start() < len(text) - length < tag.end()
-    )
-    length = min(cuts, default=length)
-    return a[len(a) - length :]
+    tags = ((len(text) - tag.end(), len(text) - tag.start()) for text in (a, b) for tag in TAG.finditer(text))
+    return a[len(a) - min((stop for stop, start in tags if stop < length < start), default=length) :]

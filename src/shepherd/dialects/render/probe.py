@@ -69,9 +69,7 @@ def probed(run: Callable[..., str]) -> Capabilities:
         "repeats": ask(user, user) is not None and ask(user, answer, answer, user) is not None,
         "answer_first": ask(answer, user) is not None,
         "silent_answers": ask(user, silent, user) is not None,
-        "efforts": tuple(
-            level for level in LEVELS if ask(user, switched=ON | dict.fromkeys(EFFORTS, level)) is not None
-        ),
+        "efforts": tuple(each for each in LEVELS if ask(user, switched=ON | dict.fromkeys(EFFORTS, each)) is not None),
         "switch": ask(user, switched=OFF) != ask(user, switched=ON),
         "shows_tools": shows("probetool", ask(user, tools=tools)),
         "described": described and ask(user, tools=tools) is not None,
@@ -82,21 +80,16 @@ def probed(run: Callable[..., str]) -> Capabilities:
         with_result = shows("probevalue1 proberesult1", work(call, result))
         if with_result or shows("probevalue1", work(call)):
             caps |= {"calls": True, "tool_role": with_result, "short_ids": short, "blank": blank, "arguments": form}
-            caps |= calls_taken(work, (call, result), exchange(2, short, blank, form), following)
+            other, other_result = exchange(2, short, blank, form)
+            both = {**call, "tool_calls": call["tool_calls"] + other["tool_calls"]}
+            in_turn = shows("probevalue1 probevalue2", work(call, result, other, other_result))
+            caps |= {
+                "text_hides_calls": not shows("probevalue1", work({**call, "content": ANSWER["content"]}, result)),
+                "parallel": shows("probevalue1 probevalue2", work(both, result, other_result)) or not in_turn,
+                "user_after_result": shows("proberesult1 probenext", work(call, result, following)),
+            }
             return Capabilities(**caps | thoughts_taken(ask, user, work, (call, result)))
     return Capabilities(**caps | {"calls": False, "tool_role": False} | thoughts_taken(ask, user))
-
-
-def calls_taken(work: Ask, one: tuple[Turn, Turn], two: tuple[Turn, Turn], following: Turn) -> dict[str, Any]:
-    """The capabilities around a call and its result. `work` renders behind a question, with tools."""
-    (call, result), (other, other_result) = one, two
-    both = {**call, "tool_calls": call["tool_calls"] + other["tool_calls"]}
-    in_turn = shows("probevalue1 probevalue2", work(*one, *two))
-    return {
-        "text_hides_calls": not shows("probevalue1", work({**call, "content": ANSWER["content"]}, result)),
-        "parallel": shows("probevalue1 probevalue2", work(both, result, other_result)) or not in_turn,
-        "user_after_result": shows("proberesult1 probenext", work(*one, following)),
-    }
 
 
 def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Turn, ...] = ()) -> dict[str, Any]:

@@ -82,14 +82,10 @@ def render(
     earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
     if earlier:
         pieces = replayed(pieces, earlier, dialect, tools)
-    return Prompt(pieces, opened, stops_of(template, dialect), segments(pieces, messages, template.frame))
-
-
-def stops_of(template: Template, dialect: Dialect) -> tuple[str, ...]:
-    """The heads of turns that no answer may hold: those of the dialect, and this template's head of a user turn."""
     header = template.frame.header.strip()
-    is_known = header.startswith(dialect.stops) or COMMON.fullmatch(header)
-    return dialect.stops if is_known else (*dialect.stops, header)
+    is_stop = not header.startswith(dialect.stops) and not COMMON.fullmatch(header)
+    stops = (*dialect.stops, header) if is_stop else dialect.stops
+    return Prompt(pieces, opened, stops, segments(pieces, messages, template.frame))
 
 
 def end_of_answer(template: Template, dialect: Dialect) -> str:

@@ -32,6 +32,11 @@ def mapped(change: Callable[[str], str]) -> Callable[[Any], Any]:
     return changed
 
 
+def unfollowed(change: Callable[..., str]) -> Callable[..., Any]:
+    """A method that changes the string, not followed at all."""
+    return lambda self, *args, **given: whole(change(self, *args, **given), self, args, given)
+
+
 class OriginStr(str):
     """Text with some characters from a request. Compares, hashes and tests like the plain string."""
 
@@ -135,23 +140,14 @@ class OriginStr(str):
     lower, upper, casefold = mapped(str.lower), mapped(str.upper), mapped(str.casefold)
     swapcase, title, capitalize = mapped(str.swapcase), mapped(str.title), mapped(str.capitalize)
 
-    def expandtabs(self, tabsize: SupportsIndex = 8) -> OriginStr:
-        return whole(super().expandtabs(tabsize), self)
-
-    def translate(self, table: Any, /) -> OriginStr:
-        return whole(super().translate(table), self, table)
-
-    def center(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
-        return whole(super().center(width, fillchar), self, fillchar)
+    expandtabs, translate = unfollowed(str.expandtabs), unfollowed(str.translate)
+    center, zfill = unfollowed(str.center), unfollowed(str.zfill)
 
     def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
         return join((self, as_origin_str(fillchar) * (width.__index__() - len(self))))
 
     def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> OriginStr:
         return join((as_origin_str(fillchar) * (width.__index__() - len(self)), self))
-
-    def zfill(self, width: SupportsIndex, /) -> OriginStr:
-        return whole(super().zfill(width), self)
 
 
 class Arguments(dict[str, Any]):

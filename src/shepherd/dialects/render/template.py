@@ -37,10 +37,7 @@ RESERVED = frozenset(
 
 
 class Template:
-    """A compiled chat template. Immutable to its users; may be shared.
-
-    Raises: `ConfigError` when the source is not valid jinja.
-    """
+    """A compiled chat template. Immutable to its users; may be shared. Raises: `ConfigError` if it is not valid."""
 
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", clock: Callable[[], datetime] = datetime.now

@@ -331,7 +331,7 @@ def check_document(schema: Any) -> int:
 
 def with_safe_bounds(lark: str) -> str:
     """A grammar with the bounds of its schemas moved to numbers that llguidance can enforce."""
-    if not numbers.may_be_large(lark):
+    if not numbers.LARGE.search(lark):
         return lark
     return "".join(
         "%json " + numbers.with_safe_bounds(piece.text.removeprefix("%json"))

@@ -29,7 +29,8 @@ UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose members have names chosen by the author of the schema."""
 CONSTANTS = frozenset({"const", "enum"})
-_LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
+LARGE = re.compile(r"[0-9][0-9.]{15}|[0-9.][eE]")
+"""A document without a match contains no numbers beyond `EXACT`; a cheap test of its text."""
 
 Path = tuple[str | int, ...]
 """Where something stands in a JSON document."""
@@ -50,11 +51,6 @@ def members(node: Any) -> list[tuple[str | int, Any]]:
     if isinstance(node, Mapping):
         return list(node.items())
     return list(enumerate(node)) if isinstance(node, (list, tuple)) else []
-
-
-def may_be_large(text: str) -> bool:
-    """Whether a document may contain numbers beyond `EXACT`; a cheap test of its text."""
-    return _LARGE.search(text) is not None
 
 
 def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
@@ -122,16 +118,16 @@ def with_safe_bounds(text: str) -> str:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    for path, node in walk(document):
-        if not isinstance(node, (dict, list)):
-            continue
-        is_data = not CONSTANTS.isdisjoint(path) and any(
-            key in CONSTANTS and not _is_named(path[:at]) for at, key in enumerate(path)
-        )
-        if isinstance(node, dict) and not is_data and not _is_named(path):
+    waiting: list[tuple[Any, bool, bool]] = [(document, False, False)] if isinstance(document, (dict, list)) else []
+    while waiting:
+        node, is_named, is_data = waiting.pop()
+        if isinstance(node, dict) and not is_named and not is_data:
             _ease(node)
-        for key, number in members(node):
-            if isinstance(number, (int, float)) and number < -WIDEST and key not in UPPER:
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(value, (dict, list)):
+                is_constant = key in CONSTANTS and not is_named
+                waiting.append((value, key in NAMED and not is_named, is_data or is_constant))
+            elif isinstance(value, (int, float)) and value < -WIDEST and key not in UPPER:
                 node[key] = -WIDEST  # a default, say; but a reference may lead anywhere
     return json.dumps(document)
 

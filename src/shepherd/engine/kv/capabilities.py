@@ -64,21 +64,17 @@ class Rule:
     """Whether a missing operation aborts the process; otherwise it silently computes something else."""
 
 
-def _takes(*capabilities: Capability) -> frozenset[Capability]:
-    return frozenset(capabilities)
-
-
 def _is_windowed(facts: Facts) -> bool:
     return facts.n_swa > 0 and not facts.swa_full
 
 
-ALL = _takes("hole", "rollback", "share", "shift")
-SHIFT = _takes("shift")
+ALL = frozenset[Capability](("hole", "rollback", "share", "shift"))
+SHIFT = frozenset[Capability](("shift",))
 
 RULES = (
     Rule("a recurrent state cannot forget", lambda f: f.recurrent, ALL),
     Rule("compressed cache", lambda f: f.architecture == "deepseek4", ALL),
-    Rule("cells behind the sliding window are gone", _is_windowed, _takes("rollback", "share", "shift")),
+    Rule("cells behind the sliding window are gone", _is_windowed, ALL - {"hole"}),
     Rule("M-RoPE", lambda f: f.rope == "mrope", SHIFT, fatal=True),
     Rule("the library cannot shift", lambda f: not f.can_shift, SHIFT, fatal=True),
     Rule("YaRN or LongRoPE scales keys in a shift", lambda f: f.scaling in {"yarn", "longrope"}, SHIFT),

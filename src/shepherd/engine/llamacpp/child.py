@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from shepherd.core.files import replace_private
+
 logger = logging.getLogger(__name__)
 
 HUNG = -int(getattr(signal, "SIGALRM", 14))
@@ -111,17 +113,11 @@ def kept(file: Path) -> dict[str, Any] | None:
 
 def keep(file: Path, verdict: Mapping[str, Any]) -> None:
     """Store a verdict, whole or not at all. If the folder is not writable, the test runs again next time."""
-    name = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(verdict, stream)
-        Path(name).replace(file)
+        replace_private(file, json.dumps(verdict).encode())
     except OSError as error:
         logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
 
 
 def _end(child: subprocess.Popen[bytes], deadline_s: float, is_wanted: Callable[[], bool]) -> int:

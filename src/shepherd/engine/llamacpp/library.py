@@ -17,6 +17,7 @@ import sys
 import threading
 import types
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -155,21 +156,31 @@ def system_info() -> str:
     return text.decode("utf-8", "replace").strip()
 
 
-_n_devices = _declared(C._lib.ggml_backend_dev_count, _SIZE)
-_device = _declared(C._lib.ggml_backend_dev_get, _POINTER, _SIZE)
-_kind_of = _declared(C._lib.ggml_backend_dev_type, _INT, _POINTER)
-_words_of = _declared(C._lib.ggml_backend_dev_description, ctypes.c_char_p, _POINTER)
-_memory_of = _declared(C._lib.ggml_backend_dev_memory, None, _POINTER, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE))
+_DEVICE_CALLS: dict[str, tuple[Any, ...]] = {
+    "count": (_SIZE,),
+    "get": (_POINTER, _SIZE),
+    "type": (_INT, _POINTER),
+    "description": (ctypes.c_char_p, _POINTER),
+    "memory": (None, _POINTER, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE)),
+}
+"""By the end of its name (`ggml_backend_dev_...`), the result and the arguments of a call; some builds lack some."""
 
 
-def _devices() -> list[Any]:
+def _device_call(name: str) -> Any:
+    return _declared(getattr(C._lib, f"ggml_backend_dev_{name}"), *_DEVICE_CALLS[name])
+
+
+def _devices(is_wanted: Callable[[int], bool]) -> list[Any]:
+    """The devices of the kinds that `is_wanted` accepts. Raises: `AttributeError` if the build cannot list them."""
     start_library()
-    return [_device(index) for index in range(_n_devices())]
+    get, kind_of = _device_call("get"), _device_call("type")
+    return [each for each in map(get, range(_device_call("count")())) if is_wanted(kind_of(each))]
 
 
 def devices() -> tuple[str, ...]:
     """The names of compute devices besides the CPU; empty without a GPU."""
-    return tuple(_words_of(each).decode("utf-8", "replace") for each in _devices() if _kind_of(each) != _CPU)
+    found = _devices(lambda kind: kind != _CPU)
+    return tuple(_device_call("description")(each).decode("utf-8", "replace") for each in found)
 
 
 class GpuMemory(NamedTuple):
@@ -180,14 +191,15 @@ class GpuMemory(NamedTuple):
 
 
 def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
-    """The memory of all devices of one kind; None if there is none."""
-    found = []
-    for device in _devices():
-        if _kind_of(device) == kind:
-            free, total = _SIZE(), _SIZE()
-            _memory_of(device, ctypes.byref(free), ctypes.byref(total))
-            found.append((free.value, total.value))
-    sums = GpuMemory(sum(free for free, _ in found), sum(total for _, total in found))
+    """The memory of all devices of one kind; None if there is none, or if this build does not report it."""
+    free, total, sums = _SIZE(), _SIZE(), GpuMemory(0, 0)
+    try:
+        memory_of = _device_call("memory")
+        for device in _devices(lambda each: each == kind):
+            memory_of(device, ctypes.byref(free), ctypes.byref(total))
+            sums = GpuMemory(sums.free + free.value, sums.total + total.value)
+    except AttributeError:
+        return None
     return sums if sums.total else None
 
 

@@ -9,6 +9,7 @@ works.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -17,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -64,7 +64,7 @@ def verdict(cache_folder: Path, *, run: Run | None = None, build: str | None = N
 
 def build_id() -> str:
     """A short id of this library build on this CPU."""
-    from shepherd.engine.llamacpp import library_path  # noqa: PLC0415 - loads the library
+    from shepherd.engine.llamacpp.library import library_path  # noqa: PLC0415 - loads the library
 
     facts = [platform.machine(), _cpu_model()]
     for file in sorted(library_path().parent.iterdir()):
@@ -123,19 +123,18 @@ def _cpu_model() -> str:
 
 def _child(use_extra_bufts: bool) -> None:
     """Quantise the embedded model, load it, decode a batch and a token, and check the result."""
-    from shepherd.engine.llamacpp import Weights, quantize, trial  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp import trial  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp.library import quantize  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs these
+    from shepherd.models import catalog  # noqa: PLC0415 - only the child needs these
 
-    with (
-        resources.as_file(resources.files("shepherd.models") / "lamb.gguf") as source,
-        tempfile.TemporaryDirectory(prefix="shepherd-selftest-") as folder,
-    ):
+    with tempfile.TemporaryDirectory(prefix="shepherd-selftest-") as folder:
         for file_type in _FILE_TYPES:
             target = Path(folder) / f"{file_type}.gguf"
-            quantize(source, target, file_type)
-            weights = Weights.load(target, use_extra_bufts=use_extra_bufts)
-            tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
-            trial.answer(weights, tokens, n_threads=1)
-            weights.close()
+            quantize(catalog.embedded(), target, file_type)
+            with contextlib.closing(Weights.load(target, use_extra_bufts=use_extra_bufts)) as weights:
+                tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
+                trial.answer(weights, tokens, n_threads=1)
 
 
 if __name__ == "__main__":

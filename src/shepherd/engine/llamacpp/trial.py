@@ -30,8 +30,8 @@ from shepherd.engine.llamacpp import child
 from shepherd.models import gguf, soundness
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp import Weights
     from shepherd.engine.llamacpp.embedding import Pooling
+    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -114,10 +114,9 @@ def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
 
 def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None) -> None:
     """Load a model and compute with it, in this process. Raises: `ShepherdError`."""
-    from shepherd.engine.llamacpp import Weights  # noqa: PLC0415 - only the child needs it
+    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs it
 
-    weights = Weights.load(path, use_extra_bufts=False, cpu_only=True)
-    try:
+    with contextlib.closing(Weights.load(path, use_extra_bufts=False, cpu_only=True)) as weights:
         if weights.has_text:
             weights.tokenize(_EVERY_BYTE)
         if makes_vectors:
@@ -127,8 +126,6 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
                 embedder.encode(["a"])
             return
         answer(weights, [max(weights.bos or 0, 0)], n_ubatch=32)
-    finally:
-        weights.close()
 
 
 def answer(
@@ -136,10 +133,10 @@ def answer(
 ) -> None:
     """Compute a prompt and two tokens of its answer. Raises: `EngineError`."""
     from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.llamacpp import ContextOptions, LlamaRuntime  # noqa: PLC0415
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415
 
-    runtime = LlamaRuntime(weights, ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads))
-    try:
+    options = ContextOptions(N_CTX, n_ubatch=n_ubatch, n_threads=n_threads)
+    with contextlib.closing(LlamaRuntime(weights, options)) as runtime:
         tokens = array("i", prompt)
         assert runtime.decode([Chunk(0, tokens, 0, logits=True)]) == "ok"
         sampler = runtime.sampler(Sampling(temperature=0), tokens)
@@ -147,8 +144,6 @@ def answer(
         assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
         assert 0 <= sampler.sample(0) < weights.n_vocab
         sampler.close()
-    finally:
-        runtime.close()
 
 
 def _limit(size_bytes: int) -> None:

@@ -198,7 +198,8 @@ def _find(connection: apsw.Connection, named: NamedHistory, *, is_whole: bool) -
     """
 
     def look_up(i: int) -> _Position | None:
-        return _look_up(connection, named.chains[i])
+        row = connection.execute(_WITH_CHAIN, (named.chains[i],)).fetchone()
+        return _Position(*row) if row else None
 
     systems = set(named.systems)
     chained = [i for i in range(len(named.entries)) if i not in systems]
@@ -227,15 +228,10 @@ def _ids(connection: apsw.Connection, chains: Sequence[bytes]) -> list[int]:
     return [id for (id,) in rows]
 
 
-def _look_up(connection: apsw.Connection, chain: bytes) -> _Position | None:
-    row = connection.execute(
-        "SELECT id, conversation, seq, turn, id FROM message WHERE chain = ?1 UNION ALL "
-        "SELECT alias.message, conversation, seq, turn, tip FROM alias JOIN message ON id = tip WHERE alias.chain = ?1",
-        (chain,),
-    ).fetchone()
-    return _Position(*row) if row else None
-
-
+_WITH_CHAIN = (
+    "SELECT id, conversation, seq, turn, id FROM message WHERE chain = ?1 UNION ALL "
+    "SELECT alias.message, conversation, seq, turn, tip FROM alias JOIN message ON id = tip WHERE alias.chain = ?1"
+)
 _LAST = "SELECT id, conversation, seq, turn, id FROM message WHERE conversation = ? {} ORDER BY seq DESC LIMIT 1"
 
 

@@ -42,7 +42,6 @@ reports_change = re.compile(
 is_first_person = re.compile(
     r"(?i)\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b"
 ).search
-"""Whether a text is in the first person."""
 find_names = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+").findall
 """The capitalised words within sentences."""
 
@@ -53,7 +52,6 @@ def is_question_only(text: str) -> bool:
 
 
 def without_questions(text: str) -> str:
-    """The text without its questions."""
     return _SENTENCE.sub(lambda sentence: "" if _is_question(sentence[0]) else sentence[0], text)
 
 

@@ -135,11 +135,6 @@ class ComparedText:
         return len(_NEGATION.findall(self.text)) == len(_NEGATION.findall(other.text))
 
 
-def is_near_duplicate(one: str, other: str) -> bool:
-    """`ComparedText.is_near_duplicate_of`, for two strings."""
-    return ComparedText(one).is_near_duplicate_of(ComparedText(other))
-
-
 def _in_characters(text: str, hits: Iterable[tuple[int, int, int]]) -> list[TermSpan]:
     """Spans in bytes of the spaced text as spans in characters of the text."""
     if text.isascii():

@@ -30,7 +30,6 @@ and more where it is a question, which is half of the statement."""
 DAY = 0.7
 """Weight of a term in the day of the message."""
 NEAR_FORM = 0.3
-"""Weight of a near form."""
 PROXIMITY = 0.3
 """Bonus of two terms that stand side by side as in the question."""
 SPEAKER = 0.4
@@ -85,7 +84,7 @@ class Score(NamedTuple):
 
 class TermHit(NamedTuple):
     position: int
-    """Number of the word."""
+    """Of the word, from 0."""
     term: int
     weight: float
 

@@ -145,6 +145,5 @@ one two three four five six seven eight nine ten eleven twelve twenty thirty for
 hundred thousand million half couple once twice dozen
 """
 WHEN = frozenset(_WHEN.split())
-"""Words that state a time."""
 NUMBERS = frozenset(_NUMBERS.split())
-"""Words that state a number."""
+"""Words that state a time, and words that state a number."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shepherd.memory.records import Call, Entry
-from shepherd.memory.transfer.items import ImportedConversation, ReadItems, digest_name
+from shepherd.memory.transfer.items import ImportedConversation, Items, digest_name
 from shepherd.memory.transfer.messages import ROLES, json_arguments, part_text, read_messages
 from shepherd.memory.transfer.values import as_ms, find_object, find_objects, find_text
 
@@ -21,7 +21,7 @@ _CITATION = re.compile("\ue200[^\ue201]*\ue201")
 """Marks that only ChatGPT's web page can show."""
 
 
-def read_chatgpt(fields: Mapping[str, Any], where: str) -> ReadItems:
+def read_chatgpt(fields: Mapping[str, Any], where: str) -> Items:
     """A conversation of ChatGPT: `mapping` is a tree, and the user sees the path from its root to `current_node`."""
     nodes = {key: node for key, node in fields["mapping"].items() if isinstance(node, dict)}
     tree = {k: (n.get("parent"), as_ms(find_object(n, "message").get("create_time")) or 0) for k, n in nodes.items()}
@@ -50,7 +50,7 @@ def read_chatgpt(fields: Mapping[str, Any], where: str) -> ReadItems:
         )
 
 
-def read_claude(fields: Mapping[str, Any], where: str) -> ReadItems:
+def read_claude(fields: Mapping[str, Any], where: str) -> Items:
     """A conversation of Claude: messages in order, which may name their parents and so form a tree."""
     messages = [each for each in fields["chat_messages"] if isinstance(each, dict)]
     nodes = {find_text(each, "uuid"): each for each in messages}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from shepherd.core import InvalidRequest, Role
-from shepherd.memory.archive import facts
 from shepherd.memory.records import Call, Entry, FactKind, FactStatus, State, Trust, chained, clean
 from shepherd.memory.transfer.values import as_ms
 from shepherd.wire.base import Fields, Range, wrong
@@ -18,8 +17,8 @@ _COUNT = Range(0, 2**62 - 1)
 _ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 _TRUSTS = {trust.name.lower(): trust for trust in Trust}
 _STATES = {state.name.lower(): state for state in State}
-_KINDS: Mapping[str, FactKind] = {kind: kind for kind in get_args(FactKind)}
-_STATUSES: Mapping[str, FactStatus] = {status: status for status in get_args(FactStatus)}
+KINDS: Mapping[str, FactKind] = {kind: kind for kind in get_args(FactKind)}
+STATUSES: Mapping[str, FactStatus] = {status: status for status in get_args(FactStatus)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,10 @@ class ConversationLine:
 
     @classmethod
     def of(cls, line: Fields) -> ConversationLine:
-        return cls(
-            _text(line, "uuid"),
-            _text(line, "session") if line.has("session") else None,
-            _text(line, "title", ""),
-            _time(line, "time"),
-            _text(line, "model", ""),
-            _text(line, "source", ""),
-            _text(line, "parent", ""),
-            _count(line, "parent_seq", 0),
-        )
+        uuid, session = read_text(line, "uuid"), read_text(line, "session") if line.has("session") else None
+        title, created_ms = read_text(line, "title", ""), read_time(line, "time")
+        model, source, parent = (read_text(line, key, "") for key in ("model", "source", "parent"))
+        return cls(uuid, session, title, created_ms, model, source, parent, read_count(line, "parent_seq", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,55 +62,28 @@ class MessageLine:
     def of(cls, line: Fields) -> MessageLine:
         meta = line.find_object("meta") or Fields({}, "meta")
         try:
-            calls = tuple(
-                Call(str(call["id"]), str(call["name"]), str(call["arguments"])) for call in meta.body.get("calls", [])
-            )
+            calls = tuple(Call(*(str(call[key]) for key in Call._fields)) for call in meta.body.get("calls", []))
         except (TypeError, KeyError):
             text = "meta.calls must be an array of objects with an id, a name and arguments"
             raise InvalidRequest(text, field="meta.calls") from None
         entry = Entry(
-            _word(line, "role", _ROLES, ""),
-            _text(line, "body"),
+            read_word(line, "role", _ROLES, ""),
+            read_text(line, "body"),
             calls,
-            tool=_text(meta, "tool", ""),
-            call_id=_text(meta, "call_id", ""),
+            tool=read_text(meta, "tool", ""),
+            call_id=read_text(meta, "call_id", ""),
             recalled=meta.body.get("recalled") is True,
-            created_ms=_time(line, "time"),
-            trust=_word(line, "trust", _TRUSTS, "untrusted"),
+            created_ms=read_time(line, "time"),
+            trust=read_word(line, "trust", _TRUSTS, "untrusted"),
         )
-        uuid, seq = _text(line, "uuid"), _count(line, "seq")
+        uuid, seq = read_text(line, "uuid"), read_count(line, "seq")
         sha = _digest(line, "sha", entry.sha)
         chain = _digest(line, "chain", chained([sha], f"{uuid}:{seq}")[0])
-        state = _word(line, "state", _STATES, "evicted")
-        return cls(uuid, seq, _count(line, "turn", 0), entry, sha, chain, state, line.body.get("pinned") is True)
+        state = read_word(line, "state", _STATES, "evicted")
+        return cls(uuid, seq, read_count(line, "turn", 0), entry, sha, chain, state, line.body.get("pinned") is True)
 
 
-@dataclass(frozen=True, slots=True)
-class FactLine:
-    key: str
-    value: str
-    kind: FactKind
-    status: FactStatus
-    created_ms: int
-    ended_ms: int | None
-    source: tuple[str, int] | None
-    """The message it was taken from: the uuid of the conversation, and the `seq`."""
-
-    @classmethod
-    def of(cls, line: Fields) -> FactLine:
-        source = line.find_object("source")
-        return cls(
-            _text(line, "key", most=facts.KEY_CHARS),
-            _text(line, "value", most=facts.VALUE_CHARS),
-            _word(line, "kind", _KINDS, "fact"),
-            _word(line, "status", _STATUSES, "current"),
-            _time(line, "time"),
-            _time(line, "ended") if line.has("ended") else None,
-            (_text(source, "uuid"), _count(source, "seq")) if source else None,
-        )
-
-
-def _text(line: Fields, key: str, default: str | None = None, *, most: int | None = None) -> str:
+def read_text(line: Fields, key: str, default: str | None = None, *, most: int | None = None) -> str:
     if (value := default if (given := line.find_string(key)) is None else given) is None:
         raise wrong(line.at(key), "a string", None)
     if most is not None and len(value) > most:
@@ -125,20 +91,20 @@ def _text(line: Fields, key: str, default: str | None = None, *, most: int | Non
     return clean(value)
 
 
-def _count(line: Fields, key: str, default: int | None = None) -> int:
+def read_count(line: Fields, key: str, default: int | None = None) -> int:
     if (value := default if (given := line.find_integer(key, _COUNT)) is None else given) is None:
         raise wrong(line.at(key), f"an integer{_COUNT}", None)
     return value
 
 
-def _word(line: Fields, key: str, words: Mapping[str, T], default: str) -> T:
-    word = _text(line, key, default)
+def read_word(line: Fields, key: str, words: Mapping[str, T], default: str) -> T:
+    word = read_text(line, key, default)
     if word not in words:
         raise wrong(line.at(key), f"one of {', '.join(words)}", line.find_any(key))
     return words[word]
 
 
-def _time(line: Fields, key: str) -> int:
+def read_time(line: Fields, key: str) -> int:
     value = as_ms(line.find_any(key))
     if value is None:
         raise wrong(line.at(key), "a time such as 2026-03-02T10:00:00.000Z", line.find_any(key))

@@ -17,8 +17,7 @@ from shepherd.memory.transfer.items import (
     ExportLine,
     ImportedConversation,
     ImportProblem,
-    LooseMessage,
-    ReadItems,
+    Items,
     UnreadableError,
     digest_name,
 )
@@ -30,7 +29,7 @@ _OWN_NAMES = (*_NAMES, "id", "uuid")
 """Of a conversation itself. In a message, `id` and `uuid` are those of the message."""
 
 
-def read_object(fields: Any, where: str) -> ReadItems:
+def read_object(fields: Any, where: str) -> Items:
     """What an object holds. Raises: `UnreadableError` when its shape is not known."""
     if isinstance(fields, list) and _has_message(fields):
         fields = {"messages": fields}
@@ -46,11 +45,11 @@ def read_object(fields: Any, where: str) -> ReadItems:
     )
 
 
-def _read_export_line(fields: dict[str, Any], where: str) -> ReadItems:
+def _read_export_line(fields: dict[str, Any], where: str) -> Items:
     yield ExportLine(where, fields)
 
 
-def _read_list(fields: dict[str, Any], where: str) -> ReadItems:
+def _read_list(fields: dict[str, Any], where: str) -> Items:
     """A list of conversations one level down."""
     for number, each in enumerate(fields["conversations"], 1):
         try:
@@ -59,15 +58,15 @@ def _read_list(fields: dict[str, Any], where: str) -> ReadItems:
             yield ImportProblem(f"{where}, conversation {number}", str(error))
 
 
-def _read_loose_message(fields: dict[str, Any], where: str) -> ReadItems:
+def _read_loose_message(fields: dict[str, Any], where: str) -> Items:
     found = read_message(fields, where)
     yield from (each for each in found if isinstance(each, ImportProblem))
     entries = tuple(each for each in found if isinstance(each, Entry))
     name, title, model = find_name(fields, _NAMES) or "", find_text(fields, "title"), find_text(fields, "model")
-    yield LooseMessage(ImportedConversation("jsonl", name, entries, title=title, model=model))
+    yield ImportedConversation("jsonl", name, entries, title=title, model=model, is_loose=True)
 
 
-def _read_conversation(fields: dict[str, Any], where: str) -> ReadItems:
+def _read_conversation(fields: dict[str, Any], where: str) -> Items:
     """One conversation as a list of messages in the form of the APIs."""
     messages = fields.get("messages", fields.get("conversations"))
     assert isinstance(messages, list)
@@ -87,7 +86,7 @@ def _has_message(objects: list[Any]) -> bool:
     return any(isinstance(each, dict) and ({"role", "sender", "from"} & each.keys()) for each in objects)
 
 
-SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], ReadItems]], ...] = (
+SHAPES: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any], str], Items]], ...] = (
     (lambda o: o.get("type") == "message" and "seq" in o and "body" in o, _read_export_line),
     (lambda o: o.get("type") == "conversation" and "uuid" in o, _read_export_line),
     (lambda o: o.get("type") == "fact" and "key" in o, _read_export_line),
@@ -119,6 +118,6 @@ class LooseMessages:
 
     def _part(self, key: str) -> ImportedConversation:
         held = self._held[key]
-        part = replace(held, name=held.name or digest_name(held.entries))
+        part = replace(held, name=held.name or digest_name(held.entries), is_loose=False)
         self._held[key] = replace(part, entries=(), is_continued=True)
         return part

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shepherd.memory.records import Entry
+from shepherd.memory.records import Entry, digest
 
 PART = 256
 """Messages in one part of a conversation that is read from single lines."""
@@ -29,12 +28,12 @@ class ImportedConversation:
     model: str = ""
     n_left_out: int = 0
     """Messages of the file on branches that its user has abandoned."""
+    is_loose: bool = False
+    """A message on a line of its own; `name` "" = the conversation of all that name none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportLine:
-    """A line of our own export."""
-
     where: str
     fields: dict[str, Any]
 
@@ -50,29 +49,15 @@ class ImportProblem:
         return f"{self.where}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class LooseMessage:
-    """A message on a line of its own."""
-
-    part: ImportedConversation
-    """The message as a part of its conversation; `name` "" = the conversation of all that name none."""
-
-
 class UnreadableError(Exception):
     """Says what is wrong with one object."""
 
 
 Items = Iterator[ImportedConversation | ExportLine | ImportProblem]
-"""What a file holds."""
-ReadItems = Iterator[ImportedConversation | ExportLine | ImportProblem | LooseMessage]
-"""What an object of a file holds."""
+"""What a file holds, or an object of a file."""
 
 
 def digest_name(entries: Sequence[Entry]) -> str:
     """A name for a conversation without one: the same for the same file, also when the file has grown."""
-    digest = hashlib.blake2b(digest_size=16)
-    for entry in entries[:PART]:
-        digest.update(entry.sha)
-        if entry.role == "assistant":
-            break
-    return digest.hexdigest()
+    n = next((n for n, entry in enumerate(entries[:PART], 1) if entry.role == "assistant"), PART)
+    return digest(b"".join(entry.sha for entry in entries[:n])).hex()

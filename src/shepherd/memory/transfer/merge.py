@@ -18,10 +18,19 @@ from typing import Any
 import apsw
 
 from shepherd.core import InvalidRequest
-from shepherd.memory.archive import history, queries
+from shepherd.memory.archive import facts, history, queries
 from shepherd.memory.archive.history import NewMessage
 from shepherd.memory.records import Entry, State, Trust, chained
-from shepherd.memory.transfer.export_lines import ConversationLine, FactLine, MessageLine
+from shepherd.memory.transfer.export_lines import (
+    KINDS,
+    STATUSES,
+    ConversationLine,
+    MessageLine,
+    read_count,
+    read_text,
+    read_time,
+    read_word,
+)
 from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
 from shepherd.wire.base import Fields
 
@@ -126,7 +135,7 @@ class _Merge:
                     conversation = ConversationLine.of(line)
                     self.state.lines[conversation.uuid] = conversation
                 else:
-                    self._store_fact(FactLine.of(line))
+                    self._store_fact(line)
             except InvalidRequest as error:
                 self.result.add_problem(ImportProblem(item.where, error.message))
         self._store_lines(run)
@@ -311,13 +320,16 @@ class _Merge:
         )
         return target
 
-    def _store_fact(self, new: FactLine) -> None:
-        """Store a fact. Of two current values the newer one stays current."""
-        kind, key, created_ms, status, ended_ms = new.kind, new.key, new.created_ms, new.status, new.ended_ms
-        source = self._find_source(*new.source) if new.source else None
+    def _store_fact(self, line: Fields) -> None:
+        """Store a fact. Of two current values the newer one stays current. Raises: `InvalidRequest`."""
+        key, value = read_text(line, "key", most=facts.KEY_CHARS), read_text(line, "value", most=facts.VALUE_CHARS)
+        kind, status = read_word(line, "kind", KINDS, "fact"), read_word(line, "status", STATUSES, "current")
+        created_ms, ended_ms = read_time(line, "time"), read_time(line, "ended") if line.has("ended") else None
+        origin = line.find_object("source")
+        source = self._find_source(read_text(origin, "uuid"), read_count(origin, "seq")) if origin else None
         rejected = "SELECT 1 FROM fact WHERE kind = ? AND key = ? AND status = 'cleared' AND ended_ms >= ?"
         same = "SELECT 1 FROM fact WHERE kind = ? AND key = ? AND value = ? AND (created_ms = ? OR status = 'current')"
-        if self._find_row(same, kind, key, new.value, created_ms):
+        if self._find_row(same, kind, key, value, created_ms):
             self.result.known += 1
             return
         if status != "cleared" and self._find_row(rejected, kind, key, created_ms):
@@ -331,7 +343,7 @@ class _Merge:
             self.connection.execute("UPDATE fact SET status = 'past', ended_ms = ? WHERE id = ?", (created_ms, held[0]))
         self.connection.execute(
             "INSERT INTO fact(key, value, kind, status, created_ms, ended_ms, source) VALUES(?, ?, ?, ?, ?, ?, ?)",
-            (key, new.value, kind, status, created_ms, ended_ms, source),
+            (key, value, kind, status, created_ms, ended_ms, source),
         )
         self.result.facts += 1
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from shepherd.core import InvalidRequest
 from shepherd.memory.transfer.formats import LooseMessages, read_object
-from shepherd.memory.transfer.items import ImportProblem, Items, LooseMessage, UnreadableError
+from shepherd.memory.transfer.items import ImportedConversation, ImportProblem, Items, UnreadableError
 
 CHUNK_BYTES = 1 << 20
 ELEMENT_CHARS = 1 << 29
@@ -95,8 +95,8 @@ def read(stream: IO[bytes], name: str = "", on_bytes: Callable[[int], None] | No
         try:
             for each in read_object(_parsed(part), where + place):
                 found = True
-                if isinstance(each, LooseMessage):
-                    yield from loose.add(each.part)
+                if isinstance(each, ImportedConversation) and each.is_loose:
+                    yield from loose.add(each)
                 else:
                     yield each
         except (UnreadableError, RecursionError) as error:

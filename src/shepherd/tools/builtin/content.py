@@ -48,7 +48,6 @@ SIGNATURES = {
     b"OggS": "Ogg sound or film", b"ID3": "MP3 sound", b"fLaC": "FLAC sound", b"RIFF": "RIFF sound, film or image",
     b"wOF2": "a font", b"\x00\x01\x00\x00": "a font",
 }  # fmt: skip
-"""The beginnings of binary files."""
 TEXT_CONTROLS = frozenset("\t\n\r\f\b\x1b")
 
 

@@ -59,14 +59,10 @@ async def execute_command(
     seconds = seconds_of(timeout)
     folder = context.roots.directory(working_dir or ".") if context.roots else working_dir
     env = environment(os.environ, keep=may.keep_env, secrets=context.secrets)
-    loop, stop = asyncio.get_running_loop(), threading.Event()
-
-    def tell(line: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(context.tell, line)
+    stop = threading.Event()
 
     def work() -> FinishedCommand:
-        return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=tell)
+        return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=context.tell)
 
     # Not a daemon: the program waits for this thread, which waits for everything that the command has started.
     thread = ThreadPoolExecutor(1, "command")

@@ -45,7 +45,6 @@ NOT_FOLLOWED = "not followed: it leads to another host, which would receive the 
 TOO_MANY = f"not followed: these are more than {MOST_REDIRECTS} redirects"
 UNPACKED = {"": False, "identity": False, "gzip": True, "x-gzip": True, "deflate": True}
 UNREADABLE = re.compile(r"(image|audio|video|font)/(?!svg)|application/(pdf|zip|gzip|x-tar|wasm)\b", re.IGNORECASE)
-"""Types of bodies that are not read."""
 PROGRESS_BYTES = 2**18
 MOST_HEADERS = 40
 """Of an answer without a body, shown to the model; with a body, only those of `SHOWN_HEADERS`."""

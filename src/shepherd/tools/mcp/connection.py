@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
-from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerLog, ServerOptions, ServerTool, State
+from shepherd.tools.mcp.values import AskModel, ServerLog, ServerOptions, ServerTool, State
 from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
@@ -263,13 +263,8 @@ class Connection:
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         return await self._request(f"the prompt {name}", lambda session, _: session.prompt(name, arguments))
 
-    async def prompts(self) -> Sequence[Prompt]:
-        return await self._list("prompts")
-
-    async def resources(self) -> Sequence[Resource]:
-        return await self._list("resources")
-
-    async def _list(self, kind: Kind) -> Sequence[Any]:
+    async def listed(self, kind: Kind) -> Sequence[Any]:
+        """Its prompts or resources, requested once until they change."""
         if kind not in self.lists:
             self.lists[kind] = await self._request(f"the list of {kind}", lambda session, _: getattr(session, kind)())
         found: Sequence[Any] = self.lists[kind]

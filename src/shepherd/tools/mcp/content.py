@@ -75,12 +75,6 @@ def says(text: str, structured: Any) -> bool:
         return False
 
 
-def as_read(server: str, uri: str, answer: types.ReadResourceResult) -> Result:
-    """The contents of a resource, which may be several."""
-    texts = [read_contents(each, is_alone=len(answer.contents) == 1) for each in answer.contents]
-    return Result("\n".join(texts) if texts else f"(the resource {uri} of {server} is empty)")
-
-
 def read_contents(found: types.TextResourceContents | types.BlobResourceContents, *, is_alone: bool) -> str:
     if isinstance(found, types.TextResourceContents):
         return found.text if is_alone else f"[{found.uri}]\n{found.text}"
@@ -116,14 +110,6 @@ def size(text: str) -> str:
     """Of data in base64, for people."""
     n_bytes = len(text) * 3 // 4 - text[-2:].count("=")
     return f"{n_bytes} bytes" if n_bytes < 10_000 else f"{n_bytes / 1000:.0f} kB"
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
-def as_messages(server: str, answer: types.GetPromptResult) -> tuple[Message, ...]:
-    """A prompt of a server, as messages that can be sent."""
-    return tuple(as_message(server, each.role, [each.content]) for each in answer.messages)
 
 
 def as_message(server: str, role: types.Role, blocks: Sequence[Any]) -> Message:

@@ -84,8 +84,6 @@ def find_program(command: str, cwd: str | None, path: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerPipes:
-    """A process that has been started."""
-
     pid: int
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
@@ -97,8 +95,6 @@ class ServerPipes:
 
 
 class ServerProcess:
-    """A running server."""
-
     def __init__(self, pipes: ServerPipes, log: ServerLog) -> None:
         self.pipes = pipes
         self.tree = ProcessTree(pipes.pid)

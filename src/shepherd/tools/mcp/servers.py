@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
@@ -196,15 +196,12 @@ class McpServerPool:
 
     async def prompts(self) -> Sequence[Prompt]:
         """Of all servers; one that does not answer costs a warning."""
-        found, problems = await self._gather(self._running(), lambda each: each.prompts())
-        for problem in problems:
-            logger.warning("%s", problem)
-        return found
+        return await self._gather(self._running(), "prompts")
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages of a prompt with its arguments filled in. Raises: `ToolError`."""
         connection = self._get(server)
-        prompts = {each.name: each for each in await connection.prompts()}
+        prompts = {each.name: each for each in await connection.listed("prompts")}
         if name not in prompts:
             known = ", ".join(prompts) or "none"
             raise ToolError(f"the MCP server {connection.name} has no prompt {name[:80]!r}; it has: {known}")
@@ -218,13 +215,7 @@ class McpServerPool:
 
     async def resources(self, server: str | None = None) -> Sequence[Resource]:
         """Of one server or of all, templates included. Raises: `ToolError` if none of them answers."""
-        asked = [self._get(server)] if server else self._running()
-        found, problems = await self._gather(asked, lambda each: each.resources())
-        if problems and not found:
-            raise ToolError("; ".join(problems))
-        for problem in problems:
-            logger.warning("%s", problem)
-        return found
+        return await self._gather([self._get(server)] if server else self._running(), "resources")
 
     async def read(self, server: str | None, uri: str) -> Result:
         """The content of a resource; without a server, of the one that has it. Raises: `ToolError`."""
@@ -241,9 +232,9 @@ class McpServerPool:
         return [each for each in self.connections.values() if each.state in {"starting", "ready"}]
 
     @staticmethod
-    async def _gather(asked: Sequence[Connection], ask: Callable[[Connection], Any]) -> tuple[list[Any], list[str]]:
-        """Their answers, all asked at the same time, and the problems."""
-        answers = await asyncio.gather(*(ask(each) for each in asked), return_exceptions=True)
+    async def _gather(asked: Sequence[Connection], kind: Literal["prompts", "resources"]) -> list[Any]:
+        """Their lists, all requested at the same time."""
+        answers = await asyncio.gather(*(each.listed(kind) for each in asked), return_exceptions=True)
         found: list[Any] = []
         problems: list[str] = []
         for answer in answers:
@@ -253,7 +244,11 @@ class McpServerPool:
                 raise answer
             else:
                 found += answer
-        return found, problems
+        if kind == "resources" and problems and not found:
+            raise ToolError("; ".join(problems))
+        for problem in problems:
+            logger.warning("%s", problem)
+        return found
 
     def _get(self, name: str) -> Connection:
         """Raises: `ToolError` naming the servers."""

@@ -113,10 +113,13 @@ class Session:
         return content.as_result(self.name, answer)
 
     async def read(self, uri: str) -> Result:
-        return content.as_read(self.name, uri, await self.client.read_resource(uri))
+        contents = (await self.client.read_resource(uri)).contents
+        texts = [content.read_contents(each, is_alone=len(contents) == 1) for each in contents]
+        return Result("\n".join(texts) if texts else f"(the resource {uri} of {self.name} is empty)")
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
-        return content.as_messages(self.name, await self.client.get_prompt(name, dict(arguments)))
+        answer = await self.client.get_prompt(name, dict(arguments))
+        return tuple(content.as_message(self.name, each.role, [each.content]) for each in answer.messages)
 
     async def watch(self, changed: Callable[[Kind], None]) -> None:
         """Until cancelled: reports the changes of a server of the newest revision. Older ones send notifications."""

@@ -92,8 +92,6 @@ class ServerLog:
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool as its server describes it."""
-
     name: str
     description: str
     schema: Mapping[str, Any]
@@ -170,4 +168,3 @@ class ServerStatus:
     instructions: str = ""
     """The server's own text on its use."""
     log: tuple[str, ...] = ()
-    """The last lines of its `ServerLog`."""

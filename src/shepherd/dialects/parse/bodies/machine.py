@@ -30,8 +30,8 @@ class Machine:
         self.closed = False
         self.declined = ""
         self.then: Thought | None = None
-        self._block, self._openers, self._tools = opening
-        self._written = [self._block.opener]  # what was read since the last report
+        self._block, self._openers, self._tools, written = opening
+        self._written = [written or self._block.opener]  # what was read since the last report
         self._ready: list[tuple[str, Calls]] = []
 
     def feed(self, text: str, at: int, final: bool) -> int:
@@ -91,7 +91,6 @@ class HandingOver(Machine):
         super().__init__(opening)
         self._opening = opening
         self._inner: Body | None = None
-        self._inner_opener = ""
 
     def feed(self, text: str, at: int, final: bool) -> int:
         inner = self._inner
@@ -106,24 +105,14 @@ class HandingOver(Machine):
         return at
 
     def take_calls(self) -> list[tuple[str, Calls]]:
-        taken = self._inner.take_calls() if self._inner else []
-        if not (taken or self._ready):
-            return taken
         ready = Machine.take_calls(self)
-        for written, calls in taken:
-            before = "".join(self._written)
-            ready.append((before + written.removeprefix(self._inner_opener) if before else written, calls))
-            self._written = []
-        return ready
+        return [*ready, *self._inner.take_calls()] if self._inner else ready
 
     def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
         """Lets another body read on from where the current step stops."""
-        opening = self._opening._replace(block=block) if block else self._opening
-        self._inner, self._inner_opener = make(opening), opening.block.opener
-        self._step = self._wait
-
-    def _wait(self, text: str, at: int, final: bool) -> int:
-        return at
+        opening = self._opening
+        self._inner = make(opening._replace(block=block or opening.block, written="".join(self._written)))
+        self._step = lambda text, at, final: at
 
 
 def kept_blanks(start: int, stop: int) -> int:

@@ -206,29 +206,22 @@ class NamedBody(Machine):
         marker = self._all_markers.standing(text, at)
         if marker in self._form.ends:
             return at + len(marker)
-        if marker in (*self._form.openers, *self._form.separators) or self._continues(text, at):
+        name = WORD.match(text, at) if self._form.chained else None
+        stop = name.end() if name else at
+        if text[at] in "{[":  # another call, without its opener
+            continues = not (self._header + self._part).strip() and bool(self._value.text)
+        else:
+            continues = stop > at and self._all_markers.standing(text, stop) in self._form.separators
+        may_continue = self._all_markers.is_begun(text, at) or (stop > at and self._all_markers.is_open(text, stop))
+        if marker in (*self._form.openers, *self._form.separators) or continues:
             self._end_call()
             self._begin("")
             self._step = self._in_header
-        elif marker or final or not self._begins(text, at):
+        elif marker or final or not may_continue:
             self.ended = True
             self.closed = marker in self._closers
             return at + len(marker) if self.closed else at
         return at
-
-    def _continues(self, text: str, at: int) -> bool:
-        """Whether another call, without its opener, begins here."""
-        if text[at] in "{[":
-            return not (self._header + self._part).strip() and bool(self._value.text)
-        name = WORD.match(text, at) if self._form.chained else None
-        return name is not None and self._all_markers.standing(text, name.end()) in self._form.separators
-
-    def _begins(self, text: str, at: int) -> bool:
-        """Whether the decision needs more text: the block may continue or end here."""
-        name = WORD.match(text, at) if self._form.chained else None
-        return self._all_markers.is_begun(text, at) or (
-            name is not None and (name.end() == len(text) or self._all_markers.is_begun(text, name.end()))
-        )
 
     def _garbage(self, text: str, at: int, final: bool) -> int:
         stop, marker = self._all_markers.find(text, at)

@@ -145,21 +145,16 @@ class OwnTagBody(Machine):
         stop, marker = self._closers.find_settled(text, at, final)
         self._inside.append(text[at:stop])
         if marker or final:
-            pairs = self._read_children("".join(self._inside))
-            self._end(self._found(*pairs) if pairs else Fault(f"the call cannot be read; {HOW}", self._name))
+            assert self._tool is not None
+            names = "|".join(map(re.escape, self._tool.parameters.get("properties", {})))
+            child = re.compile(rf"\s*<({names})>\n?(.*?)\n?</\1>\s*(?=<(?:{names})>|$)", re.DOTALL)
+            inside, read, pairs = "".join(self._inside), 0, []
+            while match := child.match(inside, read):
+                pairs.append((match[1], match[2]))
+                read = match.end()
+            is_call = pairs and read == len(inside)
+            self._end(self._found(*pairs) if is_call else Fault(f"the call cannot be read; {HOW}", self._name))
         return stop + len(marker)
-
-    def _read_children(self, inside: str) -> Pairs:
-        """The parameters in it; none when there is anything else."""
-        assert self._tool is not None
-        names = "|".join(map(re.escape, self._tool.parameters.get("properties", {})))
-        child = re.compile(rf"\s*<({names})>\n?(.*?)\n?</\1>\s*(?=<(?:{names})>|$)", re.DOTALL)
-        pairs: Pairs = []
-        at = 0
-        while match := child.match(inside, at):
-            pairs.append((match[1], match[2]))
-            at = match.end()
-        return pairs if at == len(inside) else []
 
     def _found(self, *more: tuple[str, str]) -> Found:
         return Found(self._name, object_text(self._tool, [*self._pairs, *more]))

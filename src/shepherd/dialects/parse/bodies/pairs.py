@@ -143,7 +143,8 @@ class PairsBody(HandingOver):
             self.ended = final
             return stop
         if marker in self._block.closers or marker in self._openers:
-            return self._finish(stop, marker)
+            closer = marker if marker in self._block.closers else ""
+            return self._finish(stop + len(closer), closer)
         if marker in (self._tags.value, self._tags.key_end):
             self._step = self._value if marker == self._tags.value else self._behind_key
         return stop + len(marker)
@@ -186,13 +187,15 @@ class PairsBody(HandingOver):
                     self._maybe = (behind - stop, marker if marker in self._block.closers else "")
                 calls = marker != self._tags.value_end and follows == self._block.opener
             if calls:
-                return self._finish_at(start)
+                final = True
+                break
             seen = behind
         if not self._maybe:
             self.ended = final
             return seen
         if final:
-            return self._finish_at(start)
+            length, closer = self._maybe
+            return self._finish(start + length, closer)
         self._seen = seen - start
         return start
 
@@ -213,20 +216,11 @@ class PairsBody(HandingOver):
             return None
         return bool(head[1] and self._markers.standing(text, head.end()))
 
-    def _finish(self, at: int, marker: str) -> int:
-        """Ends the call at a marker that stands at `at`: its closer, or the next opener."""
+    def _finish(self, stop: int, closer: str) -> int:
+        """Ends the call, perhaps with a closer, before `stop`."""
         self.ended = self._whole = True
-        self.closed = marker in self._block.closers
-        self._closer = marker if self.closed else ""
-        return at + len(self._closer)
-
-    def _finish_at(self, start: int) -> int:
-        """Ends the call at its possible end, which stands at `start`."""
-        assert self._maybe is not None
-        length, self._closer = self._maybe
-        self.ended = self._whole = True
-        self.closed = bool(self._closer)
-        return start + length
+        self._closer, self.closed = closer, bool(closer)
+        return stop
 
 
 def read_pairs(text: str, tags: Tags, tools: Sequence[ToolSpec], whole: bool) -> Found | Fault:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
@@ -50,15 +49,6 @@ PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>",
 WRAPPER_CLOSERS = tuple(f"</{word}>" for word, kind in WORDS.items() if kind == "wrapper")
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A parameter as it was written."""
-
-    name: str
-    text: str
-    is_string: bool | None
-
-
 class TaggedBody(HandingOver):
     """Calls as tags, between an opener and its closers; an opener without `>` is the beginning of a tag."""
 
@@ -84,7 +74,7 @@ class TaggedBody(HandingOver):
         self._step = self._tag if self._bare else self._outer
         self._head: Tag | None = None  # of the open call
         self._tool: ToolSpec | None = None
-        self._arguments: list[Argument] = []
+        self._arguments: list[tuple[Tag, str]] = []  # the tag of each parameter and its text
         self._loose = ""  # what stands in the call outside of its parameters
         self._whole = False  # the call has been closed
         self._value = Value(None, {})
@@ -219,9 +209,8 @@ class TaggedBody(HandingOver):
     def _is_prose(self, behind: str = "") -> bool:
         """Whether the text only speaks of a tool: neither a block nor arguments show a call, and the tool is unknown
         or a sentence continues behind its tag."""
-        if not self._bare or self._reported or self._arguments or self._loose or self._whole:
-            return False
-        return not self._tool or self._is_sentence(behind)
+        is_call = not self._bare or self._reported or self._arguments or self._loose or self._whole
+        return not is_call and (not self._tool or self._is_sentence(behind))
 
     def _is_sentence(self, behind: str) -> bool:
         return PROSE.fullmatch("".join(self._written).rpartition(">")[2] + behind) is not None
@@ -243,7 +232,7 @@ class TaggedBody(HandingOver):
         return after
 
     def _is_complete(self) -> bool:
-        return is_complete(self._tool, (argument.name for argument in self._arguments))
+        return is_complete(self._tool, (tag.name for tag, _ in self._arguments))
 
     def _begin_value(self, tag: Tag | None, lead: str = "") -> None:
         assert self._head is not None
@@ -286,8 +275,8 @@ class TaggedBody(HandingOver):
         """Acts on a tag in a value."""
         value, written = self._value, "".join(self._pieces)
         tag = self._read_tag(written)
-        if at == len(text) and not final and value.may_nest(tag):
-            return at
+        if at == len(text) and not final and value.kind(tag) in ("call", "wrapper"):
+            return at  # it may open a call inside of the value; the character behind it tells
         self._step = self._in_value
         if closer := value.closer(tag, written):
             self._suspect(closer, written)
@@ -310,7 +299,8 @@ class TaggedBody(HandingOver):
         if following == "unknown":
             return after
         if not self._value.ends(self._closer, following):
-            self._value.resume(self._closer, "".join(self._pending))
+            self._value.inner -= 1 if kind == "parameter" and self._value.inner else 0
+            self._value.add("".join(self._pending))
             self._step = self._in_cdata if kind == "cdata" else self._in_value
             return after
         self._end_value(unclosed=kind in ("call", "wrapper"))
@@ -328,7 +318,7 @@ class TaggedBody(HandingOver):
             self._loose += value.so_far
         else:
             text = value.spelt(unclosed, padded=self._padded, cdata=self._cdata)
-            self._arguments.append(Argument(value.tag.name, text, value.tag.is_string))
+            self._arguments.append((value.tag, text))
 
     def _cut(self) -> None:
         """The output ends inside of a value, which may have taken in its own end."""
@@ -374,15 +364,15 @@ class TaggedBody(HandingOver):
             return Fault(CUT if self._cut_off else f"the call of {name!r} is not closed; {HOW}", name)
         if loose and not self._arguments:
             return read_loose(self._tool, name, loose)
-        if loose or not all(argument.name for argument in self._arguments):
+        if loose or not all(tag.name for tag, _ in self._arguments):
             return Fault(f"something in the call of {name!r} is no parameter; {HOW}", name)
-        return Found(name, json_object((given.name, self._value_of(given)) for given in self._arguments))
+        return Found(name, json_object((tag.name, self._value_of(tag, text)) for tag, text in self._arguments))
 
-    def _value_of(self, given: Argument) -> str:
-        if given.is_string and kinds(self._tool, given.name) <= {"string"}:
-            return json_text(given.text)
-        as_json = json_value(given.text.strip()) if given.is_string is False else ""
-        return as_json or argument(self._tool, given.name, given.text)
+    def _value_of(self, tag: Tag, text: str) -> str:
+        if tag.is_string and kinds(self._tool, tag.name) <= {"string"}:
+            return json_text(text)
+        as_json = json_value(text.strip()) if tag.is_string is False else ""
+        return as_json or argument(self._tool, tag.name, text)
 
 
 def read_loose(tool: ToolSpec | None, name: str, text: str) -> Found | Fault:

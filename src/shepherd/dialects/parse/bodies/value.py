@@ -92,15 +92,10 @@ class Value:
     def kind(self, tag: Tag | None) -> Kind | None:
         return self.labels.get(tag.label) if tag else None
 
-    @property
-    def in_call(self) -> bool:
-        """Whether the value is inside of a call that it quotes."""
-        return "call" in self.nested
-
     def closer(self, tag: Tag | None, written: str) -> PossibleEnd | None:
         """The possible end that this tag is; `None` if it is none."""
         kind = self.kind(tag)
-        if self.in_call:
+        if "call" in self.nested:
             return None
         if tag is None or kind is None:
             return PossibleEnd("parameter", exact=False) if self.tag and written == f"</{self.tag.name}>" else None
@@ -110,13 +105,11 @@ class Value:
 
     def is_ended_by(self, tag: Tag, written: str) -> bool:
         """Whether this is the next parameter, and the value's own closer is missing."""
-        if tag.closing or self.kind(tag) != "parameter" or self.in_call or not tag.name or not written.endswith(">"):
+        if tag.closing or self.kind(tag) != "parameter" or not tag.name:
+            return False
+        if "call" in self.nested or not written.endswith(">"):
             return False
         return tag.name in self.known if self.known else self.line_start
-
-    def may_nest(self, tag: Tag | None) -> bool:
-        """Whether the tag may open a call inside of the value; the character behind it tells."""
-        return self.kind(tag) in ("call", "wrapper")
 
     def take_in(self, tag: Tag | None, written: str, behind: str) -> None:
         """Takes in a tag that belongs to the value; `behind` is the character behind it."""
@@ -173,10 +166,6 @@ class Value:
         """Whether it is complete JSON; after a few checks always false, for a check may be expensive."""
         self.n_json_checks += 1
         return self.n_json_checks <= MOST_JSON_CHECKS and bool(json_value(self.so_far.strip()))
-
-    def resume(self, closer: PossibleEnd, written: str) -> None:
-        self.inner -= 1 if closer.kind == "parameter" and self.inner else 0
-        self.add(written)
 
     def tail(self) -> re.Match[str] | None:
         """The closers at its end that it took in."""

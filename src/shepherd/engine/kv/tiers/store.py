@@ -390,7 +390,10 @@ class Snapshots:
 
     def _run(self) -> None:
         try:
-            self._index()
+            self._try_survey()
+            with self._lock:
+                self._is_indexed = True
+                self._lock.notify_all()
             while (task := self._next()) is not None:
                 task()
         finally:  # after a bug too, which the thread's hook reports: no caller may wait for a dead thread
@@ -425,14 +428,11 @@ class Snapshots:
             self._release(entry)
         self._lock.notify_all()
 
-    def _index(self) -> None:
+    def _try_survey(self) -> None:
         try:
             self._survey()
         except OSError as error:
             self._give_up(error)
-        with self._lock:
-            self._is_indexed = True
-            self._lock.notify_all()
 
     def _survey(self) -> None:
         """Update the bookkeeping to the files that are in the folder now. Raises: `OSError`."""
@@ -570,10 +570,7 @@ class Snapshots:
 
     def _delete_all(self) -> None:
         """Delete every file that is, or may be, of this fingerprint."""
-        try:
-            self._survey()
-        except OSError as error:
-            self._give_up(error)
+        self._try_survey()
         with self._lock:
             leaving = [key for key in self._disk if key not in self._foreign]
             for key in leaving:
