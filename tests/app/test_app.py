@@ -189,6 +189,22 @@ async def test_a_model_without_a_chat_template_speaks_as_its_control_tokens_show
     await app.aclose()
 
 
+async def test_a_base_model_completes_texts_and_chats_in_chatml(
+    lamb: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tmp_path / "base.gguf"
+    copy_without_template(lamb, base)
+    base.write_bytes(base.read_bytes().replace(b"<|im_end|>", b"<|in_end|>"))  # as long as it was: nothing moves
+    app = make(tmp_path, model=str(base))
+    await app.load()
+    assert "base.gguf has no chat template: using that of ChatML, which the model may not know" in caplog.text
+    for asked in ({"completion": Completion("Once upon")}, {"messages": (Message.user("Hello"),)}):
+        async with aclosing(app.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")) as stream:
+            answer = fold([event async for event in stream])
+        assert answer.usage.output > 0
+    await app.aclose()
+
+
 def copy_without_template(source: Path, target: Path) -> None:
     """The same model with the key of its template renamed, byte for byte otherwise."""
     data = source.read_bytes()

@@ -239,22 +239,12 @@ def unknown_architecture(folder: Path, lamb: Path) -> Path:
     return path
 
 
-def no_template(folder: Path, lamb: Path) -> Path:
-    """The embedded model with other names for its template and for what would give its family away; all as long as
-    they were, so that nothing else moves."""
-    path = folder / "base.gguf"
-    content = lamb.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_forgotten"[:23])
-    path.write_bytes(content.replace(b"<|im_end|>", b"<|in_end|>"))
-    return path
-
-
 BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
     "missing": (lambda folder, lamb: folder / "missing.gguf", "4096", "does not exist"),
     "directory": (lambda folder, lamb: folder, "4096", "holds no GGUF file"),
     "truncated": (truncated, "4096", "not complete"),
     "not a GGUF": (no_gguf, "4096", "is not a GGUF file"),
     "unknown architecture": (unknown_architecture, "4096", "martian"),
-    "no template": (no_template, "4096", "has no chat template"),
     "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
 }
 """The input (made from a folder and the embedded model), the context size, and the expected message."""

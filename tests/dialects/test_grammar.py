@@ -21,6 +21,7 @@ from shepherd.dialects import Template, detect, get, names, parse, render
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.grammar import (
     Schema,
+    closed,
     document,
     grammar,
     json_answer,
@@ -393,6 +394,64 @@ def test_parameters_are_closed_unless_they_say_otherwise(
     call = '<tool_call>\n{"name": "t", "arguments": %s}\n</tool_call>'
     assert [text for text in right if not allows(lark, call % text)] == []
     assert [text for text in wrong if allows(lark, call % text)] == []
+
+
+INNER = {"type": "object", "properties": {"b": {"type": "integer"}}}
+BASE = {"type": "object", "properties": {"c": {}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"properties": {"a": INNER}, "required": ["a"]}, ['{"a":{"b":1}}'], ['{"a":{"x":1}}', '{"a":{},"x":1}']),
+        ({"type": "array", "items": INNER}, ['[{"b":1},{}]'], ['[{"x":1}]']),
+        ({"type": "array", "prefixItems": [INNER]}, ['[{"b":1}]'], ['[{"x":1}]']),
+        ({"type": "object", "additionalProperties": INNER}, ['{"x":{"b":1}}'], ['{"x":{"x":1}}']),
+        ({"anyOf": [INNER, {"type": "null"}]}, ["null", '{"b":1}'], ['{"x":1}']),
+        ({"properties": {"a": {"allOf": [INNER], "default": {}}}}, ['{"a":{"b":1}}'], ['{"a":{"x":1}}']),
+        ({"$ref": "#/$defs/i", "$defs": {"i": INNER}}, ['{"b":1}'], ['{"x":1}']),
+        ({"properties": {"a": {"$ref": "#"}}}, ['{"a":{"a":{}}}'], ['{"a":{"x":1}}']),
+        ({"properties": {"a": {**INNER, "additionalProperties": True}}}, ['{"a":{"x":1}}'], ['{"x":1}']),
+        ({"type": "object"}, ['{"x":1}'], []),
+        # What applies to one object together names its properties together.
+        ({"allOf": [INNER, BASE]}, ['{"b":1,"c":2}'], ['{"b":"no"}']),
+        ({"allOf": [{"$ref": "#/$defs/i"}, BASE], "$defs": {"i": INNER}}, ['{"b":1,"c":2}'], ['{"b":"no"}']),
+        (
+            {"allOf": [{"$ref": "#/$defs/j"}, BASE], "$defs": {"i": INNER, "j": {"$ref": "#/$defs/i"}}},
+            ['{"b":1,"c":2}'], ['{"b":"no"}'],
+        ),
+        ({**BASE, "anyOf": [{"properties": {"b": {}}, "required": ["b"]}, {"required": ["c"]}]}, ['{"c":2,"b":1}'], []),
+        ({**INNER, "required": ["z"]}, ['{"b":1,"z":2}'], ["{}"]),
+        ({"properties": {"a/b": {"allOf": [{"$ref": "#/properties/a~1b/$defs/i"}, BASE], "$defs": {"i": INNER}}}},
+         ['{"a/b":{"b":1,"c":2}}'], ['{"x":1}']),
+    ],
+)  # fmt: skip
+def test_an_object_of_an_answer_has_the_properties_that_its_schema_names(
+    schema: Schema, right: list[str], wrong: list[str]
+) -> None:
+    lark = grammar(HERMES.markup, (), answer=json_answer(schema))
+    assert lark is not None
+    assert [text for text in right if not allows(lark, text)] == []
+    assert [text for text in wrong if allows(lark, text)] == []
+
+
+def test_no_key_of_a_closed_object_comes_twice() -> None:
+    lark = grammar(HERMES.markup, (), answer=json_answer(INNER))
+    assert lark is not None
+    assert not allows_beginning(lark, '{"b":1,')
+
+
+def test_references_without_end_leave_a_schema_as_it_is() -> None:
+    chain: dict[str, Any] = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(50)}
+    schema: Schema = {"allOf": [{"$ref": "#/$defs/d0"}, BASE], "$defs": {**chain, "d50": INNER}}
+    assert closed(schema) == schema
+
+
+@pytest.mark.parametrize(
+    "broken", [{"allOf": 3}, {"anyOf": {}}, {"properties": [], "required": 5}, {"properties": {}, "required": [[]]}]
+)
+def test_a_malformed_part_of_a_schema_stays_for_the_reader_of_schemas(broken: dict[str, Any]) -> None:
+    assert closed({"type": "array", "items": broken})["items"] in (broken, broken | {"additionalProperties": False})
 
 
 def test_blanks_between_the_tokens_of_json_are_not_endless() -> None:

@@ -90,6 +90,7 @@ async def test_ollama_reads_a_whole_answer(listening: Listening) -> None:
     durations = (answer.load_duration, answer.prompt_eval_duration, answer.eval_duration)
     assert all(duration >= 0 for duration in durations)
     assert answer.total_duration == sum(durations) > 0
+    assert answer.prompt_eval_duration > 0, "the events are timed as they come"
     assert service.endpoints == ["/api/chat"]
 
 
@@ -383,6 +384,8 @@ async def test_an_error_in_the_middle_of_a_stream_is_raised(listening: Listening
         ("/api/chat", {"messages": [{"role": "user", "content": ["hi"]}]}, "messages[0].content must be a string"),
         ("/api/chat", {"messages": [{"role": "wizard"}]}, 'messages[0].role is "wizard"'),
         ("/api/chat", {"messages": [{"role": "user", "images": ["?"]}]}, "messages[0].images[0] must be an image"),
+        ("/api/chat", {"stream": False}, "model is missing: a body without a prompt loads or unloads the model"),
+        ("/api/generate", {}, "model is missing: a body without a prompt loads or unloads the model"),
         ("/api/generate", {"prompt": 5}, "prompt must be a string, not 5"),
         ("/api/generate", {"options": {"temperature": "hot"}}, "options.temperature must be a number"),
         ("/api/generate", {"options": {"num_predict": -3}}, "options.num_predict must be an integer"),

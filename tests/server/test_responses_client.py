@@ -79,8 +79,8 @@ async def connecting(
 
 
 def told(response: Response) -> dict[str, Any]:
-    """The content of an answer, without its id and those of its items."""
-    body = response.model_dump(exclude_none=True, exclude={"id", "created_at"})
+    """The content of an answer, without its id, its times and the ids of its items."""
+    body = response.model_dump(exclude_none=True, exclude={"id", "created_at", "completed_at"})
     for item in body["output"]:
         del item["id"]
     return body

@@ -192,7 +192,7 @@ def test_it_streams_unless_told_not_to() -> None:
     for decode in (ollama_chat.decode_request, ollama_generate.decode_request):
         streams = [decode({"model": "m", **said}).stream for said in ({}, {"stream": None}, {"stream": True})]
         assert streams == [True] * 3
-        assert decode({"stream": False}).stream is False
+        assert decode({"model": "m", "stream": False}).stream is False
 
 
 # -- one prompt

@@ -70,7 +70,7 @@ def test_a_whole_conversation_is_decoded() -> None:
         messages=(
             Message.system("Be brief."),
             Message.system("Really."),
-            Message("user", (Text("a"), Text("b"))),
+            Message.user("a\nb"),
             Message(
                 "assistant",
                 (
@@ -355,9 +355,11 @@ def test_files_of_text_are_text_and_others_a_note() -> None:
         {"type": "input_file", "filename": "e.md", "file_data": base64.b64encode(b"# E").decode()},
     ]
     assert request_of(messages=[{"role": "user", "content": parts}]).messages[0].parts == (
-        Text("[document: a.txt]\nGrüße"),
-        Text("[document: b.pdf, application/pdf, 34 kB; it cannot be read here]"),
-        Text("[document: c.pdf, application/pdf, 1 kB; it cannot be read here]"),
+        Text(
+            "[document: a.txt]\nGrüße\n"
+            "[document: b.pdf, application/pdf, 34 kB; it cannot be read here]\n"
+            "[document: c.pdf, application/pdf, 1 kB; it cannot be read here]"
+        ),
         Image("image/png", b"\x89PNG"),
         Text("[document: e.md]\n# E"),
     )

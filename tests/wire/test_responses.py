@@ -46,6 +46,7 @@ from shepherd.core import (
     fold,
     replay,
 )
+from shepherd.engine.sampling import DEFAULTS
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.responses import codec as responses
 from shepherd.wire.openai.responses.codec import UnknownResponse, decode_request, encode_error
@@ -69,7 +70,7 @@ SUMMARIES: Json = {**BODY, "reasoning": {"summary": "auto"}, "include": ["reason
 
 
 def encoder_of(body: Json, *, model: str = "gpt-5") -> responses.Encoder:
-    return responses.encoder(decode_request(body).options, id="resp_ab12", created=17, model=model)
+    return responses.encoder(decode_request(body).options, id="resp_ab12", created=17, model=model, clock=lambda: 19.5)
 
 
 def read(told: bytes) -> list[Json]:
@@ -104,6 +105,41 @@ def names(events: Iterable[Json]) -> list[str]:
 
 
 # ---- order and shapes
+
+NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "created_at")
+
+
+@pytest.mark.parametrize("tool", [{}, {"strict": None, "description": None}, {"strict": True, "description": "Looks."}])
+def test_an_answer_has_every_field_that_open_responses_wants(tool: Json) -> None:
+    body = {"model": "m", "input": "a", "tools": [{"type": "function", "name": "look", **tool}]}
+    events: list[Event] = [Started("m"), TextDelta("a"), Finished("end", USAGE)]
+    begun, *_, ended = stream_of(events, body)
+    assert ended["response"] == whole_of(events, body)
+    for answer in (begun["response"], ended["response"]):
+        assert all(isinstance(answer[name], int | float) for name in NUMBERS)
+        (shown,) = answer["tools"]
+        assert shown == {
+            "type": "function", "name": "look", "parameters": None, "description": tool.get("description"),
+            "strict": bool(tool.get("strict")),
+        }  # fmt: skip
+    assert (begun["response"]["completed_at"], ended["response"]["completed_at"]) == (None, 19)
+
+
+@pytest.mark.parametrize("reason", ["length", "filtered", "cancelled"])
+def test_an_answer_that_is_cut_is_never_completed(reason: StopReason) -> None:
+    assert whole_of([Started("m"), TextDelta("a"), Finished(reason, USAGE)])["completed_at"] is None
+
+
+def test_what_the_client_leaves_open_is_the_default_of_the_engine() -> None:
+    answer = whole_of([Started("m"), TextDelta("a"), Finished("end", USAGE)], {"model": "m", "input": "a"})
+    for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+        assert answer[name] == getattr(DEFAULTS, name)
+
+
+def test_what_the_client_sets_is_repeated() -> None:
+    given = {"temperature": 0.3, "top_p": 0.5, "presence_penalty": -1, "frequency_penalty": 2, "top_logprobs": 3}
+    answer = whole_of([Started("m"), TextDelta("a"), Finished("end", USAGE)], {"model": "m", "input": "a", **given})
+    assert {name: answer[name] for name in given} == given
 
 
 def test_an_answer_of_every_kind_comes_in_the_order_that_clients_wait_for() -> None:
@@ -185,7 +221,8 @@ def test_the_answer_says_what_was_asked_for_and_what_it_cost() -> None:
             "resp_ab12", "response", 17, "gpt-5",
         )  # fmt: skip
         assert (answer["instructions"], answer["metadata"], answer["store"]) == ("Be brief.", {"a": "b"}, True)
-        assert (answer["tools"], answer["tool_choice"]) == (BODY["tools"], "auto")
+        assert answer["tools"] == [{**BODY["tools"][0], "description": None}, *BODY["tools"][1:]]
+        assert answer["tool_choice"] == "auto"
         assert answer["text"] == {"format": {"type": "text"}}
     assert last["response"]["usage"] == {
         "input_tokens": 42,

@@ -83,7 +83,7 @@ def test_what_the_model_said_in_pieces_is_one_message_again() -> None:
     )
     assert found == (
         Message.system("Rules."),
-        Message("user", (Text("a"), Text("b"))),
+        Message.user("a\nb"),
         Message(
             "assistant",
             (
@@ -95,7 +95,7 @@ def test_what_the_model_said_in_pieces_is_one_message_again() -> None:
             ),
         ),
         Message("tool", (ToolResult("c1", (Text("one"),), "look"),)),
-        Message("tool", (ToolResult("c2", (Text("two"), Text("three")), "mcp__docs__find"),)),
+        Message("tool", (ToolResult("c2", (Text("two\nthree"),), "mcp__docs__find"),)),
         Message("tool", (ToolResult("c3", (Text("done"),), "patch"),)),
         Message.assistant("Yes."),
         Message.system("Later."),
@@ -183,8 +183,7 @@ def test_images_and_documents_arrive() -> None:
     assert message.parts == (
         Image("image/png", b"\x89PNG"),
         Image(url="https://example.org/a.png"),
-        Text("[document: a.txt]\nGrüß"),
-        Text("[document: a.pdf, application/pdf, 1 kB; it cannot be read here]"),
+        Text("[document: a.txt]\nGrüß\n[document: a.pdf, application/pdf, 1 kB; it cannot be read here]"),
     )
 
 

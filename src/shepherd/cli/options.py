@@ -102,7 +102,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _option("--top-k", **_INT, help="Sample from the N likeliest tokens; 0 for no limit."),
         _option("--min-p", **_FLOAT, help="Drop tokens below this share of the likeliest one."),
         _option("--seed", **_INT, help="Makes answers repeatable."),
-        _option("--max-tokens", **_TOKENS, help="The most tokens of an answer."),
+        _option("--max-tokens", **_TOKENS, help="The longest answer; over HTTP, of a request that names no length."),
         _option("--reserve", **_TOKENS, help="Tokens of context kept free for the answer."),
         _option("--think/--nothink", "thinking", default=None, help="Let the model reason before it answers, or not."),
         _option(

@@ -80,7 +80,7 @@ def grammar(
 
 def json_answer(schema: Schema) -> str:
     """The form of an answer that satisfies a schema."""
-    return f"answer: %json {document(schema)}"
+    return f"answer: %json {document(closed(schema))}"
 
 
 def literals(markup: Markup) -> str:
@@ -133,7 +133,7 @@ class Writer:
         self, tools: Sequence[ToolSpec], declared: Sequence[Block], ends: Collection[str], fit: Fit, *, many: bool
     ) -> None:
         """`declared` are the blocks that exist only for these tools. `many`: any number of calls."""
-        self._tools = [replace(tool, parameters=closed(readable(unannotated(tool.parameters)))) for tool in tools]
+        self._tools = [replace(tool, parameters=arguments_of(tool)) for tool in tools]
         self._declared = declared
         self._ends = ends
         self._fit = fit
@@ -385,6 +385,12 @@ def document(schema: Schema) -> str:
     return json.dumps({**schema, "x-guidance": {"whitespace_pattern": BLANKS, **schema.get("x-guidance", {})}})
 
 
+def arguments_of(tool: ToolSpec) -> Schema:
+    """The schema of a tool's arguments, which are an object even if it does not say so."""
+    given = readable(unannotated(tool.parameters))
+    return closed(given if (MERGED | {"enum", "const"}) & given.keys() else {"type": "object", **given})
+
+
 def readable(parameters: Schema) -> Schema:
     """The schema of an object without malformed keywords: the spelling of calls relies on its shape."""
     shapes: dict[str, Callable[[Any], bool]] = {
@@ -419,20 +425,62 @@ def unannotated(node: Any) -> Any:
             return node
 
 
-def closed(parameters: Schema) -> Schema:
-    """The schema of an object without further properties, if it names some and does not mention others.
+MERGED = frozenset({"allOf", "anyOf", "oneOf", "$ref", "not", "if", "then", "else", "dependentSchemas"})
+"""Keywords with other schemas of the same value."""
+OF_OBJECTS = frozenset(
+    {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "minProperties"}
+)
+LONGEST_CHAIN = 8
+"""References to references that are followed before a schema stays as it is."""
 
-    Models invent arguments where they may, and no tool expects those.
+
+def closed(schema: Schema) -> Schema:
+    """The schema without further properties in each object that names some and does not mention others.
+
+    Models invent properties where they may, and write them without end. Schemas that apply to one value together, as
+    those of `allOf`, stay as they are, and so do those that they refer to: none of them names all its properties.
     """
-    if {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const"} & parameters.keys():
-        return parameters
-    parameters = {"type": "object", **parameters}
-    others = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "minProperties"}
-    if "properties" not in parameters or others & parameters.keys():
-        return parameters
-    if any(name not in parameters["properties"] for name in parameters.get("required", ())):
-        return parameters
-    return {**parameters, "additionalProperties": False}
+    shared: set[str] = set()
+    for _ in range(LONGEST_CHAIN):
+        found: set[str] = set()
+        made: Schema = _closed(schema, "#", shared, found)
+        if found <= shared:
+            return made
+        shared |= found
+    return schema
+
+
+def is_one(members: object) -> bool:
+    return isinstance(members, list) and len(members) == 1
+
+
+def _closed(node: Any, place: str, shared: Collection[str], found: set[str]) -> Any:
+    """The part at `place`, a JSON pointer. The references in what stays as it is are added to `found`."""
+    if not isinstance(node, Mapping):
+        return node
+    merged = MERGED & node.keys()
+    alone = not merged or (
+        not {"properties", "required", *OF_OBJECTS} & node.keys()
+        and (merged in ({"$ref"}, {"anyOf"}, {"oneOf"}) or (merged == {"allOf"} and is_one(node["allOf"])))
+    )
+    if place in shared or not alone:
+        found.update(references(node))
+        return node
+    made = {}
+    for key, value in node.items():
+        at = f"{place}/{key}"
+        if key in NAMED and isinstance(value, Mapping):
+            inner = {name: name.replace("~", "~0").replace("/", "~1") for name in value}
+            value = {name: _closed(one, f"{at}/{inner[name]}", shared, found) for name, one in value.items()}
+        elif key in ("anyOf", "oneOf", "allOf", "prefixItems", "items") and isinstance(value, list):
+            value = [_closed(one, f"{at}/{number}", shared, found) for number, one in enumerate(value)]
+        elif key in ("items", "additionalProperties"):
+            value = _closed(value, at, shared, found)
+        made[key] = value
+    names, required = node.get("properties"), node.get("required", [])
+    if not isinstance(names, Mapping) or not isinstance(required, list) or OF_OBJECTS & node.keys():
+        return made
+    return {**made, "additionalProperties": False} if {*map(str, required)} <= names.keys() else made
 
 
 def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
@@ -442,20 +490,22 @@ def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
     home = {key: value for key, value in parameters.items() if key not in ("$schema", "$id", "id")}
     if schema == parameters:
         return home
-    if not refers(schema):
+    if not any(references(schema)):
         return schema
     return {**moved(schema), "$defs": {"parameters": moved(home)}}
 
 
-def refers(node: object) -> bool:
-    """Whether a reference stands anywhere in a schema."""
+def references(node: object) -> Iterator[str]:
+    """All references in a schema."""
     match node:
         case dict():
-            return isinstance(node.get("$ref"), str) or any(map(refers, node.values()))
+            if isinstance(reference := node.get("$ref"), str):
+                yield reference
+            for value in node.values():
+                yield from references(value)
         case list():
-            return any(map(refers, node))
-        case _:
-            return False
+            for item in node:
+                yield from references(item)
 
 
 def moved(node: Any) -> Any:

@@ -1,16 +1,18 @@
 """Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
 
 A document of text becomes its text. Any other becomes a note with its name and size: one unreadable attachment does not
-end a conversation.
+end a conversation. Texts side by side become one, as every protocol needs it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from urllib.parse import unquote, unquote_to_bytes
 
-from shepherd.core import Image, InvalidRequest, Text
+from shepherd.core import Image, InvalidRequest, Part, Text
 from shepherd.wire.base import Fields, shown
 
 
@@ -73,3 +75,18 @@ def decode_document(part: Fields) -> Text | Image:
     size = f"{max(1, round(len(content) / 1000))} kB"
     facts = ", ".join(fact for fact in (name, media_type, size) if fact)
     return Text(f"[document: {facts}; it cannot be read here]")
+
+
+def joined(parts: Iterable[Part], between: str) -> Iterator[Part]:
+    """The parts with neighbouring texts as one; `between` them unless a line ends there anyway."""
+    for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
+        if not is_text:
+            yield from run
+            continue
+        pieces: list[str] = []
+        for part in run:
+            assert isinstance(part, Text)
+            if pieces and not pieces[-1].endswith("\n") and not part.text.startswith("\n"):
+                pieces.append(between)
+            pieces.append(part.text)
+        yield Text("".join(pieces))

@@ -188,6 +188,23 @@ async def test_a_call_is_a_call_and_its_history_extends_the_cache(make: Make) ->
     assert second.usage.cache_read == first.usage.total, "the call was rendered as the model wrote it (K7)"
 
 
+@pytest.mark.parametrize("said", [CALL, "<tool_call>\nadd(1, 2)\n</tool_call>", '<tool_call>\n{"name": "add", "argu'])
+async def test_a_call_is_text_where_the_request_has_brought_no_tools(make: Make, said: str) -> None:
+    backend, _ = make(said, "It is 3.")
+    first = await reply(backend, ask("1+2?", logprobs=0))
+    assert first.message.parts == (Text(said),)
+    assert first.reason == "end"
+    assert b"".join(score.piece for score in first.scores) == said.encode()
+    second = await reply(backend, ask("And?", Message.user("1+2?"), Message.assistant(said)))
+    assert second.usage.cache_read == first.usage.total, "the text came back as the model wrote it (K7)"
+
+
+async def test_a_stop_string_ends_an_answer_in_a_call_that_is_text(make: Make) -> None:
+    backend, _ = make("<think>\nadd\n</think>\n\n" + CALL)
+    answer = await reply(backend, ask(stop=('"add"',)))
+    assert (answer.message.text, answer.reason) == ('<tool_call>\n{"name": ', "stop")
+
+
 THOUGHT = "{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
 THINKING = CHATML.replace("+ m.content }}", "}}" + THOUGHT + "{{ m.content }}", 1)
 TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -584,6 +601,12 @@ async def test_an_answer_that_evicts_is_bounded(make: Make) -> None:
     assert (await reply(backend, ask(max_tokens=64_000))).usage.total == 99
     assert (await reply(backend, ask(max_tokens=3))).usage.output == 3
     assert len(runtime.samplings) == 3
+
+
+async def test_the_longest_answer_of_the_configuration_is_for_requests_that_name_none(make: Make) -> None:
+    backend, _ = make("x" * 1000, options=LocalOptions(max_tokens=5))
+    lengths = [(await reply(backend, ask(max_tokens=asked))).usage.output for asked in (None, 3, 20)]
+    assert lengths == [5, 3, 20]
 
 
 # -- log lines ---------------------------------------------------------------------------------------------------------

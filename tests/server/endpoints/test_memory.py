@@ -667,6 +667,8 @@ async def test_a_page_of_this_machine_may_set_a_fact_for_a_user(client: httpx2.A
         ("POST search", {"limit": True}, "limit", "limit must be an integer from 1 to 50, not true"),
         ("POST search", {"q": 3}, "q", "q must be a string, not 3"),
         ("POST search", {"role": "user"}, "role", 'role must be an array, not "user"'),
+        ("POST search", {"role": [None]}, "role[0]", "role[0] is null: the role of the message"),
+        ("POST forget", {"messages": [None]}, "messages[0]", "messages[0] is null: the id of a message"),
         ("POST search", {"role": ["user"] * 4}, "role", "role has 4 elements; 3 are allowed"),
         ("POST search", {"after": 5}, "after", "after must be a string, not 5"),
         ("POST notes", {"answer": "a"}, "question", "question is missing: the question"),

@@ -17,6 +17,7 @@ from shepherd.backends.local.logprobs import Scores, score_of
 from shepherd.backends.local.stop import StopFilter
 from shepherd.core import (
     Assembler,
+    CallDelta,
     CallEnded,
     CallStarted,
     Event,
@@ -53,10 +54,12 @@ class Answer:
         trace: str | None = None,
         echo: Echo | None = None,
         is_silent: bool = False,
+        has_tools: bool = True,
     ) -> None:
         """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks`: the protocol's
         tokens. `trace`: the prompt, if `Traced` events are wanted. `echo`: the text that is repeated before the answer.
-        `is_silent`: the answer has no tokens of its own (`max_tokens = 0`).
+        `is_silent`: the answer has no tokens of its own (`max_tokens = 0`). `has_tools`: without tools to call, a call
+        is text, as the model wrote it.
         """
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
@@ -67,6 +70,7 @@ class Answer:
         self._trace = trace
         self._echo = echo
         self._is_silent = is_silent
+        self._has_tools = has_tools
         self._scores: Scores | None = None
         """Set from the first scored token on."""
         self._end_token = end_token
@@ -207,6 +211,8 @@ class Answer:
     def _parsed(self, events: Iterable[Event]) -> None:
         """The parser's events, with the client's stop strings applied to the visible text."""
         for event in events:
+            if not self._has_tools and isinstance(event, CallStarted | CallDelta | CallEnded):
+                event = TextDelta((isinstance(event, CallEnded) and event.call.raw) or "")
             if isinstance(event, TextDelta):
                 self._reasons = False
                 self._show(self._stops.feed(event.text))

@@ -47,7 +47,7 @@ class LocalOptions:
     reserve: int | None = None
     """Tokens kept free for the answer; default: a sixteenth of the context, at most 256 (`token_budget.py`)."""
     max_tokens: int | None = None
-    """Cap on every answer; default: the room left in the context (C35)."""
+    """Longest answer of a request that names no length; default: the room left in the context (C35)."""
     strict_max_tokens: bool = False
     """Refuse a request whose `max_tokens` does not fit, instead of shortening it (C9)."""
     thinking: bool | None = None
@@ -147,9 +147,7 @@ class LocalBackend:
         request, options, tokens = compiled.request, self._options, compiled.encoded.tokens
         sampling = request.sampling.over(options.sampling)
         check_tokens([token for token, _ in sampling.logit_bias or ()], self._vocabulary, "logit_bias")
-        wanted = request.max_tokens if request.max_tokens != 0 else 1
-        if options.max_tokens is not None:
-            wanted = min(wanted or options.max_tokens, options.max_tokens)
+        wanted = options.max_tokens if request.max_tokens is None else max(1, request.max_tokens)
         on_full = request.on_full or options.on_full
         job = Job(
             tokens,
@@ -203,6 +201,7 @@ class LocalBackend:
             end_token=end_token,
             marks=compiler.encoder.protocol_ids,
             trace=compiled.prompt.text if request.trace else None,
+            has_tools=bool(request.tools),
         )
 
     # -- a conversation ------------------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 The template is searched where the model is described, the nearest place first (C11, TPL-03):
 
     the configuration ▸ the model file ▸ chat_template.jinja, chat_template.json, tokenizer_config.json beside it
-    ▸ one of our own, if the vocabulary shows which family this is
+    ▸ one of our own: that of the family that the vocabulary shows, else ChatML
 
 Nothing is guessed from a file's name. A template of our own is a last resort and causes a warning: a model that was
-trained on other turns answers badly without an error.
+trained on other turns answers badly without an error. Completions and infill need no template.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def find_chat_format(
 ) -> ChatFormat:
     """The chat format of a model. `template` and `dialect` come from the configuration, and count first.
 
-    Raises: `ConfigError` that names `key` when no template is found, or one is not valid, or there is no such dialect.
+    Raises: `ConfigError` that names `key` when a template cannot be read, or there is no such dialect.
     """
     named: Mapping[str, str]
     if template is not None:
@@ -100,12 +100,7 @@ def find_chat_format(
     elif sources.template is not None:
         found, named, origin = sources.template, sources.named, "the model file"
     else:
-        found, named, origin = beside(sources.path) or built_in(sources.control) or ("", {}, "")
-        if not found:
-            raise ConfigError(
-                f"{sources.path.name} has no chat template, so it cannot chat; set chat_template to a Jinja file",
-                key=key,
-            )
+        found, named, origin = beside(sources.path) or built_in(sources.control)
         logger.warning("%s has no chat template: using that of %s", sources.path.name, origin)
     for_tools = named.get(FOR_TOOLS)
 
@@ -159,12 +154,13 @@ def templates_in(text: str) -> dict[str, str]:
             return {}
 
 
-def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str] | None:
-    """A template of our own for the family with these control tokens, and a name for it."""
+def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str]:
+    """A template of our own for the family with these control tokens, and a name for it; else ChatML."""
     for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
             return template, {}, f"Shepherd for {name}, because it has the control tokens of {name}"
-    return None
+    unknown = "ChatML, which the model may not know; set chat_template to a Jinja file if it answers badly"
+    return BUILT_IN_TEMPLATES[0][2], {}, unknown
 
 
 def read_text(path: Path, key: str) -> str:

@@ -17,7 +17,7 @@ from shepherd.models import catalog, gguf
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
-NO_TEMPLATE = "none; it cannot chat unless chat_template names one"
+NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
 def scan_models() -> Iterator[dict[str, Any]]:

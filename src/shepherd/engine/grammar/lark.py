@@ -342,12 +342,12 @@ def with_safe_bounds(lark: str) -> str:
 
 
 def n_values(document: Any) -> int:
-    """Number of values in a JSON document, nested ones included."""
+    """Number of values in a JSON document, nested ones included. What closes an object, as we do ourselves, is none."""
     waiting, n = [document], 0
     while waiting:
         node = waiting.pop()
         inside = node.values() if isinstance(node, Mapping) else node if isinstance(node, (list, tuple)) else ()
-        n += len(inside)
+        n += len(inside) - (isinstance(node, Mapping) and node.get("additionalProperties") is False)
         waiting += [value for value in inside if isinstance(value, (Mapping, list, tuple))]
     return n
 

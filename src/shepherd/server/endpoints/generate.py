@@ -120,7 +120,7 @@ class _Answer:
     async def _send_whole(self, events: ChoiceEvents) -> None:
         record, observers, encoder = self._context.record, self._context.observers, self._encoder
         assemblers = [Assembler() for _ in self._decoded.requests]
-        note_time = getattr(encoder, "hear", None)  # only protocols that report durations have it
+        note_time = getattr(encoder, "note_time", None)  # only protocols that report durations have it
         async for choice, event in events:
             record.see(event, choice)
             observers.see(event, choice)

@@ -248,12 +248,13 @@ def _checked(name: str, schema: Json, value: Any) -> Any:
         if len(values) > schema["maxItems"]:
             raise InvalidRequest(f"{name} has {len(values)} elements; {schema['maxItems']} are allowed", field=name)
         return [_checked(f"{name}[{index}]", schema["items"], each) for index, each in enumerate(values)]
+    if value is None:  # an element: fields that are null count as absent
+        raise InvalidRequest(f"{name} is null: {schema['description']}", field=name)
     if schema["type"] == "integer":
         return fields.find_integer(name, Range(schema["minimum"], schema["maximum"]))
     if schema["type"] == "boolean":
         return fields.find_boolean(name)
-    text = fields.find_string(name)
-    assert text is not None
+    text = fields.get_text(name)
     if "enum" in schema and text not in schema["enum"]:
         raise wrong(name, f"one of {', '.join(schema['enum'])}", text)
     if not text.strip() and schema.get("minLength"):

@@ -15,12 +15,11 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.wire.base import Fields, shown, wrong
-from shepherd.wire.parts import decode_base64
+from shepherd.wire.parts import decode_base64, joined
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class _Reader:
         rest = [part for part in parts if not isinstance(part, ToolResult)]
         yield from (Message("tool", (result,)) for result in results)
         if rest or not results:
-            yield Message("user", tuple(_joined(rest, "\n")))
+            yield Message("user", tuple(joined(rest, "\n")))
 
     def assistant(self, message: Fields) -> Iterator[Message]:
         """One message, in pieces where a result stands between them."""
@@ -85,14 +84,14 @@ class _Reader:
         for part in self._parts(message, "content"):
             if isinstance(part, ToolResult):
                 if parts:
-                    yield Message("assistant", tuple(_joined(parts, "")))
+                    yield Message("assistant", tuple(joined(parts, "")))
                 yield Message("tool", (part,))
                 parts, is_cut = [], True
             else:
                 parts.append(part)
         if parts or not is_cut:
             # Text that a citation has cut in two continues in the middle of a sentence.
-            yield Message("assistant", tuple(_joined(parts, "")))
+            yield Message("assistant", tuple(joined(parts, "")))
 
     def _texts(self, holder: Fields, key: str) -> Iterator[Text]:
         """The texts of a system prompt or message."""
@@ -143,7 +142,7 @@ class _Reader:
             self._elsewhere[call.id] = call  # without its result the model could not continue
 
     def _result(self, block: Fields) -> Iterator[Part]:
-        inner = _joined(self._parts(block, "content"), "\n")
+        inner = joined(self._parts(block, "content"), "\n")
         yield self._new_result(block, tuple(part for part in inner if isinstance(part, Text | Image)))
 
     def _new_result(self, block: Fields, parts: tuple[Text | Image, ...]) -> ToolResult:
@@ -203,7 +202,7 @@ class _Reader:
 
 
 def _system(texts: Iterable[Text]) -> Iterator[Message]:
-    if parts := tuple(_joined(texts, "\n")):
+    if parts := tuple(joined(texts, "\n")):
         yield Message("system", parts)
 
 
@@ -215,21 +214,6 @@ def _without_headers(texts: Iterable[Text]) -> Iterator[Text]:
             yield Text(bare)
             break
     yield from rest
-
-
-def _joined(parts: Iterable[Part], between: str) -> Iterator[Part]:
-    """The parts with neighbouring texts as one; `between` them unless a line ends there anyway."""
-    for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
-        if not is_text:
-            yield from run
-            continue
-        pieces: list[str] = []
-        for part in run:
-            assert isinstance(part, Text)
-            if pieces and not pieces[-1].endswith("\n") and not part.text.startswith("\n"):
-                pieces.append(between)
-            pieces.append(part.text)
-        yield Text("".join(pieces))
 
 
 def _bytes_of(text: str, path: str) -> bytes:

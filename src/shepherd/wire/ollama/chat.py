@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_images, encode_error, side_task_of
+from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, decode_images, encode_error
 from shepherd.wire.openai.messages import TOOLS, decode_tools
 from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
@@ -109,6 +109,6 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
         request = Request(messages=given["messages"], tools=decode_tools(fields), **settings)
         options = AnswerOptions(chat=True, began=began)
     else:
-        request = Request(settings["model"], extra=settings["extra"])
-        options = AnswerOptions(chat=True, began=began, errand=side_task_of(settings["extra"]))
+        request, errand = decode_errand(fields, settings["extra"])
+        options = AnswerOptions(chat=True, began=began, errand=errand)
     return Decoded((request,), given["stream"], options)

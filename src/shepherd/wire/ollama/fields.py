@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from shepherd.core import Image, InvalidRequest, ReasoningLevel, UnknownModel
+from shepherd.core import Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
 from shepherd.core.limit import INT64_MAX
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
@@ -188,6 +188,7 @@ Errand = Literal["", "load", "unload"]
 """The effect of a body without a prompt on the model. Empty for all other bodies."""
 
 
-def side_task_of(extra: Json) -> Errand:
-    """The effect of a body without a prompt."""
-    return "unload" if extra.get("keep_alive") == 0 else "load"
+def decode_errand(body: Fields, extra: Json) -> tuple[Request, Errand]:
+    """The empty request of a body without a prompt, and its effect. Raises: `InvalidRequest` without a model."""
+    model = body.get_string("model", "a body without a prompt loads or unloads the model that it names")
+    return Request(model, extra=extra), "unload" if extra.get("keep_alive") == 0 else "load"

@@ -11,7 +11,7 @@ import time
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
-from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, encode_error, side_task_of
+from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, encode_error
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
 
 __all__ = ["decode_request", "encode_error", "encoder"]
@@ -38,7 +38,8 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     A body without a prompt asks to load the model, or to unload it: an empty request.
     """
     began = clock()
-    given = read_fields(Fields(body), FIELDS)
+    fields = Fields(body)
+    given = read_fields(fields, FIELDS)
     settings = common_settings(given)
     prompt, suffix, images = given["prompt"], given["suffix"], given["images"]
     is_bare = given["raw"] or bool(suffix)
@@ -49,8 +50,8 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
         raise InvalidRequest(f"images cannot be shown in a bare prompt; leave out {how} or images", field="images")
     options = AnswerOptions(chat=False, began=began)
     if not (prompt or suffix or images):
-        options = AnswerOptions(chat=False, began=began, errand=side_task_of(settings["extra"]))
-        request = Request(settings["model"], extra=settings["extra"])
+        request, errand = decode_errand(fields, settings["extra"])
+        options = AnswerOptions(chat=False, began=began, errand=errand)
     elif is_bare:
         request = Request(completion=Completion(prompt, suffix or None), **settings)
     else:

@@ -23,7 +23,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
-from shepherd.wire.parts import decode_document, decode_image_url
+from shepherd.wire.parts import decode_document, decode_image_url, joined
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
 from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
@@ -64,7 +64,7 @@ def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
 
 
 def _decode_system(message: Fields, names: Names) -> Iterator[Message]:
-    yield Message("system", _decode_content(message, _TEXTS))
+    yield Message("system", tuple(joined(_decode_content(message, _TEXTS), "\n")))
 
 
 def _decode_user(message: Fields, names: Names) -> Iterator[Message]:
@@ -73,7 +73,7 @@ def _decode_user(message: Fields, names: Names) -> Iterator[Message]:
     results = [part for part in parts if isinstance(part, ToolResult)]
     for result in results:
         yield Message("tool", (replace(result, name=names.get(result.call_id, "")),))
-    others = tuple(part for part in parts if not isinstance(part, ToolResult))
+    others = tuple(joined((part for part in parts if not isinstance(part, ToolResult)), "\n"))
     if others or not results:
         yield Message("user", others)
 
@@ -159,7 +159,8 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
 
 def _decode_output(message: Fields) -> tuple[Text | Image, ...]:
     """The result of a tool."""
-    return tuple(part for part in _decode_content(message, _SEEN) if isinstance(part, Text | Image))
+    parts = joined(_decode_content(message, _SEEN), "\n")
+    return tuple(part for part in parts if isinstance(part, Text | Image))
 
 
 def _decode_text(part: Fields) -> Text | None:

@@ -250,30 +250,41 @@ def _reasoning_level(given: Json) -> ReasoningLevel | None:
 
 _REPEATED: Json = {
     "background": False,
+    "frequency_penalty": 0,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0,
     "previous_response_id": None,
     "prompt_cache_key": None,
     "safety_identifier": None,
     "service_tier": "default",
     "store": True,
-    "temperature": None,
+    "temperature": 0.8,
     "tool_choice": "auto",
     "tools": [],
     "top_logprobs": 0,
-    "top_p": None,
+    "top_p": 0.95,
     "truncation": "disabled",
     "user": None,
 }
-"""Fields of the body that the answer repeats, with the values of absent ones."""
+"""Fields of the body that the answer repeats, with the values of absent ones; clients of Open Responses want numbers.
+The sampler's are the engine's defaults: those of a configuration are not known here."""
+_FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
+"""Fields that a function has in an answer, given or not."""
 
 
 def _echo(fields: Fields, summary: str | None) -> Json:
     values: dict[str, Any] = {key: fields.find_any(key) for key in _REPEATED}
     echo = {key: default if values[key] is None else values[key] for key, default in _REPEATED.items()}
+    echo["tools"] = [
+        {**_FUNCTION, **{key: value for key, value in tool.items() if value is not None}}
+        if tool.get("type") == "function"
+        else tool
+        for tool in echo["tools"]
+    ]
     text = {key: value for key, value in (fields.find_any("text") or {}).items() if value is not None}
     effort = (fields.find_any("reasoning") or {}).get("effort")
     return {

@@ -19,6 +19,7 @@ from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role,
 from shepherd.wire.base import Fields, shown
 from shepherd.wire.openai.responses.parts import decode_content, decode_part, decode_thought
 from shepherd.wire.openai.responses.tools import OfferedTools, full_name
+from shepherd.wire.parts import joined
 from shepherd.wire.tools import free_arguments
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class _Conversation:
     def add(self, role: Role, parts: Iterable[Part]) -> None:
         """Add a message that is not the model's."""
         self._end_answer()
-        self._messages.append(Message(role, tuple(parts)))
+        self._messages.append(Message(role, tuple(joined(parts, "\n"))))
 
     def answer(self, *parts: Part, is_message: bool = False) -> None:
         """Add to the answer of the model."""
@@ -74,7 +75,8 @@ class _Conversation:
 
     def result(self, call_id: str, parts: Iterable[Text | Image], *, is_error: bool = False) -> None:
         """Add the answer to a call."""
-        self.add("tool", [ToolResult(call_id, tuple(parts), self._names.get(call_id, ""), is_error)])
+        seen = tuple(part for part in joined(parts, "\n") if isinstance(part, Text | Image))
+        self.add("tool", [ToolResult(call_id, seen, self._names.get(call_id, ""), is_error)])
 
     def end(self) -> tuple[Message, ...]:
         self._end_answer()

@@ -10,7 +10,8 @@ of the same events, so the two are equal. A call is sent when it has ended and p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -95,9 +96,17 @@ class Encoder:
     media_type = MEDIA_TYPE
     ping = PING
 
-    def __init__(self, options: ResponsesOptions, *, id: str, created: int, model: str) -> None:
+    def __init__(
+        self,
+        options: ResponsesOptions,
+        *,
+        id: str,
+        created: int,
+        model: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._options = options
-        self._writer = _Writer(options, id, created, model)
+        self._writer = _Writer(options, id, created, model, clock)
         self._n_events = 0
         self._echo = ""
         self.stored: StoredResponse | None = None
@@ -180,9 +189,12 @@ class _Writer:
     answer so far, without the fields that repeat the body.
     """
 
-    def __init__(self, options: ResponsesOptions, id: str, created: int, model: str) -> None:
+    def __init__(
+        self, options: ResponsesOptions, id: str, created: int, model: str, clock: Callable[[], float]
+    ) -> None:
         self.id = id
         self._options = options
+        self._clock = clock
         self._tail = id.rpartition("_")[2]
         self._output: list[Json] = []
         """Items that are complete."""
@@ -193,6 +205,7 @@ class _Writer:
             "id": id,
             "object": "response",
             "created_at": created,
+            "completed_at": None,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
@@ -246,6 +259,7 @@ class _Writer:
             yield from self._close()
         self.response |= {
             "status": status,
+            "completed_at": None if is_cut else int(self._clock()),
             "incomplete_details": detail and {"reason": detail},
             "usage": encode_usage(finished.usage),
         }
