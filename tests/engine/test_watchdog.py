@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.fake_engine import BYTES, FakeRuntime, Faults
 from tests.in_time import until
 
 from shepherd.core import EngineDown
-from shepherd.engine.base import Chunk, Decoded, Done, Job, Span
+from shepherd.engine.base import Chunk, Decoded, Done, Job, Span, Step
 from shepherd.engine.engine import CLOSE_S, Engine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
@@ -149,6 +150,27 @@ async def test_an_abandoned_caller_gets_the_error_although_the_engine_recovers_b
     ticket.post(Done("cancelled"))  # of the engine thread, which finds it cancelled
     with pytest.raises(EngineDown, match="no progress"):
         await answer(ticket)
+
+
+class LateSteps(deque[Step]):
+    """The engine thread posts the last step just when the event loop has found none."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__()
+        self.ticket: Ticket | None = ticket
+
+    def __len__(self) -> int:
+        n = super().__len__()
+        if ticket := self.ticket:
+            self.ticket = None
+            ticket.post(Done("end"))
+        return n
+
+
+async def test_the_last_step_is_delivered_even_if_it_comes_while_the_reader_looks() -> None:
+    ticket = Ticket(job(), asyncio.get_running_loop())
+    ticket._steps = LateSteps(ticket)
+    assert await answer(ticket) == [Done("end")]
 
 
 async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_program(

@@ -70,11 +70,12 @@ class Ticket:
         Raises: `ContextFull`, `EngineError` or `EngineDown`, after the last step, if the job fails.
         """
         while True:
+            finished = self.finished  # read first: the engine thread sets it after the last step
             if steps := [self._steps.popleft() for _ in range(len(self._steps))]:
                 yield steps
                 if isinstance(steps[-1], Done):
                     return
-            elif self.finished:
+            elif finished:
                 if self._error is not None:
                     raise self._error
                 return
