@@ -51,9 +51,10 @@ SETTLED_S = 30.0
 """So long after the last request the server may take to close its connections."""
 OURS = 3
 """Connections at the end: those that are listened on, and that of the watch."""
-MAY_HOLD = {"connections": OURS, "handles": 4, "threads": 6, "children": 0}
-"""What the server may hold more at the end than in the middle lull, by name: a file of a user who had not spoken until
-then, and the threads of the pool for what blocks, which are made when they are first needed."""
+MAY_HOLD = {"connections": OURS, "handles": 16, "threads": 6, "children": 0}
+"""What the server may hold more at the end than in the middle lull, by name: the files of a user who had not spoken
+until then; the reading connections of a memory (at most four, three files each) and the threads of the pool for what
+blocks, which are made when requests first need them at the same time. A leak of handles shows in their series."""
 
 
 @dataclass(frozen=True, slots=True)
