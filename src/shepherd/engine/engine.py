@@ -275,8 +275,8 @@ class Engine:
         self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
 
     def _recover(self, quiet_s: float) -> None:
-        self._stalled = None
         logger.warning("the engine of cache %r has recovered after %.0f s without progress", self.name, quiet_s)
+        self._stalled = None
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
