@@ -1,8 +1,8 @@
 """What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread and sampled.
 
-A run of whole folders takes two workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
+A run of whole folders takes three workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
 none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share; `@pytest.mark.costly` marks a
-test of seconds, which one quick run in four takes (`sampling.py`).
+test of seconds, which one quick run in five takes (`sampling.py`).
 """
 
 import gc
@@ -52,8 +52,8 @@ def _trust_one() -> None:
 _keep_bytecode()
 _trust_one()
 
-WORKERS = 2
-"""Of a whole run. More of them wait for one another where there are two cores."""
+WORKERS = 3
+"""Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
 
 LONGEST = (
     "tests/test_soak.py", "tests/test_conversations.py", "tests/test_scenarios.py", "tests/cli/test_process.py",

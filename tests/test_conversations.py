@@ -221,6 +221,7 @@ def test_10_the_first_request_does_not_warn(tmp_path: Path, caplog: pytest.LogCa
 N_BACKGROUND = amount(3, 6)
 
 
+@pytest.mark.costly
 def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches) as address:
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
@@ -337,6 +338,7 @@ def test_20_a_full_queue_is_a_429_with_retry_after(tmp_path: Path, two_caches: s
 N_TURNS = amount(30, 60)
 
 
+@pytest.mark.costly
 def test_22_many_turns_in_the_terminal_on_512_tokens(tmp_path: Path) -> None:
     """Sixty in a thorough run."""
     lines = "".join(SAID[n % len(SAID)].format(NAMES[n % 8]) + "\n" for n in range(N_TURNS))
@@ -363,6 +365,7 @@ n_ctx = 512
 """
 
 
+@pytest.mark.costly
 def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Path) -> None:
     with serving(tmp_path, EVICTING) as address:
         history: Messages = [said("system", "You are Lamb.")]

@@ -53,7 +53,8 @@ def ollama(messages: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
     return "/api/chat", {"messages": messages, "truncate": True, "stream": False, "options": options}
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.costly
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("form", "overflow"),
     [(chat, 'overflow = "evict"\n'), (responses, ""), (ollama, "")],

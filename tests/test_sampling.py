@@ -83,6 +83,7 @@ def ran(printed: str) -> set[str]:
     return {line.rpartition("ran ")[2] for line in printed.splitlines() if "ran " in line}
 
 
+@pytest.mark.costly
 def test_a_quick_run_takes_a_share_that_turns_with_the_commit_and_the_first_of_every_family(tmp_path: Path) -> None:
     printed = [run(tmp_path, GRID, str(tmp_path), SHEPHERD_SAMPLE=turn) for turn in ("one", "two")]
     shares = [ran(each) for each in printed]

@@ -442,6 +442,7 @@ def test_17_half_an_emoji_is_a_normal_answer(server: str, body: str) -> None:
     assert post(server, body).status_code == 200
 
 
+@pytest.mark.costly
 def test_17_megabytes_are_refused_with_counts_and_the_server_goes_on(server: str) -> None:
     """Twenty of them in a thorough run."""
     body = json.dumps({"messages": [{"role": "user", "content": "word " * amount(400_000, 4_000_000)}]}).encode()
@@ -524,17 +525,23 @@ def test_20_answers_of_parallel_clients_do_not_mix(client: openai.OpenAI) -> Non
 # 21. Client goes away
 
 
-def leave(server: str, body: dict[str, Any], *, after_lines: int) -> None:
-    """Send a request and close the connection after so many lines of the answer."""
+def state(server: str, session: str) -> str | None:
+    """What the conversation of `session` does: prefill, generate or idle; None if the cache does not hold it."""
+    cache = httpx2.get(f"{server}/v1/caches").json()["caches"]["main"]
+    return next((each["state"] for each in cache["sequences"] if each["session"] == session), None)
+
+
+def leave(server: str, body: dict[str, Any], session: str, *, after_lines: int) -> None:
+    """Send a request and close the connection after so many lines of the answer; without any, when it is computed."""
     address = urlsplit(server)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
-    connection.request("POST", CHAT, json.dumps(body), {"content-type": "application/json"})
+    connection.request("POST", CHAT, json.dumps(body), {"content-type": "application/json", "x-session-id": session})
     if after_lines:
         answer = connection.getresponse()
         for _ in range(after_lines):
             answer.readline()
     else:
-        time.sleep(0.05)
+        assert becomes_true(lambda: state(server, session) is not None)
     assert connection.sock is not None
     with contextlib.suppress(OSError):
         connection.sock.shutdown(socket.SHUT_RDWR)
@@ -546,17 +553,11 @@ LONG = {"model": "lamb", "messages": HELLO, "max_tokens": 3500, "ignore_eos": Tr
 
 @pytest.mark.parametrize("where", ["in the text", "before the first byte", "when nothing is streamed"])
 def test_21_a_client_that_leaves_frees_the_model_at_once(server: str, where: str) -> None:
-    def cache() -> dict[str, int]:
-        seen: dict[str, int] = httpx2.get(f"{server}/v1/caches").json()["caches"]["main"]
-        return seen
-
-    jobs = cache()["jobs"]
-    leave(
-        server, {**LONG, "stream": where != "when nothing is streamed"}, after_lines=20 if where == "in the text" else 0
-    )
+    body = {**LONG, "stream": where != "when nothing is streamed"}
+    leave(server, body, where, after_lines=20 if where == "in the text" else 0)
     # A client that has gone sends what one sends that only has no more to say: the server finds out by writing.
-    assert becomes_true(lambda: (seen := cache())["jobs"] > jobs and not seen["live"])
-    assert cache()["used"] < 3000
+    assert becomes_true(lambda: state(server, where) == "idle")
+    assert httpx2.get(f"{server}/v1/caches").json()["caches"]["main"]["used"] < 3000
     answer = post(server, {"model": "lamb", "messages": HELLO, "temperature": 0}).json()
     assert answer["choices"][0]["message"]["content"] == "Hello! How can I help you?"
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == answer["usage"]["prompt_tokens"] - 1
@@ -564,7 +565,7 @@ def test_21_a_client_that_leaves_frees_the_model_at_once(server: str, where: str
 
 def test_21_leaving_inside_a_prefill_stops_it(server: str) -> None:
     body = {"model": "lamb", "messages": [{"role": "user", "content": "word " * 1800}], "max_tokens": 8, "stream": True}
-    leave(server, body, after_lines=0)
+    leave(server, body, "prefill", after_lines=0)
     started = time.perf_counter()
     answer = post(server, {"model": "lamb", "messages": HELLO, "temperature": 0, "max_tokens": 4})
     assert answer.status_code == 200

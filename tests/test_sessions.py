@@ -68,6 +68,7 @@ def too_much(requests: Sequence[Played], tail: int) -> list[Played]:
     return [one for one in requests if one.prefilled > one.new * 1.02 + tail]
 
 
+@pytest.mark.costly
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("name", "kind", "template"),
@@ -112,7 +113,7 @@ def restless(recordings: Sequence[Recording]) -> list[Recording]:
     return made
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("name", ["opencode local", "claude-code claude-opus-4-8"])
 @pytest.mark.costly
 async def test_what_clients_change_with_each_request_costs_nothing(

@@ -103,6 +103,7 @@ async def had(tmp_path: Path, *, lines: tuple[str, ...] = LINES, n_ctx: int = 40
         return ConversationStore(tmp_path / "saves").save(chat.to_saved()), n_calls
 
 
+@pytest.mark.costly
 async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) -> None:
     name, n_calls = await had(tmp_path)
     assert n_calls, "there are calls in it"
@@ -119,6 +120,7 @@ async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) 
     assert usage.input < NEW_TOKENS
 
 
+@pytest.mark.costly
 async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path: Path) -> None:
     wild = Sampling(temperature=3.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
     async with process(tmp_path) as app:
@@ -141,6 +143,7 @@ async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path
         assert (await say(stranger, "Thank you. And now?"))[0].input > NEW_TOKENS
 
 
+@pytest.mark.costly
 async def test_what_is_not_said_of_it_is_what_it_takes(tmp_path: Path) -> None:
     """The test above could fail: without what the file says besides the messages, it is computed again."""
     name, _ = await had(tmp_path)
@@ -166,6 +169,7 @@ async def test_what_had_left_the_context_stays_away_and_is_not_computed_for_that
         assert usage.input < NEW_TOKENS
 
 
+@pytest.mark.costly
 async def test_turns_are_sent_away_by_hand_and_the_model_is_told(tmp_path: Path) -> None:
     async with process(tmp_path) as app:
         chat = session(app)
@@ -207,6 +211,7 @@ async def test_the_file_is_plain_json(tmp_path: Path) -> None:
     assert (read["format"], read["version"], read["messages"][0]["role"]) == ("shepherd conversation", 1, "user")
 
 
+@pytest.mark.costly
 async def test_what_was_sent_away_does_not_come_back_from_the_disk(tmp_path: Path) -> None:
     """Longer turns than a restart is worth: what was saved before they left would bring them back."""
     long = "I have a long story about a sheep that went up the hill and down again, and so it went on. " * 4

@@ -67,6 +67,7 @@ async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Session]:
     await asyncio.to_thread(engine.close)
 
 
+@pytest.mark.costly
 async def test_the_question_and_the_newest_pages_stay_and_the_transcript_keeps_everything(chat: Session) -> None:
     left, n_returned, widest = 0, 0, 0
     async with aclosing(chat.chat("Read all of the book.")) as happenings:

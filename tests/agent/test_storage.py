@@ -56,6 +56,7 @@ def one(text: str = "How are you, old friend?", id: str = "a", **fields: Any) ->
     return SavedConversation(id, (Message.user(text), Message.assistant("Fine.")), began=BEGAN, **fields)
 
 
+@pytest.mark.costly
 @given(conversations())
 @settings(deadline=None)
 def test_every_part_comes_back_exactly(saved: SavedConversation) -> None:

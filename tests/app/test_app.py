@@ -427,6 +427,7 @@ async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_loo
         assert {card.id: card.n_ctx for card in app.models()}["other"] == 512
 
 
+@pytest.mark.costly
 async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path: Path) -> None:
     alien = write_gguf(tmp_path / "alien.gguf", architecture="alien")
     async with running(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:

@@ -102,6 +102,7 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
         assert loaded(app) == ["ann"]
 
 
+@pytest.mark.costly
 async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
         session = app.conversations.session(user=LOCAL)
@@ -116,6 +117,7 @@ async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_p
         assert (await say(session, "Hello!"))[0]
 
 
+@pytest.mark.costly
 async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
     async with running(tmp_path) as app:
@@ -132,6 +134,7 @@ async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path:
         assert again
 
 
+@pytest.mark.costly
 async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
         assert not any(spec.name.startswith("ask_") for spec in app.conversations.session(user=LOCAL).tools)
@@ -155,6 +158,7 @@ async def answer(app: App, text: str, **fields: Any) -> Message:
         return fold([event async for event in events]).message
 
 
+@pytest.mark.costly
 async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
     async with running(tmp_path) as app:
@@ -185,6 +189,7 @@ def test_a_name_that_no_tool_has_is_an_error_and_not_ignored(tmp_path: Path, key
         App(config)
 
 
+@pytest.mark.costly
 async def test_one_answer_for_a_script_has_the_tools_that_somebody_has_spoken_of(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         assert app.conversations.session(tools=False).toolbox is None

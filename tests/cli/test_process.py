@@ -37,6 +37,7 @@ def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
     assert home.run("chat", text="Hello\n").stdout == done.stdout
 
 
+@pytest.mark.costly
 def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
     program = (
         "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -112,6 +113,7 @@ def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.costly
 def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
     home.never_ending()
     with home.start("-p", "Hello") as process:
@@ -138,6 +140,7 @@ def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) 
 # -- a conversation in a pipe -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_pipe_plays_one_turn_per_line_with_banner_and_prompts(home: Home) -> None:
     done = home.run(text="My name is Bob.\n\nWhat is my name?\n")
     assert (done.returncode, done.stderr) == (0, "")
@@ -150,6 +153,7 @@ def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> 
     assert re.fullmatch(f"{home.banner}> \n", done.stdout), done.stdout
 
 
+@pytest.mark.costly
 def test_the_commands_do_what_they_say(home: Home) -> None:
     lines = [
         "/help",
@@ -277,6 +281,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
     return line.removeprefix("Listening on: ").strip()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
     with home.start("--server", "--port", "0") as process:
@@ -390,6 +395,7 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
     assert "cache=side" in done.stderr
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
 def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
     # In a process of its own, where the engine is imported after the log level is set.

@@ -133,6 +133,7 @@ def start(home: Home) -> Iterator[Start]:
         yield started
 
 
+@pytest.mark.costly
 def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
     person = start("--temperature", "0")
     assert re.search(home.banner, person.waits_for("> "))
@@ -147,6 +148,7 @@ def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
     assert history.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.costly
 def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -> None:
     home.never_ending()
     person = start("-c", "32k")
@@ -211,6 +213,7 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, star
 # -- shepherd top -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listening: Listening, key: str) -> None:
     with listening(ScriptedService(saying("Hi"))) as port:
@@ -224,6 +227,7 @@ def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listeni
     assert "Traceback" not in person.seen
 
 
+@pytest.mark.costly
 def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     with listening(service) as port:
@@ -242,6 +246,7 @@ def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Sta
     assert person.echoes_and_lines()
 
 
+@pytest.mark.costly
 def test_top_waits_for_a_model_that_is_loading(start: Start, listening: Listening) -> None:
     loading = Health("loading", "llamacpp", "m.gguf")
     with listening(ScriptedService(saying("Hi"), health=loading, stats={})) as port:

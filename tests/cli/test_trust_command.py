@@ -162,6 +162,7 @@ def test_a_model_that_may_write_files_writes_no_configuration_hook_or_memory(clo
     assert clone.run("tools", "run", "write_file", "path=a.txt", "content=x").returncode == 0
 
 
+@pytest.mark.costly
 @pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_in_a_terminal_the_question_comes_before_anything_starts_and_only_once(clone: Home) -> None:

@@ -98,7 +98,7 @@ def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: s
     assert parse(text, dialect=name).text == text
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("raw", "calls"),
     [

@@ -48,7 +48,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(pieces(name)), max_size=12).map("".join)
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.2)
 @names
 def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
@@ -59,7 +59,7 @@ def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
     holds()
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.2)
 @names
 def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting(name: str) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
@@ -70,7 +70,7 @@ def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting
     holds()
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.2)
 @names
 def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: str) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
@@ -81,7 +81,7 @@ def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: st
     holds()
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.2)
 @names
 def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name: str) -> None:  # SCN-20
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
@@ -92,7 +92,7 @@ def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name:
     holds()
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.2)
 @names
 def test_plain_text_is_held_back_by_less_than_the_longest_marker(name: str) -> None:  # SCN-17
     longest = max(map(len, markers(name)), default=1)
@@ -121,7 +121,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_as_the_family_spells_it_is_read_whole_with_text_around_it(dialect: TagDialect, block: Block) -> None:
     before = "" if block.where == "start" else "Zebra one.\n"
@@ -143,7 +143,7 @@ def wanted(full: bool) -> dict[str, object]:
     return {"city": "Rome", **(optional if full else {})}
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_that_is_cut_off_leaks_nothing_and_is_never_empty(dialect: TagDialect, block: Block) -> None:  # S9
     call = next(calls_of(block))

@@ -141,7 +141,7 @@ ROME = "<|tool_call>call:weather{city:@Rome@}<tool_call|>"
 CALLED = ["weather", {"city": "Rome"}]
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [

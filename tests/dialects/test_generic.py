@@ -54,7 +54,7 @@ def dialect(name: str) -> TagDialect:
     return found
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("raw", FORMS.values(), ids=FORMS.keys())
 def test_a_plain_model_may_call_in_any_form_and_however_the_text_is_cut(raw: str) -> None:
     for before, after in (("", ""), ("Let me see.\n\n", ""), ("\n\n", "\n\nI will report back.")):

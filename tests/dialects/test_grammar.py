@@ -225,7 +225,7 @@ def is_right(call: ToolCall) -> bool:
     return schema is not None and jsonschema.Draft202012Validator(dict(schema)).is_valid(json.loads(call.arguments))
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("name", SPELLING)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[{`~]>"), max_size=60))
 @settings(deadline=None, max_examples=amount(1, 3, 100))
@@ -510,7 +510,7 @@ def test_what_can_be_kept_to_of_a_schema_is_asked() -> None:
 # ---- what is written by the letter
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("name", SPELLING)
 def test_everything_that_a_family_writes_by_the_letter_is_known(name: str) -> None:
     markup = dialect(name).markup

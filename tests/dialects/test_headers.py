@@ -290,7 +290,7 @@ IN_JSON = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
 SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{ARGUMENTS}"
 
 
-@pytest.mark.sampled(0.3, family="name")
+@pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [

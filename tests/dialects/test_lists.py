@@ -126,7 +126,7 @@ def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
     assert_no_character_is_lost(raw, dialect(name), FAMILIES[name][1])
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("name", "raw"),
     [

@@ -61,7 +61,7 @@ def told(raw: str, dialect: TagDialect = GLM, *, opened: str = "") -> list[Any]:
     return seen
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     "inside",
     [
@@ -88,7 +88,7 @@ def test_a_call_is_read_whichever_tag_is_missing_or_doubled(inside: str) -> None
     assert told(raw) == ["Let me see.", ["weather", {"city": "Rome", "days": 2}], "Done."]
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     "value",
     [

@@ -242,6 +242,7 @@ def test_every_job_starts_after_a_bounded_number_of_operations(
     assert day.watched.most <= 1.0
 
 
+@pytest.mark.costly
 def test_these_days_are_eventful(tmp_path: Path) -> None:
     happened = dict.fromkeys(("evictions", "preemptions", "dropped", "saved", "restored"), 0)
     most = 0.0

@@ -243,6 +243,7 @@ def test_a_full_pool_refuses_a_batch_and_changes_nothing(tell: Teller, name: str
     assert told["errors"]["full"] < EXACT
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "gemma3", "mrope", "recurrent", "hybrid"])
 def test_nothing_that_can_be_asked_ends_the_process(tell: Teller, name: str) -> None:
     told = tell(kind=name, story="refuse")

@@ -101,6 +101,7 @@ def test_the_models_load_before_they_are_damaged(
     assert loader.load(Damaged(name, b"", 0), path) == ""
 
 
+@pytest.mark.costly
 @pytest.mark.model
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_damaged_model_ends_this_process_nor_takes_long(

@@ -64,6 +64,7 @@ def acknowledged(path: Path, start: int, lifetime_s: float) -> int:
     return last
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(amount(180, 180, 7_200))
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     path, rng, n = tmp_path / "m.db", random.Random(11), 0

@@ -75,6 +75,7 @@ def test_the_embedded_model_is_described() -> None:
     assert header.chat_templates == {}
 
 
+@pytest.mark.costly
 def test_a_large_vocabulary_costs_milliseconds(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_array("tokenizer.ggml.tokens", [f"token{index}" for index in range(150_000)])
@@ -346,6 +347,7 @@ def test_a_file_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
             use(path)
 
 
+@pytest.mark.costly
 def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path) -> None:
     dice = random.Random(2)
     original = bytearray(write(tmp_path / "m.gguf", _small_header).read_bytes())

@@ -439,6 +439,7 @@ ANY_JSON = st.recursive(
 FIELDS = st.sampled_from(["messages", "tools", "tool_choice", "stop", "stream", "model", "temperature", "logit_bias"])
 
 
+@pytest.mark.costly
 @settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60) | st.dictionaries(FIELDS, ANY_JSON).map(lambda body: json.dumps(body).encode()))
 async def test_no_body_is_ever_a_500(body: bytes) -> None:

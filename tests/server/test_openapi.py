@@ -57,10 +57,12 @@ def send_what_is(mode: GenerationMode) -> None:
     assert len(sent) > amount(1, len(every) // 2)
 
 
+@pytest.mark.costly
 def test_what_is_allowed_is_never_our_fault() -> None:
     send_what_is(GenerationMode.POSITIVE)
 
 
+@pytest.mark.costly
 def test_what_is_forbidden_is_never_our_fault() -> None:
     send_what_is(GenerationMode.NEGATIVE)
 

@@ -536,6 +536,7 @@ def test_a_finished_answer_can_be_kept_with_its_own_input(stream: bool) -> None:
     assert encoder.stored.items == ({"role": "user", "content": "new"},)
 
 
+@pytest.mark.costly
 def test_an_answer_that_is_not_to_be_stored_is_not_kept() -> None:
     encoder = encoder_of({**BODY, "store": False})
     assert encoder.encode_replies([fold([Started("m"), Finished("end")])])["store"] is False

@@ -50,6 +50,7 @@ def test_what_is_wrong_is_named(decode: Any, body: Json, field: str, said: str) 
     assert caught.value.field == field
 
 
+@pytest.mark.costly
 def test_both_kinds_of_clients_find_their_fields() -> None:
     asked = decode_tokenize({"content": "a€"})
     assert encode_tokens(asked, [97, 5], [], n_ctx=8) == {"tokens": [97, 5], "count": 2, "max_model_len": 8}

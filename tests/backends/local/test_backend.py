@@ -550,6 +550,7 @@ async def test_a_long_answer_makes_its_own_room(make: Make) -> None:
     assert held(runtime).endswith("Now?<|im_end|>\n<|im_start|>assistant\n" + "x" * 150 + "<|im_end|>")
 
 
+@pytest.mark.costly
 async def test_an_agent_goes_on_in_one_turn_and_no_call_is_without_its_result(make: Make) -> None:
     backend, runtime = make(CALL, n_ctx=900, options=EVICTS)
     history = [KIND, Message.user("Add it all up.")]

@@ -167,6 +167,7 @@ def test_a_form_that_is_too_much_is_refused_by_its_own_name(
     assert (refused.value.field or "").startswith("response_format.schema")
 
 
+@pytest.mark.costly
 @pytest.mark.model
 def test_a_form_that_the_library_finds_too_complex_is_refused_in_words_about_the_form(
     constraints: Constraints,

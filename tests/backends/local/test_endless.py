@@ -74,6 +74,7 @@ async def session(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await asyncio.to_thread(engine.close)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(600)
 async def test_hundreds_of_turns(session: tuple[Session, Auditor, Engine], caplog: pytest.LogCaptureFixture) -> None:
     conversation, auditor, engine = session

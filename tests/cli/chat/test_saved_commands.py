@@ -41,6 +41,7 @@ def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(h
     assert all(file.stat().st_mode & 0o077 == 0 for file in folder(home).iterdir())
 
 
+@pytest.mark.costly
 def test_the_chat_command_takes_the_same_options(home: Home) -> None:
     home.run(*FLAGS, text="My name is Ann.\n/save talk\n")
     for words in (("chat", "--resume", "talk"), ("--resume", "talk", "chat"), ("chat", "--continue")):
@@ -97,7 +98,7 @@ SCRIPT = "My name is Zoë.\n/system\nWhat is my name?\n/export talk.json"
     ids=["no end", "unix", "windows", "windows with a mark", "utf-16"],
 )
 @pytest.mark.parametrize("from_file", [False, True])
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 def test_a_script_is_played_whatever_its_line_ends(home: Home, raw: bytes, from_file: bool) -> None:
     if from_file:
         (home.folder / "script.txt").write_bytes(raw)

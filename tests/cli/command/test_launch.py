@@ -262,6 +262,7 @@ def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> No
         assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 128 + signal.SIGKILL
 
 
+@pytest.mark.costly
 def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) -> None:
     stub.then(
         "import signal, time\n"
@@ -374,6 +375,7 @@ def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listeni
     assert stub.told()["files"] != []
 
 
+@pytest.mark.costly
 @pytest.mark.model
 def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Path) -> None:
     stub.then(

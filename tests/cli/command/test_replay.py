@@ -124,6 +124,7 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
     }  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.sampled(0.2, family="name")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])

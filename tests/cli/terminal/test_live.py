@@ -141,6 +141,7 @@ MARKDOWN = st.text(alphabet=st.sampled_from(list("ab 1.-*#>`|=_~[]():\\<&\n\n\n\
 ).map("".join)
 
 
+@pytest.mark.costly
 @settings(max_examples=examples(150), deadline=None)
 @given(MARKDOWN, st.lists(st.integers(1, 9), max_size=12))
 def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str, sizes: list[int]) -> None:
@@ -149,7 +150,7 @@ def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("height", [4, 12, 100])
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: int, height: int) -> None:
     assert Painter(height=height).finish(*deltas(cuts(SAMPLE, [size]))) == whole(SAMPLE)
 
@@ -294,6 +295,7 @@ def f{n}(x):
 PROGRAM = "".join(FUNCTION.format(n=n, words="\n    ".join(["so many words"] * (n % 15))) for n in range(20))
 
 
+@pytest.mark.costly
 def test_the_lines_of_a_long_program_are_written_as_they_come_and_hardly_any_twice() -> None:
     lines = f"```python\n{PROGRAM}".splitlines(keepends=True)
     painter = Painter(width=80, height=40)
@@ -302,6 +304,7 @@ def test_the_lines_of_a_long_program_are_written_as_they_come_and_hardly_any_twi
     assert painter.terminal.n_rewritten <= len(lines) * (markdown.OpenFence.LIVE + 2)
 
 
+@pytest.mark.costly
 def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
     block = f"```python\n{PROGRAM}```\n"
     console = Console(width=80, force_terminal=True, color_system="standard", highlight=False)

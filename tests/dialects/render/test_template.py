@@ -182,7 +182,7 @@ def rendered_both(expression: str, content: str) -> tuple[tuple[Piece, ...], str
     return Template(source).render([Message.user(content)]), wanted
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("expression", EXACT)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
@@ -199,7 +199,7 @@ def test_origins_are_followed_exactly_through_what_templates_do(expression: str,
     assert not re.search("[a-zA-Z/]", told)
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("expression", LOOSE)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])

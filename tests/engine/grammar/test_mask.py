@@ -257,7 +257,8 @@ WRONG = {
 }
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.costly
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("lark", "message"), WRONG.items(), ids=[key[:24] for key in WRONG])
 def test_a_fault_of_a_grammar_is_named(lark: str, message: str) -> None:
     made = constrainer()
@@ -646,6 +647,7 @@ async def test_free_text_stays_free_until_the_trigger(engine: Engine, weights: W
     assert reason == "end"
 
 
+@pytest.mark.costly
 @model
 async def test_the_tool_calls_of_a_conversation_satisfy_their_schema(engine: Engine, weights: Weights) -> None:
     lark = (

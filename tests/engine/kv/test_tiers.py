@@ -1090,6 +1090,7 @@ assert list(check(folder)) == [0]
     assert [line.partition(f" in {tmp_path}: ")[0] for line in lines] == ["WARNING no more conversations are saved"] * 2
 
 
+@pytest.mark.costly
 def test_killed_after_any_line_nothing_is_broken_and_nothing_flushed_is_lost(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -1146,6 +1147,7 @@ for round in range(10_000):
 """
 
 
+@pytest.mark.costly
 def test_killed_at_random_moments_nothing_is_broken(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -1163,6 +1165,7 @@ def test_killed_at_random_moments_nothing_is_broken(
     assert run("check(folder)").stderr == ""
 
 
+@pytest.mark.costly
 def test_two_processes_in_one_folder_do_not_hurt_each_other(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -90,6 +90,7 @@ def test_nothing_is_pruned_below_nine_tenths_of_the_limit(db: apsw.Connection, p
     assert {how for _, how in kinds(db)} == {"whole"}
 
 
+@pytest.mark.costly
 def test_tool_results_are_pruned_before_answers_and_those_before_users_messages(
     db: apsw.Connection, path: Path
 ) -> None:
@@ -152,7 +153,8 @@ def test_a_pruned_message_is_not_stored_again(db: apsw.Connection, path: Path) -
     assert [stored(db, history) for history in histories] == ids
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.costly
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("limit", [0, 1000, 200_000])
 def test_pinned_messages_notes_and_sources_of_facts_are_never_pruned(
     db: apsw.Connection, path: Path, limit: int
@@ -218,6 +220,7 @@ def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     assert check.check(db, deep=True) == []
 
 
+@pytest.mark.costly
 def test_too_many_empty_rows_are_deleted_before_users_messages_are_pruned(db: apsw.Connection, path: Path) -> None:
     """Otherwise a small memory would end up with nothing but places of messages that it has no longer."""
     for i in range(300):

@@ -125,6 +125,7 @@ def test_what_is_found_is_what_a_sum_over_all_vectors_finds(n: int, dim: int, k:
     assert [cosine for _, cosine in found] == pytest.approx([expected[id] for id, _ in found], abs=0.02)
 
 
+@pytest.mark.costly
 def test_among_many_the_signs_find_nearly_all_that_are_closest() -> None:
     random = np.random.default_rng(2)
     connection, embedder = schema.open_file(":memory:"), Numbered(256)

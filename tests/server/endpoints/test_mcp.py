@@ -58,6 +58,7 @@ async def said(client: Client, name: str, **arguments: Any) -> str:
     return f"Error: {text}" if result.is_error and not text.startswith("Error: ") else text
 
 
+@pytest.mark.costly
 @pytest.mark.model
 async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path) -> None:
     async with Client(stdio_client(program(folder))) as client:
@@ -84,6 +85,7 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
         assert "model" in await said(client, "chat", prompt="Hello!", model="nobody")
 
 
+@pytest.mark.costly
 async def test_without_its_model_only_chat_fails_and_says_why(folder: Path) -> None:
     async with offered(folder, model="./gone.gguf") as server, Client(server) as client:
         assert "one" in await said(client, "read_file", path="notes.txt")
@@ -211,7 +213,7 @@ def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
     return [shell, *shell.children()]
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
 @pytest.mark.costly
 def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
@@ -314,6 +316,7 @@ async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.costly
 @pytest.mark.model
 async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: Path, listening: Listening) -> None:
     keys = ("secret", Key.of("anns", name="ann", user="ann"))

@@ -480,6 +480,7 @@ async def test_one_conversation_is_exported_alone(client: httpx2.AsyncClient, st
     assert [json.loads(line)["uuid"] for line in answer.text.splitlines()] == [cat] * 4
 
 
+@pytest.mark.costly
 async def test_an_export_of_many_pages_comes_whole_and_delays_no_other_request(
     service: ScriptedService, store: MemoryStore, listening: Listening
 ) -> None:

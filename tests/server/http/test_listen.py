@@ -123,6 +123,7 @@ def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: sig
         assert ended(program) == (0, b"cleaned up\n", b"")
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refused_meanwhile() -> None:
     with started(60) as (program, url), asked(url, 300) as pieces, httpx2.Client(timeout=PATIENCE_S) as other:
@@ -142,6 +143,7 @@ def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refu
         assert ended(program) == (0, b"cleaned up\n", b"")
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 def test_a_second_signal_does_not_wait() -> None:
     with started(3600) as (program, url), asked(url, ENDLESS) as pieces:
@@ -270,6 +272,7 @@ def head_of(body: bytes) -> bytes:
     return b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_client_that_ends_its_own_side_gets_its_answer(stream: bool, loop: str) -> None:
@@ -399,6 +402,7 @@ run_server(ScriptedService(script), "127.0.0.1", int(sys.argv[1]))
 """
 
 
+@pytest.mark.costly
 def test_a_program_can_run_the_server() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

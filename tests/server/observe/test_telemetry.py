@@ -212,6 +212,7 @@ def run(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.costly
 def test_without_traces_nothing_of_them_is_imported() -> None:
     assert run().stderr.split() == []
 

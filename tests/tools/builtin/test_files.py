@@ -154,6 +154,7 @@ async def test_a_cut_is_made_between_characters_as_people_see_them(top: Path, co
     assert shown == family * (len(shown) // len(family))
 
 
+@pytest.mark.costly
 async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: ToolContext) -> None:
     (top / "work/sparse").write_bytes(b"hello\n" * 2_000)
     os.truncate(top / "work/sparse", 5 << 30)

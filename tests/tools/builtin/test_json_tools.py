@@ -34,7 +34,7 @@ def test_any_value_goes_round(value: Any, indent: int) -> None:
     text.encode()
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,7 +147,8 @@ PERSON = {
 }
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.costly
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("value", "schema", "errors"),
     [
@@ -199,7 +200,7 @@ async def test_many_errors_are_counted() -> None:
     assert errors[-1] == "and 30 more errors"
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -254,13 +255,14 @@ async def test_a_path_finds_a_list(path: str, found: str) -> None:
     assert (await call(json_path, json=STORE, path=path)).content == found
 
 
+@pytest.mark.costly
 async def test_the_whole_value_is_a_match_too() -> None:
     assert (await call(json_path, json="5", path="$")).content == "[5]"
     assert (await call(json_path, json="5", path="")).content == "[5]"
     assert (await call(json_path, json={"a": [1]}, path="a")).summary == "1 match"  # an object is as good as its text
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -278,7 +280,7 @@ async def test_a_wrong_path_is_a_sentence(path: str, says: str) -> None:
     assert len(refused.value.message) < 500
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [(json_path, {"path": "$[?@ =~ /(a|a)*$/]"}), (json_validate, {"schema": {"items": {"pattern": "^(a+)+$"}}})],

@@ -359,6 +359,7 @@ def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 # -- what it writes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 async def test_a_flood_costs_no_memory_and_leaves_its_beginning_and_its_end() -> None:
     context = ToolContext(commands=CommandOptions(max_bytes=10_000))
     tracemalloc.start()

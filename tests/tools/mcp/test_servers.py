@@ -53,6 +53,7 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.costly
 async def test_tools_resources_and_prompts_arrive_whole_whatever_else_is_sent() -> None:
     stage = Stage(*(scripted(json.dumps(faults), **faults) for faults in FAULTS))
     async with stage as servers:
@@ -109,6 +110,7 @@ async def test_an_error_of_the_server_is_told_in_its_words() -> None:
         assert (await call(servers, "echo")).content == "{}"
 
 
+@pytest.mark.costly
 async def test_fifty_megabytes_are_an_answer_like_others() -> None:
     async with Stage(scripted()) as servers:
         assert len((await call(servers, "big", n=50_000_000)).content) == 50_000_000
@@ -190,6 +192,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.costly
 async def test_each_server_that_does_not_start_costs_one_warning() -> None:
     bad = [ServerOptions(f"bad{index}", **settings) for index, (settings, _) in enumerate(BAD_STARTS)]
     stage = Stage(*bad, scripted("good"))
@@ -503,6 +506,7 @@ ENDS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.costly
 async def test_nothing_survives_the_end(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with Stage(*(scripted(f"s{n}", pids=str(pids), **faults) for n, faults in enumerate(ENDS))) as servers:
@@ -559,6 +563,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no guardian")
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
@@ -581,6 +586,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert alive == []
 
 
+@pytest.mark.costly
 async def test_a_chat_without_servers_imports_no_sdk() -> None:
     script = (
         "import sys, asyncio\n"

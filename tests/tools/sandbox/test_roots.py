@@ -299,6 +299,7 @@ def flipping(folder: Path, outside: Path) -> Iterator[None]:
             flipper.kill()
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform != "linux", reason="two names are swapped in one step on Linux only")
 def test_a_folder_that_is_swapped_all_the_time_never_lets_a_call_out(top: Path, roots: Roots) -> None:
     (top / "project/src/secret").write_text("inside\n")
