@@ -52,7 +52,7 @@ def _trust_one() -> None:
 _keep_bytecode()
 _trust_one()
 
-WORKERS = 3
+WORKERS = 2 if sampling.LEVEL < 0 else 3
 """Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
 
 LONGEST = (

@@ -184,6 +184,7 @@ def suffixed(text: str, suffix: str) -> str:
     return text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("suffix", [":opensource", ""])
 def test_hunyuan_has_a_wrapper_a_separator_and_a_suffix(suffix: str) -> None:
     call = "<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n"

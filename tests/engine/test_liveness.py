@@ -424,6 +424,7 @@ class Restless(Pool):
         return False
 
 
+@pytest.mark.costly
 def test_a_planted_loop_over_snapshots_is_found() -> None:
     def many_days() -> None:
         for seed in range(40):

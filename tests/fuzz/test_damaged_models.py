@@ -91,6 +91,7 @@ def loader() -> Iterator[Loader]:
     made.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "hybrid-swa", "mixture", "vocab-llama", "vocab-bert", "embedded"])
 def test_the_models_load_before_they_are_damaged(
     name: str, sounds: list[Sound], tmp_path: Path, loader: Loader

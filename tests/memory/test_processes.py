@@ -60,6 +60,7 @@ def test_processes_share_a_file(tmp_path: Path) -> None:
         assert store.check(deep=True) == []
 
 
+@pytest.mark.costly
 def test_threads_share_a_store(tmp_path: Path) -> None:
     failed: list[BaseException] = []
 

@@ -336,6 +336,7 @@ def use(path: Path) -> None:
     gguf.memory_needed(header, 4096, "q8_0")
 
 
+@pytest.mark.costly
 def test_a_file_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
     content = LAMB.read_bytes()
     header_end = 63_168

@@ -449,6 +449,7 @@ async def test_no_body_is_ever_a_500(body: bytes) -> None:
     assert answer.status_code == 200 or answer.json()["error"]["message"]
 
 
+@pytest.mark.costly
 async def test_twenty_megabytes_are_answered_and_the_server_continues(listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:

@@ -435,6 +435,7 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return events
 
 
+@pytest.mark.costly
 @settings(deadline=None)
 @given(streams(), st.sampled_from([BODY, SUMMARIES]))
 def test_openais_reader_accepts_any_stream_and_ends_with_the_whole_reply(events: list[Event], body: Json) -> None:

@@ -195,6 +195,7 @@ def test_a_tool_whose_schema_is_too_much_can_still_be_called(constraints: Constr
     assert len(found.lark) < 10_000
 
 
+@pytest.mark.costly
 def test_what_is_wrong_with_many_tools_is_looked_for_only_so_long() -> None:
     broken = {
         "type": "object",

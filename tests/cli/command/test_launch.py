@@ -276,6 +276,7 @@ def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) ->
         assert subprocess.run(words, env=stub.env, timeout=60, check=False).returncode == 9
 
 
+@pytest.mark.costly
 def test_the_client_has_the_terminal(stub: Stub, listening: Listening) -> None:
     stub.then("pathlib.Path(os.environ['TOLD']).write_text(str([os.isatty(n) for n in range(3)]))")
     ours, theirs = pty.openpty()

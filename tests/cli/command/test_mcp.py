@@ -197,6 +197,7 @@ def test_every_text_can_be_written(args: list[str], env: dict[str, str]) -> None
     assert tomllib.loads(mcp_file.block(said)) == {"mcp_servers": [said]}
 
 
+@pytest.mark.costly
 def test_servers_are_tried(shell: Shell) -> None:
     shell.run("add", "good", "--", sys.executable, "-I", "-S", SCRIPT)
     shell.run("add", "bad", "--", sys.executable, "-c", "import sys; sys.exit('no licence')")

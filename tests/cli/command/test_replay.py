@@ -105,6 +105,7 @@ async def test_an_error_is_read_in_every_protocol(name: str, stream: bool) -> No
         assert answer.is_different, "nothing is known of it, and it failed"
 
 
+@pytest.mark.costly
 async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as_it_was(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     asked = [streamed(recording, True) for recording in REQUESTS.values()]
@@ -204,6 +205,8 @@ def test_what_cannot_be_read_says_nothing(event: Any) -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
+@pytest.mark.model
 def test_the_command_plays_to_the_configured_model_and_says_what_it_cost(tmp_path: Path) -> None:
     body = {**ASK, "model": "lamb", "max_tokens": 3, "temperature": 0}
     recorded = {"path": "/v1/chat/completions", "headers": {}, "body": body}
@@ -232,6 +235,7 @@ def test_requests_that_change_the_memory_are_told_apart(method: str, path: str, 
     assert changes_memory(Recording(path, {}, method=method)) == changes
 
 
+@pytest.mark.model
 def test_the_command_never_repeats_a_request_that_changes_the_memory(tmp_path: Path) -> None:
     body = {**ASK, "model": "lamb", "max_tokens": 3, "temperature": 0}
     asked = {"path": "/v1/chat/completions", "headers": {}, "body": body, "n": 1}
@@ -243,6 +247,7 @@ def test_the_command_never_repeats_a_request_that_changes_the_memory(tmp_path: P
     assert "1 requests that change the memory are left out" in result.stderr
 
 
+@pytest.mark.model
 def test_the_command_shows_a_table_and_fails_when_something_is_answered_otherwise(tmp_path: Path) -> None:
     body = {**ASK, "model": "lamb", "max_tokens": 3, "temperature": 0}
     (tmp_path / BODY).write_text(json.dumps(body))

@@ -185,6 +185,7 @@ def test_a_key_answers_at_once_and_the_terminal_is_as_before(key: str, verdict: 
         typist.waits_for("left as before")
 
 
+@pytest.mark.costly
 def test_what_was_typed_before_the_question_stays_for_the_next_prompt() -> None:
     with typing("early", "prompt") as typist:
         typist.waits_for("type")

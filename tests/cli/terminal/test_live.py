@@ -148,6 +148,7 @@ def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str
     assert Painter().finish(*deltas(cuts(text, sizes))) == whole(text)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("height", [4, 12, 100])
 @pytest.mark.sampled(0.2)
@@ -356,6 +357,7 @@ def test_a_program_that_no_lexer_reads_to_the_end_is_shown_without_colours() -> 
     assert whole("```python\n\ufeffx = 1\n```\n") == ["```python", "\ufeffx = 1", "```"]
 
 
+@pytest.mark.costly
 def test_of_a_long_list_the_items_are_finished_one_by_one() -> None:
     painter = Painter(width=80, height=50)
     items = [f"- **item** {n}\n" for n in range(200)]

@@ -172,6 +172,7 @@ def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, messa
         assert (raised.value.message, raised.value.path) == (message, path)
 
 
+@pytest.mark.costly
 def test_the_bounds_are_far_from_where_the_process_ends() -> None:
     """The reason for all this: three times the depth that is allowed must still be harmless."""
     script = (

@@ -245,6 +245,7 @@ def test_vectors_of_another_embedder_are_not_compared() -> None:
     assert VectorIndex(other).searcher(held.connection)("aaa", 1)[0][0] == ids[0]
 
 
+@pytest.mark.costly
 def test_threads_search_while_vectors_are_written(tmp_path: Path) -> None:
     writer, embedder = schema.open_file(tmp_path / "a.db"), Numbered(64)
     number = register(writer, embedder)

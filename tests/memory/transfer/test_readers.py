@@ -492,6 +492,7 @@ def test_every_part_of_a_file_is_stored_or_reported(store: MemoryStore, data: st
     assert not [problem for problem in store.check() if problem.kind != "gap"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("opens", "closes"), [('{"conversations":[', "]}"), ('{"messages":[{"content":[', "]}]}"), ("[", "]")]
 )

@@ -28,6 +28,8 @@ from shepherd.app.app import App
 from shepherd.server.endpoints.mcp import make_server
 from shepherd.server.http.auth import Key
 
+pytestmark = pytest.mark.model
+
 Start = Callable[..., AbstractContextManager[str]]
 MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}
 
@@ -59,7 +61,6 @@ async def said(client: Client, name: str, **arguments: Any) -> str:
 
 
 @pytest.mark.costly
-@pytest.mark.model
 async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path) -> None:
     async with Client(stdio_client(program(folder))) as client:
         assert client.server_info is not None
@@ -317,7 +318,6 @@ async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
 
 
 @pytest.mark.costly
-@pytest.mark.model
 async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: Path, listening: Listening) -> None:
     keys = ("secret", Key.of("anns", name="ann", user="ann"))
     async with (
@@ -345,7 +345,6 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
             assert (await http.post(f"{address}/mcp", json={}, headers=other)).status_code == 403
 
 
-@pytest.mark.model
 @pytest.mark.costly
 async def test_over_http_the_operator_can_open_the_rest(start_server: Start, folder: Path) -> None:
     with start_server("--use-tools", "--root", str(folder)) as address, httpx2.Client(trust_env=False) as http:

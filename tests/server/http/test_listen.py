@@ -200,6 +200,7 @@ async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, async
         writer.transport.abort()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", [b"X-Long: ", b"X-Many: x\r\nX-Many: ", b"", b"Cookie: a;"])
 async def test_a_head_without_end_is_refused(listening: Listening, name: bytes) -> None:
     async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
@@ -243,6 +244,7 @@ async def test_half_a_head_behind_a_request_does_not_cut_its_answer() -> None:
     assert b'"status":"ok"' in transport.written
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "framing",
     [b"5;" + b"x" * 200_000, b"0" * 200_000 + b"5\r\nhello\r\n", b"0\r\nX: " + b"x" * 200_000],
@@ -256,6 +258,7 @@ async def test_what_stands_around_the_chunks_of_a_body_has_a_limit(listening: Li
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
+@pytest.mark.costly
 async def test_a_body_in_chunks_of_one_byte_is_read_to_its_end(listening: Listening) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 200_000}]}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"

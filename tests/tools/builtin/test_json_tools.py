@@ -25,6 +25,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.costly
 @settings(deadline=None)
 @given(json_values, st.integers(0, 16))
 def test_any_value_goes_round(value: Any, indent: int) -> None:
@@ -34,6 +35,7 @@ def test_any_value_goes_round(value: Any, indent: int) -> None:
     text.encode()
 
 
+@pytest.mark.costly
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     "text",
@@ -92,6 +94,7 @@ async def test_strings_may_look_like_anything() -> None:
     assert (await call(json_parse, json="\ufeff[1]")).content == "[1]"
 
 
+@pytest.mark.costly
 async def test_a_key_that_comes_twice_is_told() -> None:
     text = '{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}'
     note = '\n(the key "c" comes twice in one object; the last one counts)\n(the key "a" comes twice in one object; the last one counts)'  # fmt: skip  # noqa: E501

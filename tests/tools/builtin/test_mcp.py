@@ -28,6 +28,7 @@ async def test_without_servers_they_say_so() -> None:
                 await run(tool, servers, **arguments)
 
 
+@pytest.mark.costly
 async def test_resources_are_listed_and_read() -> None:
     async with Stage(scripted("one"), scripted("two")) as servers:
         listed = json.loads((await run(mcp.list_resources, servers)).content)

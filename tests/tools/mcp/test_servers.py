@@ -69,6 +69,7 @@ async def test_tools_resources_and_prompts_arrive_whole_whatever_else_is_sent() 
     assert stage.warnings == []
 
 
+@pytest.mark.costly
 async def test_a_schema_arrives_as_the_server_wrote_it() -> None:
     async with Stage(scripted()) as servers:
         echo = servers.tools()[0]
@@ -85,6 +86,7 @@ async def test_what_a_tool_may_do_is_read_from_its_annotations() -> None:
     assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("read", "net", "write")
 
 
+@pytest.mark.costly
 async def test_every_item_of_an_answer_is_there_or_noted() -> None:
     async with Stage(scripted()) as servers:
         result = await call(servers, "many")
@@ -357,6 +359,7 @@ async def test_a_server_that_knows_only_the_newest_revision_is_spoken_to_in_it()
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 async def test_equal_names_are_told_apart_and_stay_so() -> None:
     options = [scripted("a"), scripted("A"), scripted("a:b"), scripted("日本"), scripted("中国")]
     async with Stage(*options) as servers:
@@ -519,6 +522,7 @@ async def test_nothing_survives_the_end(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.costly
 async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     servers = McpServerPool([scripted(pids=str(pids), deaf=True, child="group")], env=os.environ)
@@ -538,6 +542,7 @@ async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> Non
     servers.guardian.close()
 
 
+@pytest.mark.costly
 async def test_nothing_survives_a_start_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     servers = McpServerPool([scripted(pids=str(pids), hang_at="initialize", child="group", deaf=True)], env=os.environ)
