@@ -78,7 +78,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 # A slow machine fails no search. Random numbers come from the commit, like the share: a failure can be repeated.
 settings.register_profile(
     "shepherd",
-    max_examples=sampling.amount(20, 100),
+    max_examples=sampling.examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
