@@ -136,12 +136,14 @@ _GENERAL = (
         "command.launch.run",
         """Run a coding agent on the local server.
 
-        The agents are claude, codex, opencode and aider. If no server runs, one is started and stopped afterwards. The
-        options of the agent follow two dashes: 'shepherd launch claude -- --continue'. The agent's own configuration
-        does not change.
+        The agents are claude, codex, opencode, aider and pi. If no server runs, one is started and stopped afterwards.
+        The options of the agent follow two dashes: 'shepherd launch claude -- --continue'. The agent's own
+        configuration does not change.
         """,
         (
-            click.Argument(["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider"))),
+            click.Argument(
+                ["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider", "pi"))
+            ),
             _words("arguments", "[-- ARGS...]", required=False, type=click.UNPROCESSED),
             _flag("--print", "printing", help="Print the settings for a shell, and start nothing."),
             _flag("--show-key", help="Show the key of the server in the output of --print."),
