@@ -157,6 +157,25 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
     assert "There is nothing to continue" in played.out
 
 
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_chat_shows_which_files_go_along_and_how_large_they_are(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha\nbeta\n")
+    (tmp_path / "b.txt").write_text("grün")
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2040))
+    stage = Stage(None, sees=True)
+    played = await play(
+        "See @a.txt, @b.txt, @cat.png, @none.txt and @a.txt", "/edit See @b.txt", "No file", stage=stage
+    )
+    assert [line for line in played.out.splitlines() if line.startswith("Attached")] == [
+        "Attached: a.txt (2 lines, 11 B)",
+        "Attached: b.txt (1 line, 5 B)",
+        "Attached: cat.png (image/png, 2.0 KiB)",
+        "Attached: b.txt (1 line, 5 B)",
+    ]
+
+
 # -- saved conversations ----------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ conversations (`saved_commands.py`), tools (`tool_commands.py`) and the memory (
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import logging
 import re
@@ -104,7 +103,7 @@ async def _edit(chat: Chat, argument: str) -> None:
         chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
-    await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
+    await chat.play(chat.session.edit(await chat.read_parts(text)))
 
 
 async def _system(chat: Chat, argument: str) -> None:

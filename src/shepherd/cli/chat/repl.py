@@ -85,7 +85,7 @@ class Repl:
     async def _send(self, text: str) -> None:
         """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
-        parts = await asyncio.to_thread(chat.read_parts, text)
+        parts = await chat.read_parts(text)
         if await chat.play(chat.session.chat((*chat.attached, *parts))):
             chat.attached = []
             await self._propose_instructions(text)

@@ -73,9 +73,13 @@ class Chat:
 
     # turns
 
-    def read_parts(self, text: str) -> tuple[Text | Image, ...]:
-        """As `attach.parts`."""
-        return attach.parts(text, self.app, self.session.n_ctx)
+    async def read_parts(self, text: str) -> tuple[Text | Image, ...]:
+        """As `attach.parts`; shows a line for each file."""
+        notes: list[str] = []
+        parts = await asyncio.to_thread(attach.parts, text, self.app, self.session.n_ctx, notes.append)
+        for line in notes:
+            self.note(line)
+        return parts
 
     async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
