@@ -195,6 +195,22 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
 
 
+async def test_a_continued_conversation_shows_the_beginning_of_its_last_exchange(play: Play, tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path / "saved")
+    (tmp_path / "a.txt").write_text("secret of the file")
+    long = "\n".join(f"Line {n}" for n in range(100))
+    await play("First?", "See @a.txt", "/save talk", stage=Stage(saves), backend=Scripted("One.", long))
+    await play("x" * 5000, "/save wide", stage=Stage(saves))
+    out = (await play("/load talk", stage=Stage(saves))).out
+    assert "Continuing talk: 4 messages.\nLast question: See @a.txt\nLast answer: Line 0\nLine 1\n" in out
+    assert "Line 7 …\n" in out
+    assert "Line 8" not in out
+    assert "First?" not in out
+    assert "secret" not in out
+    out = (await play("/load wide", stage=Stage(saves))).out
+    assert f"Last question: {'x' * 599}…\nLast answer: Yes.\n" in out
+
+
 async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_path: Path) -> None:
     saves = ConversationStore(tmp_path / "saved")
     await play("I like soup.", "/save recipes", "/clear", "And trains.", "/save", stage=Stage(saves))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import transcript
-from shepherd.cli.text import excerpt, format_age
+from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
@@ -58,13 +58,20 @@ async def resume(chat: Chat, name: str) -> None:
 
 
 def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
-    """Replace the conversation with the one saved under `name`."""
+    """Replace the conversation with the one saved under `name`, and show the last exchange."""
     chat.session.restore(saved)
     chat.reset()
     chat.name = name
     chat.note(f"Continuing {name or chat.session.title}: {len(saved.messages)} messages.")
-    if question := chat.last_question():
-        chat.note(f"Last question: {excerpt(question)}")
+    for label, text in (("question", chat.last_question()), ("answer", chat.last_answer())):
+        if text:
+            chat.note(f"Last {label}: {_beginning(text)}")
+
+
+def _beginning(text: str) -> str:
+    """At most 8 lines and 600 columns of `text`."""
+    lines = text.strip().splitlines()
+    return cut("\n".join(lines[:8]) + " …" * (len(lines) > 8), 600)
 
 
 async def continue_(chat: Chat, argument: str) -> None:

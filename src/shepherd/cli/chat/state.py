@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
@@ -124,6 +125,11 @@ class Chat:
             if message.role == "user":
                 return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
         return None
+
+    def last_answer(self) -> str:
+        """The text that answers the last message of the user; empty without an answer."""
+        answers = itertools.takewhile(lambda message: message.role != "user", reversed(self.session.messages))
+        return "\n".join(message.text for message in [*answers][::-1] if message.role == "assistant" and message.text)
 
     # lines
 
