@@ -281,7 +281,7 @@ def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]
 # -- export -----------------------------------------------------------------------------------------------------------
 
 
-async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_path: Path) -> None:
+async def test_export_writes_every_form_and_over_no_file_unasked(play: Play, tmp_path: Path) -> None:
     await play(
         "/system Be kind.", "Hello", "/export a.md", "/export a.json", "/export a.jsonl", "/export a.html",
         "/export b html", "/save c.md",
@@ -295,12 +295,16 @@ async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_pa
     assert (tmp_path / "b").read_text() == (tmp_path / "a.html").read_text()
     assert (tmp_path / "c.md").read_text() == (tmp_path / "a.md").read_text()
     assert (tmp_path / "a.html").stat().st_mode & 0o077 == 0
-    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export")
+    before = (tmp_path / "a.md").read_text()
+    (tmp_path / "folder.md").mkdir()
+    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export", "/export folder.md")
+    assert (tmp_path / "a.md").read_text() == before
     for sentence in (
-        "a.md cannot be written: File exists",
+        "a.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
         "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
         "write /export FILE with a name that ends in one of",
+        "folder.md exists; there is no terminal",
     ):
         assert sentence in played.out
 

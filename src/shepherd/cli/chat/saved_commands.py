@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ async def continue_(chat: Chat, argument: str) -> None:
 
 async def save(chat: Chat, argument: str) -> None:
     if is_file(argument):
-        write(chat, argument, "")
+        await write(chat, argument, "")
         return
     saves = _given(chat.saves)
     if not chat.session.messages:
@@ -97,10 +98,22 @@ async def save(chat: Chat, argument: str) -> None:
     chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")
 
 
-def write(chat: Chat, name: str, form: str) -> None:
-    """Write a transcript. Raises: `InvalidRequest`."""
-    system, messages = chat.session.system, chat.session.messages
-    path = transcript.save(name, messages, system=system, model=chat.app.conversations.active.model, form=form)
+async def write(chat: Chat, name: str, form: str) -> None:
+    """Write a transcript; asks before it overwrites a file. Raises: `InvalidRequest`."""
+    messages = chat.session.messages
+    model = chat.app.conversations.active.model
+    save = partial(transcript.save, name, messages, system=chat.session.system, model=model, form=form)
+    try:
+        path = save()
+    except FileExistsError as error:
+        if (person := chat.view.person()) is None:
+            raise InvalidRequest(
+                f"{name} exists; there is no terminal to ask whether to overwrite it, so choose another name",
+                field="file",
+            ) from error
+        if not await person.confirm(f"{name} exists. Overwrite it?"):
+            return
+        path = save(overwrite=True)
     chat.note(f"Saved {len(messages)} messages to {path}")
 
 

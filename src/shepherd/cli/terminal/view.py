@@ -20,8 +20,8 @@ from shepherd.cli.terminal.screen import Screen
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.consent import TerminalPerson
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.tools.base import Person
 
 
 class TerminalView:
@@ -62,7 +62,7 @@ class TerminalView:
 
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
@@ -94,7 +94,7 @@ class PipeView:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         return None
 
 
