@@ -231,6 +231,25 @@ async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Pa
     assert (tmp_path / "saved" / "other.json").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_person", "is_saved", "expected"),
+    [
+        (("Hello", "/save talk"), True, True, True),
+        (("Hello", "/save talk", "/exit"), True, True, True),
+        (("Hello", "/save talk"), False, True, False),
+        (("Hello",), True, False, False),
+        (("/help",), True, True, False),
+        (("Hello", "/save talk", "/clear"), True, True, False),
+    ],
+)
+async def test_the_chat_ends_with_the_command_that_continues_it(
+    lines: tuple[str, ...], *, is_person: bool, is_saved: bool, expected: bool, play: Play, tmp_path: Path
+) -> None:
+    stage = Stage(ConversationStore(tmp_path / "saved") if is_saved else None)
+    last = (await play(*lines, stage=stage, is_person=is_person)).out.splitlines()[-1]
+    assert (last == "To continue this conversation: shepherd --resume talk") is expected
+
+
 async def test_without_saving_commands_say_so(play: Play) -> None:
     played = await play("Hello", "/save", "/load", "/save x", "/load x", "/clear", "/continue", stage=Stage(None))
     assert played.out.count("conversations are not saved here (--no-save") == 5

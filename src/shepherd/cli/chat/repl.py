@@ -49,6 +49,8 @@ class Repl:
                 if line is None:
                     break
                 await self._take(line)
+        if chat.name and chat.reader.is_person:
+            chat.note(f"To continue this conversation: shepherd --resume {chat.name}")
         return int(chat.has_failed and not chat.reader.is_person)
 
     def _suggest(self, before: str) -> Iterable[Suggestion]:
