@@ -149,7 +149,7 @@ _GENERAL = (
             _flag("--show-key", help="Show the key of the server in the output of --print."),
             _text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),
         ),
-        ("Model", "Server"),
+        ("Model", "Answers", "Server"),
     ),
     Subcommand(
         "replay",

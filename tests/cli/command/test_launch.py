@@ -105,6 +105,13 @@ def test_the_command_knows_exactly_the_clients_of_the_table() -> None:
     assert tuple(choice.choices) == tuple(CLIENTS)
 
 
+def test_help_shows_the_options_that_decide_how_large_the_context_is() -> None:
+    shown = command_line.run("launch", "--help").stdout
+    assert re.findall(r"^  (?:-c, )?(--context-size|--reserve|--max-tokens) ", shown, re.MULTILINE) == [
+        "--context-size", "--max-tokens", "--reserve",
+    ]  # fmt: skip
+
+
 def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() -> None:
     settings = CLIENTS["claude"].configure(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
     told = settings.variables
