@@ -287,8 +287,8 @@ async def test_claude_code_on_its_ready_configuration(
     said = log.read_text()
     assert "Traceback" not in said
     asked = re.findall(r"anthropic-messages model=(\S+) .* cache=(\S+) in=(\d+) cached=(\d+) .* status=(\d+)", said)
-    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("mimo", "main")}
-    assert {status for model, *_, status in asked if model != "mimo"} == {"400"}
+    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("coder", "main")}
+    assert {status for model, *_, status in asked if model != "coder"} == {"400"}
     (_, _, prompt, cached, _), *later = [each for each in asked if each[-1] == "200"]
     assert (int(prompt) > 20_000, cached) == (True, "0")
     assert later
