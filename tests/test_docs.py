@@ -25,7 +25,7 @@ COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTIL
 
 
 PRINTS = re.compile(r"\s*```text prints\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-"""Behind a Python block: what it prints. `...` stands for anything."""
+"""Behind a Python block: what it prints. `...` stands for anything. One line may be a comment on its last line."""
 CHAT = re.compile(r"^```text chat\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A conversation with the embedded model, as a pipe shows it."""
 FILES = {"README.md": "Hello, world.\n", "main.cpp": "int main() {}\n", "CMakeLists.txt": "project(hello)\n"}
@@ -99,9 +99,9 @@ def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
 def test_python_blocks_print_what_the_page_says(name: str, ran: dict[str, tuple[str, str]]) -> None:
     output, error = ran[name]
     assert error == ""
-    _, behind = blocks("python")[name]
-    shown = PRINTS.match(behind)
-    assert shown is not None, "no ```text prints block follows it"
+    block, behind = blocks("python")[name]
+    shown = PRINTS.match(behind) or re.search(r"  # (.*)\n$", block.group(2))
+    assert shown is not None, "neither a ```text prints block nor a comment on the last line says what it prints"
     assert matches(shown.group(1).strip(), output.strip()), output
 
 
