@@ -189,6 +189,8 @@ class CommandToolsConfig:
     """Of output that is kept of each stream, its beginning and its end."""
     keep_env: tuple[str, ...] = key(kinds.VARIABLES, ())
     """Names or globs of variables that programs see although they look like secrets."""
+    allow_sudo: bool = key(kinds.FLAG, False)
+    """Programs may become another user (`sudo`), and look into other processes, where keys may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class CommandOptions:
     """Bytes of output that are kept of each stream: its beginning and its end."""
     keep_env: tuple[str, ...] = ()
     """Names or globs of variables that programs see although they look like secrets."""
+    allow_sudo: bool = False
+    """Programs may become another user, and look into other processes."""
 
 
 @dataclass(frozen=True, slots=True)

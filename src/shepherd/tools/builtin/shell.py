@@ -28,6 +28,7 @@ from fnmatch import fnmatchcase
 from typing import IO, Annotated
 
 from shepherd.tools.base import Result, ToolError
+from shepherd.tools.sandbox.confinement import confine
 from shepherd.tools.signature import tool
 from shepherd.tools.tool import ToolContext
 
@@ -62,6 +63,8 @@ async def execute_command(
     stop = threading.Event()
 
     def work() -> FinishedCommand:
+        if not may.allow_sudo:
+            confine()
         return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=context.tell)
 
     # Not a daemon: the program waits for this thread, which waits for everything that the command has started.
