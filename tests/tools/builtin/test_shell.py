@@ -194,6 +194,53 @@ PLAIN = {
 }
 
 
+SECRET_VALUES = (
+    "hvs.CAESIJ0123456789abcdef",
+    "hvb.AAAAAQJ0123456789abcdef",
+    "xoxb-012345678901-abcdefgh",
+    "xoxe.xoxp-1-Mi0yLTAxMjM0NTY",
+    "xapp-1-A0123456-0123456789",
+    "https://hooks.slack.com/services/T01234567/B01234567/abcdefghijkl",
+    "https://hooks.slack.com/workflows/T01234567/A01234567/0123/abcdefgh",
+    "https://discord.com/api/webhooks/0123456789/abcdefghijkl",
+    "https://0123456789abcdef0123456789abcdef@o12345.ingest.sentry.io/67890",
+    "https://0123456789abcdef0123456789abcdef@sentry.example.com:9000/7",
+    "sntrys_0123456789abcdef",
+    "Server=db;Database=x;User Id=me;Password=hunter2;",
+    "Data Source=db; uid=me; PWD = hunter2",
+    "Password='a b';Server=db",
+    "host=db user=me password=hunter2",
+    "Driver={ODBC};Server=db;Uid=me;Pwd={hunter2}",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=MDEyMzQ1Njc4OQ==",
+    "Endpoint=sb://a.example/;SharedAccessKeyName=k;SharedAccessKey=MDEyMzQ1",
+)
+PLAIN_VALUES = (
+    "hvs.",
+    "hvs.example",
+    "hvsa0123456789abcdef",
+    "xoxb",
+    "xapp-icon",
+    "https://hooks.slack.com/",
+    "https://api.slack.com/services/T01234567",
+    "https://discord.com/channels/0123456789",
+    "https://me@sentry.io/organizations/x",
+    "https://0123456789abcdef0123456789abcdef.example/67890",
+    "Server=db;Trusted_Connection=True;",
+    "Server=db;Password=;",
+    "Password=",
+    "PasswordPolicy=strict;MinPasswordLength=8",
+    "reset_password=false",
+    "here; pwd=$(pwd)",
+    "AccountName=a;SharedAccessKeyName=k",
+)
+
+
+def test_a_value_is_secret_by_its_form() -> None:
+    values = {f"V{number}": value for number, value in enumerate((*SECRET_VALUES, *PLAIN_VALUES))}
+    seen = environment(values, keep=(), secrets=())
+    assert [value for value in values.values() if value in seen.values()] == list(PLAIN_VALUES)
+
+
 def test_the_environment_has_no_secrets() -> None:
     seen = environment(SECRETS | PLAIN, keep=(), secrets=("named_by_us",))
     assert {name: seen[name] for name in PLAIN} == PLAIN
