@@ -134,6 +134,8 @@ class Tool:
     """False = offered only if the configuration enables its name or category."""
     timeout_s: float | None = None
     """None = the conversation's."""
+    fingerprint: str = ""
+    """A digest of a definition that others may change: an answer of a person is about this one. Empty = it is ours."""
 
     @property
     def spec(self) -> ToolSpec:

@@ -232,6 +232,9 @@ def handle(message: dict[str, Any]) -> None:
             found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
             answer(message, {**found, "ttlMs": 0, "cacheScope": "private"})
         case "tools/list":
+            if FAULTS.get("echo"):
+                with open(FAULTS["echo"]) as file:
+                    TOOLS[0] |= json.load(file)
             modern = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"} if FAULTS.get("modern") else {}
             answer(message, {**page(message, "tools", TOOLS), **modern})
             if FAULTS.get("restless"):

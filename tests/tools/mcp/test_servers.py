@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,32 @@ async def test_what_a_tool_may_do_is_read_from_its_annotations() -> None:
     async with Stage(scripted()) as servers:
         effects = {tool.name: tool.effect for tool in servers.tools()}
     assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("read", "net", "write")
+
+
+@pytest.mark.costly
+async def test_the_fingerprint_of_a_tool_is_that_of_its_definition_and_of_its_server(tmp_path: Path) -> None:
+    file = tmp_path / "echo.json"
+    file.write_text("{}")
+    options = scripted(echo=str(file))
+
+    async def fingerprint(options: ServerOptions, **changed: Any) -> str:
+        file.write_text(json.dumps(changed))
+        async with Stage(options) as servers:
+            return servers.tools()[0].fingerprint
+
+    first = await fingerprint(options)
+    assert first == await fingerprint(options)
+    others = [
+        await fingerprint(options, description="Say it again!"),
+        await fingerprint(options, description="x" * 2000),
+        await fingerprint(options, description="x" * 2000 + "!"),  # behind what the model is shown
+        await fingerprint(options, inputSchema={"type": "object"}),
+        await fingerprint(options, annotations={"readOnlyHint": False}),
+        await fingerprint(replace(options, cwd=str(tmp_path))),
+        await fingerprint(replace(options, args=("-B", *options.args))),
+        await fingerprint(replace(options, name="other")),
+    ]
+    assert len({first, *others}) == 1 + len(others)
 
 
 @pytest.mark.costly

@@ -162,6 +162,7 @@ class McpServerPool:
             effect=offer.effect,
             aliases=(f"{connection.name}:{offer.name}",),
             timeout_s=WALL_S,
+            fingerprint=connection.options.fingerprint(offer),
         )
 
     def _name(self, server: str, tool: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections import deque
@@ -72,6 +73,11 @@ class ServerOptions:
             cwd=None if self.cwd is None else fill("cwd", self.cwd),
         )
 
+    def fingerprint(self, tool: ServerTool) -> str:
+        """A digest of a tool and of the server that offers it."""
+        parts = (self.name, self.command, *self.args, self.cwd, self.url, tool.digest)
+        return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest() if tool.digest else ""
+
 
 class ServerLog:
     """The last lines that a server wrote outside the protocol."""
@@ -97,6 +103,8 @@ class ServerTool:
     schema: Mapping[str, Any]
     """Of its arguments, untouched."""
     effect: Effect
+    digest: str = ""
+    """Of its whole definition; empty = the server has not listed it yet."""
 
     @property
     def is_deprecated(self) -> bool:
