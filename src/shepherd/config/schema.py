@@ -313,6 +313,8 @@ class McpServerConfig:
     """Seconds for the start, and for each request to it."""
     ask_model: bool = key(kinds.FLAG, True)
     """The server may ask the model (sampling), each time with the user's consent."""
+    trust_annotations: bool = key(kinds.FLAG, False)
+    """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from shepherd.core import Message, ShepherdError
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp.servers import McpServerPool, sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, ServerOptions
-from shepherd.tools.tool import ToolContext
+from shepherd.tools.permission import Permission
+from shepherd.tools.tool import Tool, ToolContext
 
 CONTEXT = ToolContext()
 
@@ -81,10 +82,22 @@ async def test_a_schema_arrives_as_the_server_wrote_it() -> None:
     assert echo.parameters["properties"]["colour"] == {"enum": ["red", "green"]}
 
 
-async def test_what_a_tool_may_do_is_read_from_its_annotations() -> None:
-    async with Stage(scripted()) as servers:
-        effects = {tool.name: tool.effect for tool in servers.tools()}
-    assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("read", "net", "write")
+async def test_a_server_is_believed_that_its_tools_only_read_if_it_is_trusted(tmp_path: Path) -> None:
+    believed = replace(scripted("t"), trust_annotations=True)
+    async with Stage(scripted(), believed) as servers:
+        tools = {tool.name: tool for tool in (*servers.tools(), resolved(servers, "s"), resolved(servers, "t"))}
+        effects = {name: tool.effect for name, tool in tools.items()}
+    assert (effects["t_echo"], effects["t_many"], effects["t_wrong"]) == ("read", "net", "write")
+    assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("write", "net", "write")
+    permission = Permission(read_only=True, folder=tmp_path)
+    await permission.check(tools["t_echo"], {})
+    with pytest.raises(ToolError, match="read-only, and s_echo changes"):
+        await permission.check(tools["s_echo"], {})
+
+
+def resolved(servers: McpServerPool, server: str) -> Tool:
+    """As `call_mcp_tool` finds it."""
+    return servers.resolve_call({"server": server, "tool": "echo"})[0]
 
 
 @pytest.mark.costly

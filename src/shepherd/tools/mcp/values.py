@@ -40,6 +40,8 @@ class ServerOptions:
     timeout: float = 60.0
     """Seconds for the start, and for each request."""
     ask_model: bool = True
+    trust_annotations: bool = False
+    """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
 
     @classmethod
     def of(cls, configured: Any) -> ServerOptions:
@@ -103,6 +105,7 @@ class ServerTool:
     schema: Mapping[str, Any]
     """Of its arguments, untouched."""
     effect: Effect
+    """As the server declares it."""
     digest: str = ""
     """Of its whole definition; empty = the server has not listed it yet."""
 
