@@ -315,6 +315,8 @@ class McpServerConfig:
     """The server may ask the model (sampling), each time with the user's consent."""
     trust_annotations: bool = key(kinds.FLAG, False)
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
+    max_tools: int = key(whole(1, 10_000), 256)
+    """The first so many tools are used; the others cannot be called."""
 
 
 @dataclass(frozen=True, slots=True)

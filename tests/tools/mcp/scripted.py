@@ -96,6 +96,9 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "freeze", "description": "DEPRECATED: nobody should.", "inputSchema": ANYTHING},
     {"name": "old", "description": "DEPRECATED: use echo.", "inputSchema": ANYTHING},
 ]
+TOOLS += [
+    {"name": f"t{n}", "description": "One of many.", "inputSchema": ANYTHING} for n in range(FAULTS.get("many", 0))
+]
 WAITING: dict[Any, Any] = {}
 """Our requests to the client, by their ids, and what to do with the answer."""
 

@@ -390,6 +390,28 @@ async def test_a_list_without_end_is_cut_with_a_warning(fault: str) -> None:
     assert re.fullmatch(r"the MCP server s: its list of tools does not end; the first \d+ are used", warning)
 
 
+async def test_tools_above_the_limit_of_a_server_are_named_once_and_cannot_be_called() -> None:
+    stage = Stage(replace(scripted(many=200), max_tools=40))
+    async with stage as servers:
+        assert len(servers.tools()) == 40 - 2  # deprecated ones count
+        assert servers.tools()[-1].name == "s_t18"
+        assert "has no tool 't19'" in await failure_of(servers, "t19")
+        await servers.restart("s")
+    (warning,) = stage.warnings
+    assert warning == (
+        "the MCP server s has 221 tools, and the first 40 are used (max_tools = 40); not used: "
+        + ", ".join(f"t{n}" for n in range(19, 39)) + " and 161 more"
+    )  # fmt: skip
+
+
+async def test_without_a_limit_of_its_own_a_server_has_256_tools() -> None:
+    stage = Stage(scripted(many=10_000 - 21))
+    async with stage as servers:
+        assert len(servers.connections["s"].tools) == 256
+        assert len(servers.tools()) == 254
+    assert "has 10000 tools, and the first 256 are used" in stage.warnings[0]
+
+
 async def test_a_server_that_knows_only_the_newest_revision_is_spoken_to_in_it() -> None:
     async with Stage(scripted(modern=True)) as servers:
         (status,) = servers.statuses()

@@ -42,6 +42,8 @@ class ServerOptions:
     ask_model: bool = True
     trust_annotations: bool = False
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
+    max_tools: int = 256
+    """The first so many tools are used; the others cannot be called."""
 
     @classmethod
     def of(cls, configured: Any) -> ServerOptions:
