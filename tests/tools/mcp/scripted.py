@@ -117,6 +117,11 @@ def call_tool(message: dict[str, Any]) -> None:
         answer(message, {"content": [{"type": "text", "text": text}]})
 
     match name:
+        case "echo" if "withdraw" in arguments:
+            (number,) = WAITING
+            WAITING.clear()
+            send({"method": "notifications/cancelled", "params": {"requestId": number}})
+            say("withdrawn")
         case "echo" | "old":
             say(json.dumps(arguments, sort_keys=True))
         case "many":

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.in_time import SHORT_S, in_time
 from tests.tools.mcp.scene import SCRIPT, Nod, Stage, call_tool, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
-from shepherd.tools.base import Result, ToolError
+from shepherd.tools.base import Form, Result, ToolError
 from shepherd.tools.mcp.servers import McpServerPool, sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, ServerOptions
 from shepherd.tools.permission import Permission
@@ -517,6 +518,27 @@ async def test_the_user_is_asked_for_what_a_server_wants_to_know(values: Any, an
         assert json.loads((await call(servers, "ask_user")).content) == answer
     (form,) = person.forms
     assert (form.server, form.message, list(form.fields["properties"])) == ("s", "Who are you?", ["name"])
+
+
+async def test_a_form_that_the_server_withdraws_is_taken_from_the_person() -> None:
+    opened, withdrawn = asyncio.Event(), asyncio.Event()
+
+    class Slow(Nod):
+        async def fill(self, form: Form) -> Mapping[str, Any] | None:
+            opened.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                withdrawn.set()
+            raise AssertionError
+
+    async with Stage(scripted(), person=Slow(None)) as servers:
+        asking = asyncio.create_task(call(servers, "ask_user"))
+        await opened.wait()
+        assert (await call(servers, "echo", withdraw=True)).content == "withdrawn"
+        await asyncio.wait_for(withdrawn.wait(), 60)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_the_model_answers_a_server_only_with_consent() -> None:
