@@ -14,7 +14,8 @@ from shepherd.core import limit
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
-ReasoningLevel = Literal["off", "low", "medium", "high"]
+ReasoningLevel = Literal["off", "on", "low", "medium", "high"]
+"""How much the model thinks; `on` leaves the effort to its template."""
 OnFull = Literal["error", "evict"]
 
 

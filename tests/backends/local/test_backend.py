@@ -30,6 +30,7 @@ from shepherd.core import (
     OnFull,
     Progress,
     Reasoning,
+    ReasoningLevel,
     Reply,
     Request,
     Sampling,
@@ -289,6 +290,38 @@ async def test_thinking_can_be_switched_off_for_a_whole_cache(make: Make) -> Non
     answer = await reply(backend, ask())
     assert seen(runtime).count(b"<think>") == 1
     assert answer.message.reasoning == ""
+
+
+SWITCHED = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{{ '<|im_start|>assistant\n<think>\n' }}{% if not enable_thinking %}{{ '</think>' }}{% endif %}"
+)
+GRANITE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if thinking %}{{ 'Think first. ' }}{% endif %}{{ '<|im_start|>assistant\n' }}{# <think> #}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking", "level", "shown"),
+    [
+        (SWITCHED, None, None, True),
+        (SWITCHED, False, None, False),
+        (SWITCHED, False, "on", True),
+        (SWITCHED, True, "off", False),
+        (GRANITE, None, None, False),
+        (GRANITE, True, None, True),
+        (GRANITE, True, "off", False),
+        (GRANITE, None, "on", True),
+    ],
+)
+async def test_a_cache_can_think_or_not_where_the_request_leaves_it_open(
+    make: Make, template: str, thinking: bool | None, level: ReasoningLevel | None, shown: bool
+) -> None:
+    backend, runtime = make("Yes.", template=template, options=LocalOptions(thinking=thinking))
+    await reply(backend, ask(reasoning=level))
+    text = seen(runtime).decode()
+    assert ("Think first." in text if template is GRANITE else "</think>" not in text) == shown, text
 
 
 STOPS = [("One, two, three", (", t",), "One", ", t"), ("abcabd", ("abd",), "abc", "abd"), ("abc", ("x",), "abc", None)]

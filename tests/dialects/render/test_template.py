@@ -229,6 +229,7 @@ def test_real_templates_give_plain_jinjas_text_and_never_let_a_request_forge_mar
         "bos_token": "<BOS>",
         "eos_token": "<EOS>",
         "add_generation_prompt": True,
+        "enable_thinking": True,
     }
     if template.caps.tools == "undefined" and not tools:
         del given["tools"]
@@ -279,13 +280,15 @@ def test_absent_tools_are_told_in_the_way_that_the_template_takes(source: str, w
     assert spelled(template.render([Message.user("x")])) == without
 
 
-def test_the_thinking_switch_is_told_only_when_it_was_said() -> None:
-    template = Template("{{ enable_thinking|default('unsaid') }} {{ reasoning_effort|default('unsaid') }}")
-    levels: tuple[ReasoningLevel | None, ...] = (None, "off", "high")
+def test_a_template_that_has_a_switch_for_thinking_thinks_unless_the_request_switches_it_off() -> None:
+    names = ("enable_thinking", "thinking", "reasoning_effort")
+    template = Template(" ".join(f"{{{{ {name}|default('unset') }}}}" for name in names))
+    levels: tuple[ReasoningLevel | None, ...] = (None, "off", "on", "high")
     assert [spelled(template.render([], reasoning=level)) for level in levels] == [
-        "unsaid unsaid",
-        "False unsaid",
-        "True high",
+        "True unset unset",  # as llama-server has it; `thinking` is the switch of templates that do not think unasked
+        "False False unset",
+        "True True unset",
+        "True True high",
     ]
 
 

@@ -157,6 +157,7 @@ class Template:
     ) -> str:
         today = now or self.clock()
         given: dict[str, Any] = {
+            "enable_thinking": True,  # as llama-server has it where a request does not choose
             **switched,
             "messages": list(turns),
             "bos_token": self.bos_token,
@@ -181,6 +182,8 @@ def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[s
         return {}
     if reasoning == "off":
         return dict(OFF)
+    if reasoning == "on":
+        return dict(ON)
     wanted = LEVELS.index(reasoning)
     nearest = sorted(efforts, key=lambda level: (abs(LEVELS.index(level) - wanted), -LEVELS.index(level)))
     return ON | dict.fromkeys(EFFORTS, nearest[0]) if nearest else dict(ON)

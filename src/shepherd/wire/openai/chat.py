@@ -32,7 +32,15 @@ from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.settings import (
+    CACHE_KEY,
+    EFFORTS,
+    STREAM_OPTIONS,
+    TEMPLATE_ARGUMENTS,
+    USER,
+    reasoning_level,
+    request_settings,
+)
 from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -153,15 +161,10 @@ def _n_alternatives(given: Json) -> int | None:
 
 
 def _reasoning_level(given: Json) -> ReasoningLevel | None:
-    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    arguments = given["chat_template_kwargs"] or {}
+    """`reasoning` is OpenRouter's object, whose default is medium; `thinking` is the switch of several providers."""
     switches = given["reasoning"]["enabled"], given["thinking"]
-    if False in (arguments.get("enable_thinking"), given["enable_thinking"], *switches):  # the most explicit word wins
-        return "off"
-    effort = given["reasoning_effort"] or given["reasoning"]["effort"]
-    if effort is None:
-        return "medium" if True in switches else None
-    return EFFORTS[effort]
+    effort = given["reasoning_effort"] or given["reasoning"]["effort"] or ("medium" if True in switches else None)
+    return reasoning_level(given, effort, given["enable_thinking"], *switches)
 
 
 # ---- the answer
