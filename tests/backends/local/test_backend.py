@@ -240,6 +240,45 @@ async def test_a_tool_loop_computes_results_only_however_the_model_spells_its_ca
     assert answer.message.text == "It is six."
 
 
+async def test_the_thoughts_of_a_history_are_those_that_the_client_sends(make: Make) -> None:
+    async def read(*thoughts: str) -> list[bool]:
+        parts = (*(Reasoning(thought) for thought in thoughts), Text("Three."))
+        history = (Message.user("1 + 2?"), Message("assistant", parts), Message.user("And 4?"))
+        text = (await backend.compile(Request("fake", history))).prompt.text
+        return [thought in text for thought in ("One way.", "Another way.")]
+
+    backend, _ = make(template=THINKING)
+    for thought, seen_by_the_model in (
+        ((), [False, False]),
+        (("One way.",), [True, False]),
+        (("Another way.",), [False, True]),
+        ((), [False, False]),
+    ):
+        assert await read(*thought) == seen_by_the_model
+
+
+async def test_a_call_comes_with_the_thought_that_the_client_sends_or_else_with_the_one_that_was_before_it(
+    make: Make,
+) -> None:
+    said = '<think>I add.</think>\n<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+    backend, _ = make(said, template=THINKING, user_defined=TAGS)
+    (call,) = (await reply(backend, ask("Add", tools=(ADD,)))).message.calls
+    await settled(backend, 1)
+
+    async def prompt(*thoughts: str) -> str:
+        parts = (*map(Reasoning, thoughts), replace(call, raw=None))
+        result = Message("tool", (ToolResult(call.id, (Text("3"),), "add"),))
+        history = (Message.user("Add"), Message("assistant", parts), result)
+        return (await backend.compile(Request("fake", history, tools=(ADD,)))).prompt.text
+
+    own = await prompt("I add.")
+    assert "I add.</think>" in own, "as the model wrote it"
+    edited = await prompt("I count.")
+    assert "I count." in edited and "I add." not in edited
+    assert await prompt() == own, "a client that sends no thought at all"
+    assert await prompt("I count.") == edited
+
+
 async def test_ids_that_are_made_up_bring_no_thought_and_no_token_into_the_prompt(make: Make) -> None:
     backend, _ = make(
         '<think>A secret.</think><tool_call>{"name":"add","arguments":{"a":1}}</tool_call>', "Hm.",
