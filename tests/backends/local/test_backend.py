@@ -20,6 +20,7 @@ from tests.sampling import examples
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import (
+    AnswerStart,
     ContextFull,
     EngineError,
     Event,
@@ -514,6 +515,21 @@ async def test_template_variables_of_the_client_reach_the_template(make: Make) -
     backend, runtime = make("Yes.")
     await reply(backend, ask(extra={"chat_template_kwargs": {"enable_thinking": False}}))
     assert b"<think>" in seen(runtime)
+
+
+async def test_an_answer_continues_the_last_message_or_begins_a_turn_of_its_own(make: Make) -> None:
+    history = (Message.user("Hello"), Message.assistant("It is"))
+    head = "<|im_start|>assistant\n"
+    starts: dict[AnswerStart | None, str] = {
+        None: f"{head}It is",
+        "text": f"{head}It is",
+        "turn": f"{head}It is<|im_end|>\n{head}",
+        "nothing": f"{head}It is<|im_end|>\n",
+    }
+    backend, _ = make()
+    for start, end in starts.items():
+        text = (await backend.compile(Request("fake", history, start=start))).prompt.text
+        assert text.endswith("Hello<|im_end|>\n" + end)
 
 
 async def test_the_servers_own_template_variables_are_not_the_clients_to_set(make: Make) -> None:

@@ -148,6 +148,7 @@ class Compiler:
             extra=extra,
             now=prepared.day or template.clock(),
             answers=prepared.answers,
+            start=request.start,
         )
         if prepared.earlier is None or not prompt.segments:
             return prompt

@@ -67,7 +67,7 @@ class Template:
     @property
     def is_dated(self) -> bool:
         """Whether it may print the date or the time."""
-        return not self._asks.isdisjoint({"strftime_now", "datetime"})
+        return not self._asks.isdisjoint({"strftime_now", "datetime", "date_string"})
 
     def render(
         self,
@@ -157,7 +157,9 @@ class Template:
     ) -> str:
         today = now or self.clock()
         given: dict[str, Any] = {
-            "enable_thinking": True,  # as llama-server has it where a request does not choose
+            # As llama-server has them where a request does not choose.
+            "enable_thinking": True,
+            "date_string": today.strftime("%d %b %Y"),
             **switched,
             "messages": list(turns),
             "bos_token": self.bos_token,
