@@ -532,6 +532,48 @@ async def test_an_answer_continues_the_last_message_or_begins_a_turn_of_its_own(
         assert text.endswith("Hello<|im_end|>\n" + end)
 
 
+SYSTEM = Message.system("Be kind to all the sheep, and to the shepherd as well.")
+TALK = (Message.user("One sheep?"), Message.assistant("Baa."), Message.user("Two?"), Message.assistant("Baa."))
+ANOTHER = Message.user("A goat?")
+
+
+@pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize(
+    ("before", "messages", "session", "at"),
+    [
+        ((), (ANOTHER, *TALK[1:], ANOTHER), None, 0),
+        ((SYSTEM,), (SYSTEM, ANOTHER, *TALK[1:], ANOTHER), None, 1),
+        ((SYSTEM,), (SYSTEM, *TALK[:2], ANOTHER), None, 3),
+        ((SYSTEM,), (SYSTEM, ANOTHER), "s", 1),
+        ((SYSTEM,), (SYSTEM, ANOTHER), None, None),
+        ((), (ANOTHER,), None, None),
+        ((SYSTEM,), (SYSTEM, *TALK, ANOTHER), None, None),
+        ((SYSTEM,), (SYSTEM, *TALK, ANOTHER), "s", None),
+    ],
+)
+async def test_an_edited_history_is_logged_with_the_message_where_it_differs(
+    *,
+    make: Make,
+    caplog: pytest.LogCaptureFixture,
+    memory: Memory,
+    before: tuple[Message, ...],
+    messages: tuple[Message, ...],
+    session: str | None,
+    at: int | None,
+) -> None:
+    backend, _ = make("Baa.", "Baa.", "Meh.", memory=memory)
+    for n, end in enumerate((1, 3), 1):
+        await reply(backend, Request("fake", (*before, *TALK[:end]), session=session))
+        await settled(backend, n)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="shepherd.engine"):
+        await reply(backend, Request("fake", messages, session=session))
+    said = [record.message for record in caplog.records if "diverged" in record.message]
+    assert f"Conversation diverged at message {at}" in said if at is not None else not said
+    if memory is RECURRENT and not before and at is not None:
+        assert "Conversation diverged - clearing cache" in said
+
+
 async def test_the_servers_own_template_variables_are_not_the_clients_to_set(make: Make) -> None:
     backend, _ = make("Yes.")
     with pytest.raises(InvalidRequest) as caught:
