@@ -68,9 +68,12 @@ async def _help(chat: Chat, argument: str) -> None:
 
 
 async def _clear(chat: Chat, argument: str) -> None:
+    cleared = chat.session.id
     chat.session.clear()
     chat.reset()
     chat.note("The conversation is empty now; the system prompt stays.")
+    if chat.memory is not None:
+        await asyncio.to_thread(chat.memory.set_aside, cleared)
 
 
 async def _undo(chat: Chat, argument: str) -> None:
@@ -228,7 +231,11 @@ def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[s
 
 COMMANDS: dict[str, Command] = {
     "/help": Command("Show this list, or more about one command.", _help, "[NAME]", complete=_commands),
-    "/clear": Command("Forget the conversation.", _clear, details="Its saved file stays; /load continues it."),
+    "/clear": Command(
+        "Forget the conversation.",
+        _clear,
+        details="Its saved file stays; /load continues it. Only a search in the memory finds what it said.",
+    ),
     "/undo": Command("Remove the last question and its answer.", _undo),
     "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(

@@ -3,9 +3,10 @@
     question ─ rank ─▶ messages ─ filters ─▶ units: a message, or a question with its answer ─ budget ─▶ a block
 
 A quote that does not help is worse than none: it distracts the model. So a message is not quoted if it shares too
-little with the question, or no more than a message in the context; if the context or the block has it already; or if it
-comes from a tool, a file or the web. Quotes are data and cannot leave their quotation marks (`quotation.py`). They are
-in the order of time, so that of two values the newer one comes last.
+little with the question, or no more than a message in the context; if the context or the block has it already; if it
+comes from a tool, a file or the web, or answers a tool's result; or if its conversation was cleared. Quotes are data
+and cannot leave their quotation marks (`quotation.py`). They are in the order of time, so that of two values the newer
+one comes last.
 
 Not here: which messages answer a question (`ranking.py`), and where the block goes (`agent/with_memory.py`).
 """
@@ -227,7 +228,8 @@ def _select(
     competing = (each for each in live_messages if to_one_line(each.body) not in asked and reader.has_content(each))
     live_coverage = max((coverage.get(each.id, 0.0) for each in competing), default=0.0)
 
-    free = [each for each in ranked if each.id not in live | shown]
+    offered = queries.quotable(connection, [each.id for each in ranked])
+    free = [each for each in ranked if each.id in offered and each.id not in live | shown]
     stored = queries.stored(connection, [each.id for each in free[:READ]])
     coverage = reader.coverage(free, stored, live_coverage + MARGIN if live_coverage else 0.0)
     units = list(reader.units((each for each in stored if each.id in coverage), live | shown))
@@ -310,7 +312,7 @@ class _Reader:
         else:
             sql = _ANSWER if asks_for_answer(message.body) or not has_content else ""
         row = sql and self._connection.execute(sql, (message.conversation, message.turn, message.seq)).get
-        for answer in queries.stored(self._connection, [row] if row else []):
+        for answer in queries.stored(self._connection, queries.quotable(self._connection, [row] if row else [])):
             if answer.trust < Trust.UNTRUSTED and not (_is_evasion(answer) or ends_with_question(answer.body)):
                 return answer
         return None
