@@ -134,6 +134,8 @@ async def _model(chat: Chat, argument: str) -> None:
     chat.say_fields(rows.items())
     if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
+    else:
+        chat.note("/model NAME changes to another one; 'shepherd models list' shows those of this machine.")
 
 
 async def _provider(chat: Chat, argument: str) -> None:
@@ -268,15 +270,16 @@ COMMANDS: dict[str, Command] = {
     "/model": Command(
         "Show the current model, or change to another.",
         _model,
-        "[NAME]",
+        "[NAME|PATH]",
+        "Any model that 'shepherd models list' shows, or the path of one.\n"
         "The current model is unloaded first; the conversation continues with the other one.",
         _model_names,
     ),
     "/provider": Command(
         "List the models that can answer, or change to one.",
         _provider,
-        "[NAME|next]",
-        "'next' takes the next one in the list, and the first after the last.",
+        "[NAME|PATH|next]",
+        "A name or a path as for /model. 'next' takes the next one in the list, and the first after the last.",
         lambda chat, words, last: (
             [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
         ),
