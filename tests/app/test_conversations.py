@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,21 @@ async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path
         assert [call.name for call in theirs.calls] == ["read_file"], "calls of a client's own tools are the client's"
     async with running(tmp_path, use_tools=True, enable_tools=()) as app:
         assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
+
+
+async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -> None:
+    asked = Request("lamb", (Message.system("Write <call>NAME</call>."), Message.user("Read the file plan.txt")))
+    given = replace(asked, tools=(READ,))
+    async with running(tmp_path, enable_tools=()) as app:
+        assert await app.count(given) > await app.count(asked), "without tools of ours, a client's own ones stay"
+    async with running(tmp_path, enable_tools=(), client_tools=False) as app:
+        assert await app.count(given) == await app.count(asked)
+        calls = (await answer(app, "Read the file plan.txt", tools=(READ,))).calls
+        assert [call.name for call in calls] == ["read_file"], "this model knows the form without a description (C12)"
+        for choice in ("required", ("named", "read_file")):
+            with pytest.raises(InvalidRequest, match="--notools") as error:
+                await answer(app, "Read it", tools=(READ,), tool_choice=choice)
+            assert error.value.field == "tool_choice"
 
 
 READ = ToolSpec(

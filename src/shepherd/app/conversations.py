@@ -186,15 +186,32 @@ class Conversations:
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
         """The events of one answer: with our tools, where the operator has allowed it (`server.use_tools`)."""
+        request = self._without_client_tools(request)
         if self._gets_our_tools(request):
             return self._with_tools(request, endpoint)
         return self._dispatcher.stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
+        request = self._without_client_tools(request)
         if self._gets_our_tools(request):
             request = replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
         return await self._dispatcher.count(request, endpoint=endpoint)
+
+    def _without_client_tools(self, request: Request) -> Request:
+        """The request, whose own tools the prompt leaves out where the operator wants that (`--notools`).
+
+        Calls are parsed all the same: a client may describe its tools in its system prompt (C12). Raises:
+        `InvalidRequest` when a call must come.
+        """
+        if self._config.server.client_tools or not request.tools:
+            return request
+        if request.tool_choice not in ("auto", "none"):
+            raise InvalidRequest(
+                'tool_choice: this server describes no tools to the model (--notools); send "auto" or "none"',
+                field="tool_choice",
+            )
+        return replace(request, tool_choice="none")
 
     def _gets_our_tools(self, request: Request) -> bool:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
