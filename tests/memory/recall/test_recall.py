@@ -186,6 +186,23 @@ def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: Mem
         assert code in found.text
 
 
+@pytest.mark.parametrize(
+    "said", ["My hamster is called Otto.", "My hamster's name is Otto.", "I have a hamster named Otto."]
+)
+@pytest.mark.parametrize(
+    "question", ["What is the name of my hamster?", "What is my hamster called?", "What's my hamster's name?"]
+)
+def test_a_name_is_recalled_in_whichever_words_it_was_given(store: MemoryStore, said: str, question: str) -> None:
+    told = tell(store, said, "Noted.")
+    tell(store, "I called the vet about my hamster.", "What did the vet say?", day=1)
+    assert (found := ask(store, question)) is not None
+    assert told[0] in found.ids
+    for other in ("What is the name of my cat?", "What is Anna's hamster called?"):
+        assert ask(store, other) is None, other
+    newer = tell(store, "My new hamster is called Fritz.", "Noted.", day=2)
+    assert ask(store, question, live=newer, shown=[3]) is None, "the context has a newer name"
+
+
 # -- what is not -----------------------------------------------------------------------------------------------------
 
 
