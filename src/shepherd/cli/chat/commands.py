@@ -6,6 +6,7 @@ conversations (`saved_commands.py`), tools (`tool_commands.py`) and the memory (
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 import re
