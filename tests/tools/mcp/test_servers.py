@@ -350,10 +350,25 @@ async def test_a_list_without_end_is_cut_with_a_warning(fault: str) -> None:
     assert re.fullmatch(r"the MCP server s: its list of tools does not end; the first \d+ are used", warning)
 
 
-async def test_a_server_that_knows_only_the_newest_revision_is_spoken_to_in_it() -> None:
-    async with Stage(scripted(modern=True)) as servers:
+@pytest.mark.parametrize("timeout", [120, 9], ids=["discover first", "initialize first"])
+@pytest.mark.parametrize(
+    ("faults", "protocol"),
+    [
+        ({"modern": True}, "2026-07-28"),
+        (
+            {"modern": True, "version": "2026-07-28"},
+            "2026-07-28",
+        ),  # `initialize` is answered with a revision without it
+        ({"strict": True}, "2025-11-25"),  # ends at a request before `initialize`
+    ],
+    ids=["refuses initialize", "answers initialize with the newest revision", "refuses discover"],
+)
+async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
+    faults: dict[str, Any], protocol: str, timeout: float
+) -> None:
+    async with Stage(scripted(timeout=timeout, **faults)) as servers:
         (status,) = servers.statuses()
-        assert (status.state, status.protocol, status.n_tools) == ("ready", "2026-07-28", 19)
+        assert (status.state, status.protocol, status.n_tools) == ("ready", protocol, 19)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
