@@ -136,6 +136,20 @@ async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> No
     assert {path.name for path in folder.iterdir()} <= {"notes.txt", "memory.db", "memory.db-wal", "memory.db-shm"}
 
 
+PRINTING = """
+import os
+print("loaded")
+
+class Shout:
+    name = "shout"
+    def execute(self, args):
+        print("shouting")
+        os.system("echo a program")
+        os.write(1, b"the descriptor")
+        return "shouted"
+"""
+
+
 @pytest.mark.costly
 def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     asked = [
@@ -144,8 +158,11 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_directory", "arguments": {}}},
         {"jsonrpc": "2.0", "id": 3, "method": "no/such/method"},
+        {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "shout", "arguments": {}}},
     ]  # fmt: skip
-    settings = program(folder, "--log-level", "debug")
+    (folder / "own.py").write_text(PRINTING)
+    (folder / "shepherd.toml").write_text("[tools]\nfiles = ['own.py']\n")
+    settings = program(folder, "--log-level", "debug", "--config", "shepherd.toml")
     with subprocess.Popen(
         [settings.command, *settings.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, env=settings.env, cwd=folder,
@@ -155,7 +172,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         process.stdin.write("not json\n" + "".join(json.dumps(each) + "\n" for each in asked))
         process.stdin.flush()
         answers: dict[Any, Any] = {}
-        while not {1, 2, 3} <= set(answers):
+        while not {1, 2, 3, 4} <= set(answers):
             message = json.loads(process.stdout.readline())
             assert message["jsonrpc"] == "2.0"
             answers[message.get("id")] = message
@@ -165,6 +182,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     assert answers[1]["result"]["protocolVersion"] == "2024-11-05"
     assert "notes.txt" in answers[2]["result"]["content"][0]["text"]
     assert answers[3]["error"]["code"] == -32601
+    assert answers[4]["result"]["content"][0]["text"] == "shouted"
 
 
 HELLO = (

@@ -350,7 +350,7 @@ async def test_a_list_without_end_is_cut_with_a_warning(fault: str) -> None:
     assert re.fullmatch(r"the MCP server s: its list of tools does not end; the first \d+ are used", warning)
 
 
-@pytest.mark.parametrize("timeout", [120, 9], ids=["discover first", "initialize first"])
+@pytest.mark.parametrize("limit_s", [120, 9], ids=["discover first", "initialize first"])
 @pytest.mark.parametrize(
     ("faults", "protocol"),
     [
@@ -364,9 +364,9 @@ async def test_a_list_without_end_is_cut_with_a_warning(fault: str) -> None:
     ids=["refuses initialize", "answers initialize with the newest revision", "refuses discover"],
 )
 async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
-    faults: dict[str, Any], protocol: str, timeout: float
+    faults: dict[str, Any], protocol: str, limit_s: float
 ) -> None:
-    async with Stage(scripted(timeout=timeout, **faults)) as servers:
+    async with Stage(scripted(timeout=limit_s, **faults)) as servers:
         (status,) = servers.statuses()
         assert (status.state, status.protocol, status.n_tools) == ("ready", protocol, 19)
 

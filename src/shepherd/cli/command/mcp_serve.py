@@ -15,15 +15,19 @@ from shepherd.cli import configure, signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
+    from shepherd.server.endpoints.mcp import Wire
     from shepherd.tools.toolbox import ConversationToolbox
 
 
 def run(options: Mapping[str, Any]) -> None:
     """Serve until the agent closes standard input, or Ctrl-C."""
-    signals.run(_serve(configure.load_config({**options, "server": True})))
+    from shepherd.server.endpoints.mcp import standard_streams_taken
+
+    with standard_streams_taken() as wire:
+        signals.run(_serve(configure.load_config({**options, "server": True}), wire))
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, wire: Wire) -> None:
     from shepherd.app.app import App
     from shepherd.server.endpoints.mcp import serve_stdio
 
@@ -42,7 +46,7 @@ async def _serve(config: Config) -> None:
         try:
             # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first
             # call: most agents never chat.
-            await serve_stdio(open_box)
+            await serve_stdio(open_box, wire)
         finally:
             equipping.cancel()
     finally:

@@ -3,7 +3,7 @@
     MCP client ─ tools/list, tools/call ─▶ official SDK ─▶ Toolbox ─▶ tools
 
 The SDK speaks the protocol, in all its revisions; this file maps it to tools. A tool that fails is a result with
-`isError`, which the calling model reads, never an error of the protocol. Not here: which tools there are and what they
+`isError`, which the calling model reads; never an error of the protocol. Not here: which tools there are and what they
 may do (`app`).
 """
 
@@ -16,9 +16,10 @@ import itertools
 import json
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
@@ -97,29 +98,46 @@ def make_server(open_box: Open) -> Server[Any]:
     )
 
 
-async def serve_stdio(open_box: Open) -> None:
-    """Serve until the client closes our standard input. Only the protocol goes to standard output meanwhile."""
+async def serve_stdio(open_box: Open, wire: Wire) -> None:
+    """Serve until the client closes its end of the wire."""
+    import anyio  # noqa: PLC0415 - the SDK's
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
     server = make_server(open_box)
-    with _input_taken() as wire:
-        # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
-        lines = cast(Any, _lines(wire))  # it is only iterated over
-        async with stdio_server(stdin=lines) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+    # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
+    lines = cast(Any, _lines(wire.input))  # it is only iterated over
+    async with stdio_server(stdin=lines, stdout=anyio.wrap_file(wire.output)) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+class Wire(NamedTuple):
+    """Standard input and output as the client's: closed never, since a thread may still be waiting for them."""
+
+    input: TextIO
+    output: TextIO
 
 
 @contextlib.contextmanager
-def _input_taken() -> Iterator[TextIO]:
-    """Our standard input, which tools cannot read within the block: theirs is empty."""
-    wire, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+def standard_streams_taken() -> Iterator[Wire]:
+    """Within the block only the protocol reads standard input and writes standard output. Everything else, such as a
+    file of tools that prints when it is loaded, and a program that a tool starts, reads nothing and writes to standard
+    error.
+    """
+    sys.stdout.flush()
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    os.dup2(2, 1)
     try:
-        # Never closed: a thread may still be waiting for it.
-        yield open(wire, encoding="utf-8", errors="replace", newline="\n", closefd=False)  # noqa: SIM115
+        yield Wire(
+            open(source, encoding="utf-8", errors="replace", newline="\n", closefd=False),  # noqa: SIM115
+            open(sink, "w", encoding="utf-8", newline="\n", closefd=False),  # noqa: SIM115
+        )
     finally:
-        os.dup2(wire, 0)
+        sys.stdout.flush()
+        os.dup2(source, 0)
+        os.dup2(sink, 1)
 
 
 async def _lines(file: TextIO) -> AsyncIterator[str]:
