@@ -19,6 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 from tests.proven import proven
 from tests.server.conftest import Listening
@@ -78,7 +79,9 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
         await said(client, "write_file", path="new.txt", content="three\n")
         assert (folder / "new.txt").read_text() == "three\n"
         assert "'path'" in await said(client, "read_file")
-        assert "there is no tool 'nope'" in await said(client, "nope")
+        with pytest.raises(MCPError, match="there is no tool 'nope'") as unknown:
+            await said(client, "nope")
+        assert unknown.value.code == -32602
         assert "not enabled" in await said(client, "execute_command", command="touch x")
         assert json.loads(await said(client, "set_fact", key="colour", value="blue")) == {"success": True}
         assert json.loads(await said(client, "get_fact", key="colour")) == {"value": "blue"}
@@ -159,6 +162,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_directory", "arguments": {}}},
         {"jsonrpc": "2.0", "id": 3, "method": "no/such/method"},
         {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "shout", "arguments": {}}},
+        {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "nope", "arguments": {}}},
     ]  # fmt: skip
     (folder / "own.py").write_text(PRINTING)
     (folder / "shepherd.toml").write_text("[tools]\nfiles = ['own.py']\n")
@@ -172,7 +176,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         process.stdin.write("not json\n" + "".join(json.dumps(each) + "\n" for each in asked))
         process.stdin.flush()
         answers: dict[Any, Any] = {}
-        while not {1, 2, 3, 4} <= set(answers):
+        while not {1, 2, 3, 4, 5} <= set(answers):
             message = json.loads(process.stdout.readline())
             assert message["jsonrpc"] == "2.0"
             answers[message.get("id")] = message
@@ -183,6 +187,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     assert "notes.txt" in answers[2]["result"]["content"][0]["text"]
     assert answers[3]["error"]["code"] == -32601
     assert answers[4]["result"]["content"][0]["text"] == "shouted"
+    assert answers[5]["error"]["code"] == -32602
 
 
 HELLO = (

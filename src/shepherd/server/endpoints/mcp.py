@@ -3,7 +3,7 @@
     MCP client ─ tools/list, tools/call ─▶ official SDK ─▶ Toolbox ─▶ tools
 
 The SDK speaks the protocol, in all its revisions; this file maps it to tools. A tool that fails is a result with
-`isError`, which the calling model reads; never an error of the protocol. Not here: which tools there are and what they
+`isError`, which the calling model reads; only a name that no tool has is an error of the protocol. Not here: which tools there are and what they
 may do (`app`).
 """
 
@@ -27,6 +27,7 @@ from shepherd.memory.users import LOCAL
 from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.http.caller import address_of, is_loopback, named_user
 from shepherd.server.observe.record import CALLER, Caller
+from shepherd.tools.base import ToolError
 from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
 
@@ -63,7 +64,8 @@ Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
 def make_server(open_box: Open) -> Server[Any]:
     """An MCP server over the tools that `open_box` gives, one box for each conversation."""
     from mcp.server import Server  # noqa: PLC0415 - 0.7 s
-    from mcp_types import ListToolsResult  # noqa: PLC0415
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+    from mcp_types import INVALID_PARAMS, ListToolsResult  # noqa: PLC0415
 
     numbers = itertools.count(1)
     boxes = LruCache["ConversationToolbox"](MOST_CONVERSATIONS)
@@ -86,6 +88,10 @@ def make_server(open_box: Open) -> Server[Any]:
     async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
         call = ToolCall(f"mcp-{next(numbers)}", params.name, json.dumps(params.arguments or {}, ensure_ascii=False))
         box = await box_of(context)
+        try:
+            box.get_known(params.name)
+        except ToolError as error:
+            raise MCPError(INVALID_PARAMS, error.message) from error
         async with _reporting(context) as tell:
             return _encode_result((await box.run(call, tell=tell)).result)
 
