@@ -16,7 +16,7 @@ from shepherd.cli import configure, signals
 if TYPE_CHECKING:
     from shepherd.config import Config
     from shepherd.server.endpoints.mcp import Wire
-    from shepherd.tools.toolbox import ConversationToolbox
+    from shepherd.tools.offer import Offer
 
 
 def run(options: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ async def _serve(config: Config, wire: Wire) -> None:
     app = App(config)
     offer = partial(app.offer, everything=True, allow=("*",))  # the agent asks its own user
 
-    async def open_box(user: str | None) -> ConversationToolbox:
+    async def open_offer(user: str | None) -> Offer:
         # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await offer(user)
@@ -46,7 +46,7 @@ async def _serve(config: Config, wire: Wire) -> None:
         try:
             # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first
             # call: most agents never chat.
-            await serve_stdio(open_box, wire)
+            await serve_stdio(open_offer, wire)
         finally:
             equipping.cancel()
     finally:
