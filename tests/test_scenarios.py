@@ -75,6 +75,7 @@ def test_1_tools_can_be_listed() -> None:
     assert {"read_file", "search_memory", "http_get", "json_path", "execute_command"} <= set(done.stdout.split())
 
 
+@pytest.mark.costly
 def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -> None:
     done = shepherd(stdin="Hello!\n", XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == 0
@@ -86,6 +87,7 @@ def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -
 # 2. First chat in the terminal
 
 
+@pytest.mark.costly
 def test_2_the_banner_has_its_five_lines_and_the_end_of_input_leaves_with_status_0(lamb: Path) -> None:
     done = shepherd(str(lamb), stdin="Hello\n")
     assert done.returncode == 0
