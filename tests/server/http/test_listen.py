@@ -378,7 +378,7 @@ class Timer:
         self.cancelled = True
 
 
-def connection_in_process() -> tuple[asyncio.Protocol, Transport, Timers]:
+def connection_in_process() -> tuple[Connection, Transport, Timers]:
     loop = Timers()
     config = uvicorn.Config(create_app(ScriptedService(saying("Hi"))), lifespan="off", timeout_keep_alive=IDLE_S)
     connection = Connection(config, ServerState(), {}, _loop=loop)  # type: ignore[arg-type]  # all that it needs
