@@ -342,7 +342,7 @@ async def ask_for_prompt(
 ) -> types.GetPromptResult | types.InputRequiredResult:
     if params.name == "test_prompt_with_embedded_resource":
         uri = (params.arguments or {})["resourceUri"]
-        parts = [embedded(uri, "text/plain", "Embedded resource content for testing."),
+        parts: list[types.ContentBlock] = [embedded(uri, "text/plain", "Embedded resource content for testing."),
                  types.TextContent(text="Please process the embedded resource above.")]  # fmt: skip
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=part) for part in parts])
     answer = (params.input_responses or {}).get("user_context")
