@@ -28,6 +28,7 @@ class Watch:
         self.started = self.first = self.ended = 0
         self.has_text = False
         """The answer has begun; later events change nothing but the end."""
+        self._has_progress = False
         self._usage = Usage()
         self._n_done = 0
 
@@ -38,18 +39,22 @@ class Watch:
                 self._usage = event.usage
             case Finished():
                 self.ended = self._clock()
-            case Progress() | Evicted() | Traced():
+            case Progress():
+                self._has_progress = True
+            case Evicted() | Traced():
                 pass
             case _ if not self.has_text:
                 self.first = self._clock()
                 self.has_text = True
 
     def timings(self, usage: Usage) -> Json:
-        """llama-server's `timings`. What was not measured is 0."""
+        """llama-server's `timings`. What was not measured is 0. In a prompt of one batch the wait for its turn counts."""
         first = self.first or self.ended
+        # The engine reports the start of a prompt of one batch together with its end.
+        read_from = self.started if self._has_progress else self.began
         return {
             "cache_n": usage.cache_read,
-            **_speed("prompt", usage.prompt - usage.cache_read, first - self.started if self.started else 0),
+            **_speed("prompt", usage.prompt - usage.cache_read, first - read_from if self.started else 0),
             **_speed("predicted", usage.output, self.ended - first),
         }
 

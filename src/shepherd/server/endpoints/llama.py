@@ -33,7 +33,8 @@ async def props(request: HTTPRequest) -> Response:
             "default_generation_settings": {"n_ctx": card.n_ctx},
             "total_slots": sum(len(cache.sequences) for cache in service.stats().values()) or 1,
             "model_alias": card.id,
-            "model_path": card.id,  # where it is on the disk concerns no client
+            # Where the file is on the disk concerns no client.
+            "model_path": service.health().model if card is cards[0] else card.id,
             "modalities": {"vision": False, "video": False, "audio": False},
             "chat_template": card.template,
             "build_info": fingerprint(),
