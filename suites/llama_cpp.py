@@ -24,8 +24,8 @@ import platformdirs
 from suites.llama_launcher import TEMPLATES
 from suites.random_models import write_chat_model, write_embedding_model
 from suites.report import FOLDER, Report, Row
+from suites.venv import CACHE
 
-CACHE = Path(platformdirs.user_cache_dir("shepherd-suites"))
 NEEDS = (
     "pytest~=8.3.3",
     "pytest-timeout",
@@ -62,8 +62,9 @@ def run(*selection: str) -> Report:
             "PYTHONPATH": f"{FOLDER}:{work / TESTS}",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        command = [_python(), "-m", "pytest", "-q", "-p", "llama_plugin", "-p", "no:cacheprovider", "--timeout=60"]
-        subprocess.run([*command, *(selection or ("unit",))], cwd=work / TESTS, env=environment, check=False)
+        options = ["-q", "-p", "rows_plugin", "-p", "llama_plugin", "-p", "no:cacheprovider", "--timeout=60"]
+        command = [python_of("llama", *NEEDS), "-m", "pytest", *options, *(selection or ("unit",))]
+        subprocess.run(command, cwd=work / TESTS, env=environment, check=False)
         found = json.loads(rows.read_text(encoding="utf-8"))
     return Report("llama.cpp", f"llama-cpp-python {version('llama-cpp-python')}", [Row(*row) for row in found])
 
@@ -92,17 +93,6 @@ def _launcher(folder: Path) -> Path:
     path.write_text(f'#!/bin/sh\nPYTHONPATH="{source}" exec "{sys.executable}" "{launcher}" "$@"\n')
     path.chmod(0o755)
     return path
-
-
-def _python() -> str:
-    """That of their virtual environment, made when it is missing."""
-    python = CACHE / "llama-venv" / "bin" / "python"
-    if not python.exists():
-        if shutil.which("uv") is None:
-            raise RuntimeError("uv is needed, to install what their tests import")
-        subprocess.run(["uv", "venv", "-q", str(python.parent.parent)], check=True, cwd=FOLDER)
-        subprocess.run(["uv", "pip", "install", "-q", "-p", str(python), *NEEDS], check=True, cwd=FOLDER)
-    return str(python)
 
 
 def _free_port() -> int:

@@ -6,13 +6,12 @@ model says, accepts any text, except where a grammar decides the text. `load_all
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-from typing import Any
 
 import pytest
+from rows_plugin import rows  # type: ignore[import-not-found] # beside this file, which pytest loads by its name
 
 HELD_TO_A_FORM = ("grammar", "schema", "response_format")
 """In names of tests whose text is right or wrong with any weights."""
@@ -49,8 +48,6 @@ NOT_APPLICABLE: tuple[tuple[str, str], ...] = (
 )
 """By a pattern in the id of a test, why it cannot say anything about this server."""
 
-_rows: dict[str, tuple[str, str]] = {}
-
 
 def pytest_configure(config: pytest.Config) -> None:
     sys.path.insert(0, os.getcwd())
@@ -76,22 +73,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if why is None:
             kept.append(item)
         else:
-            _rows[item.nodeid] = ("not applicable", why)
+            rows[item.nodeid] = ("not applicable", why)
     items[:] = kept
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        _rows[report.nodeid] = ("not applicable", f"it skips itself: {reason}")
-    elif report.failed:
-        crash: Any = getattr(report.longrepr, "reprcrash", None)
-        why = getattr(crash, "message", None) or str(report.longrepr)[-200:]
-        _rows[report.nodeid] = ("failed", why.splitlines()[0] if why else "")
-    elif report.when == "call":
-        _rows.setdefault(report.nodeid, ("passed", ""))
-
-
-def pytest_sessionfinish() -> None:
-    with open(os.environ["SHEPHERD_SUITE_ROWS"], "w", encoding="utf-8") as file:
-        json.dump([[case, *row] for case, row in sorted(_rows.items())], file)

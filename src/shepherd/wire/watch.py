@@ -48,7 +48,7 @@ class Watch:
                 self.has_text = True
 
     def timings(self, usage: Usage) -> Json:
-        """llama-server's `timings`. What was not measured is 0. In a prompt of one batch the wait for its turn counts."""
+        """llama-server's `timings`. What was not measured is 0; a prompt of one batch includes its wait."""
         first = self.first or self.ended
         # The engine reports the start of a prompt of one batch together with its end.
         read_from = self.started if self._has_progress else self.began
