@@ -172,6 +172,9 @@ class App:
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         return await self.conversations.count(request, endpoint=endpoint)
 
+    async def render(self, request: Request, *, endpoint: str = "") -> str:
+        return await self.conversations.render(request, endpoint=endpoint)
+
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
     ) -> list[int]:

@@ -83,11 +83,13 @@ class Completion:
     """A bare text to be continued, without messages, tools or a chat template."""
 
     prompt: str | tuple[int, ...]
-    """Text, in which nothing is a control token, or the tokens themselves."""
+    """Text, in which nothing is a control token unless `special` is set, or the tokens themselves."""
     suffix: str | None = None
     """The text behind the gap: the answer fills the middle (FIM)."""
     echo: bool = False
     """Repeat the prompt at the head of the answer."""
+    special: bool = False
+    """The text's control tokens are recognised, as in a prompt that a client has rendered itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,10 @@ class LocalBackend:
         """How many tokens the prompt of `request` has; exact."""
         return len((await self.compile(request)).encoded.tokens)
 
+    async def render(self, request: Request) -> str:
+        """The prompt of `request` as the template writes it, without the token that begins every prompt."""
+        return (await self.compile(request)).prompt.text
+
     async def _constrain(self, compiled: Compiled) -> Constraint:
         request = compiled.request
         if self._constraints is None:

@@ -21,6 +21,9 @@ EFFORTS: dict[str, ReasoningLevel] = {
 
 _USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)
 STREAM_OPTIONS = Field("stream_options", inside(_USAGE))
+RETURN_PROGRESS = Field(
+    "return_progress", BOOLEAN, "Report in the stream how much of the prompt is read (llama-server).", default=False
+)
 CACHE_KEY = Field("prompt_cache_key", STRING, "Names the conversation.")
 USER = Field("user", STRING, "Names the user.")
 
