@@ -32,7 +32,8 @@ CALLS = {
     "name in the tag": """{% for c in m.tool_calls %}<use:{{ c.function.name }}>{{ c.function.arguments | tojson
  }}</use>{% endfor %}""",
     "pairs": """<run>{% for c in m.tool_calls %}<fn is="{{ c.function.name }}">{% for k, v in
- c.function.arguments.items() %}<arg of="{{ k }}">{{ v if v is string else v | tojson }}</arg>{% endfor %}</fn>{% endfor %}</run>""",
+ c.function.arguments.items() %}<arg of="{{ k }}">{{ v if v is string else v | tojson }}</arg>{% endfor
+ %}</fn>{% endfor %}</run>""",
     "lines": """{% for c in m.tool_calls %}<do>\n<what>{{ c.function.name }}</what>\n{% for k, v in
  c.function.arguments.items() %}<key>{{ k }}</key>\n<is>\n{{ v if v is string else v | tojson }}\n</is>\n{% endfor
  %}</do>\n{% endfor %}""",
@@ -194,7 +195,6 @@ MISSED = (
     "own-llama-3#2",  # a second markup for calls, which the template does not print
     "Apriel-1.6-15b-Thinker-fixed#6219.2",  # a thought without tags
     "inclusionai-ling-3.0-flash#4748.10",  # the end of the turn in the text
-    "LFM2.5-8B-A1B#5259.19",  # a call within a thought
 )
 """What a family knows and its template does not show."""
 

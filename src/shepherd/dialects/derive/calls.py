@@ -29,7 +29,7 @@ from shepherd.dialects.derive.answers import (
     behind_thoughts,
     call_spans,
 )
-from shepherd.dialects.families.generic import strays, unmarked
+from shepherd.dialects.families.generic import TAGGED, strays, unmarked, unspelt
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, ReadHeader, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
@@ -182,7 +182,8 @@ def json_guesses(sample: Sample) -> Iterator[Guess]:
         body = partial(JsonBody, keys=keys_of(held))
         yield (written.block(body, spell, r"[{\[]"),), written.skips, strays
     elif text[at] == "{":
-        yield (), (), partial(unmarked, openers={"{": Spelling(spell), "[": None})
+        bare = partial(unmarked, openers={"{": Spelling(spell), "[": None})
+        yield unspelt(TAGGED), (), bare
 
 
 def json_in(text: str, stop: int) -> Iterator[tuple[int, object]]:
@@ -296,7 +297,8 @@ def python_guesses(sample: Sample) -> Iterator[Guess]:
         return (f"{name}=", Json(tool.parameters["properties"][name]))
 
     spell = named_call(braced(written.lead) + "{}(", argument, written.tail, between=", ")
-    yield (written.block(PythonBody, spell, r"[\w\[]"),), written.skips, strays
+    # In the middle of a line of thought, a list of calls is mostly a part of the thought.
+    yield (replace(written.block(PythonBody, spell, r"[\w\[]"), within="line"),), written.skips, strays
 
 
 def braced(text: str) -> str:
