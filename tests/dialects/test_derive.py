@@ -111,6 +111,9 @@ def test_a_call_of_a_derived_dialect_that_is_cut_off_is_no_call(name: str) -> No
 def test_text_stays_text_in_a_derived_dialect(name: str) -> None:
     text = "If a < b and [c], then {d}. Use the <b>fn</b> tag; call(x) in <code>code</code>.\n\n- look: now"
     assert parse(text, dialect=dialect(name), tools=TOOLS).text == text
+    for block in dialect(name).markup.blocks:
+        spoken = f"Write {block.opener} first, please."
+        assert parse(spoken, dialect=dialect(name), tools=TOOLS).text == spoken
 
 
 @pytest.mark.costly

@@ -38,7 +38,7 @@ from shepherd.dialects.parse.bodies.python_body import PythonBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
-from shepherd.dialects.parse.markup import Block, MakeBody, Where
+from shepherd.dialects.parse.markup import Block, MakeBody
 from shepherd.dialects.parse.spelling import (
     ARGUMENTS,
     Json,
@@ -95,9 +95,9 @@ Guess = tuple[tuple[Block, ...], tuple[str, ...], Callable[[Sequence[ToolSpec]],
 
 def guesses(sample: Sample) -> Iterator[Guess]:
     """The ways to read such calls, the likeliest first."""
-    yield from json_guesses(sample)
-    yield from python_guesses(sample)
-    yield from pair_guesses(sample)
+    for guess in (*json_guesses(sample), *python_guesses(sample), *pair_guesses(sample)):
+        if all(is_sign(block.opener) for block in guess[0]):
+            yield guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,13 @@ class Written:
         )
 
     def block(self, body: MakeBody, call: Spell, starts: str, *, tight: bool = False) -> Block:
-        where: Where = "anywhere" if re.match(r"<[|｜]|\[", self.opener) else "line"
         spelling = Spelling(call, self.before, self.between, self.after)
-        return Block(self.opener, self.closers, body, where, where, starts, tight, spelling=spelling)
+        return Block(self.opener, self.closers, body, starts=starts, tight=tight, spelling=spelling)
+
+
+def is_sign(opener: str) -> bool:
+    """Whether a text is no word of a sentence."""
+    return re.search(r"[^\w\s.]", opener) is not None
 
 
 def n_shared(a: str, b: str) -> int:
@@ -175,7 +179,9 @@ def json_guesses(sample: Sample) -> Iterator[Guess]:
         yield from named_guesses(sample.before, mid, tail, between)
         return
     at, held = whole
-    written = Written.of(text[:at], text[at:name], tail, between)
+    # A word needs the bracket behind it to be a marker.
+    n_opening = at + 1 if text[at] == "[" and not is_sign(text[:at]) else at
+    written = Written.of(text[:n_opening], text[n_opening:name], tail, between)
     lead = written.lead if written.opener else written.lead.lstrip().removeprefix("{")
     spell = json_call(*with_ids(lead + "{}" + mid), ARGUMENTS, *with_ids(written.tail))
     if written.opener:
@@ -249,14 +255,20 @@ def named_guesses(before: str, mid: str, tail: str, between: str | None) -> Iter
         chained=True,
     )
     spell = json_call(*with_ids(f"{written.lead}{{}}{mid}"), ARGUMENTS, *with_ids(written.tail))
-    first = replace(written.block(partial(NamedBody, form=form), spell, r"\S"), closers=closers)
+    first = replace(written.block(partial(NamedBody, form=form), spell, r"[\w<\[]", tight=True), closers=closers)
+    if re.match(r"<[|｜]|\[", first.opener):  # a control token: no thought speaks of it
+        first = replace(first, within="anywhere")
     yield (first, *(replace(first, opener=opener, spelling=None) for opener in openers[1:])), (), strays
     # A header with several words: its opener is all that stands before the name.
     written = Written.of(before, "", tail, between)
     if written.opener:
         head_of = re.compile(rf"\s*(?P<name>[\w.$/@-]+){blanks(fenceless)}")
         spell = json_call(*with_ids(f"{written.lead}{{}}{mid}"), ARGUMENTS, *with_ids(written.tail))
-        yield (written.block(partial(HeaderBody, read=named_by(head_of)), spell, r"\S"),), written.skips, strays
+        yield (
+            (written.block(partial(HeaderBody, read=named_by(head_of)), spell, r"\w", tight=True),),
+            written.skips,
+            strays,
+        )
 
 
 def named_by(head: re.Pattern[str]) -> ReadHeader:
@@ -297,8 +309,7 @@ def python_guesses(sample: Sample) -> Iterator[Guess]:
         return (f"{name}=", Json(tool.parameters["properties"][name]))
 
     spell = named_call(braced(written.lead) + "{}(", argument, written.tail, between=", ")
-    # In the middle of a line of thought, a list of calls is mostly a part of the thought.
-    yield (replace(written.block(PythonBody, spell, r"[\w\[]"), within="line"),), written.skips, strays
+    yield (written.block(PythonBody, spell, r"[\w\[]"),), written.skips, strays
 
 
 def braced(text: str) -> str:
