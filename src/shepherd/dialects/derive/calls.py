@@ -309,7 +309,8 @@ def python_guesses(sample: Sample) -> Iterator[Guess]:
         return (f"{name}=", Json(tool.parameters["properties"][name]))
 
     spell = named_call(braced(written.lead) + "{}(", argument, written.tail, between=", ")
-    yield (written.block(PythonBody, spell, r"[\w\[]"),), written.skips, strays
+    is_list = "[" in sample.before[len(opening) :]
+    yield (written.block(PythonBody, spell, r"\[" if is_list else r"\w", tight=not is_list),), written.skips, strays
 
 
 def braced(text: str) -> str:
