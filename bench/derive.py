@@ -59,7 +59,8 @@ def main() -> None:
     for name, source in shared_templates().items():
         if printed := derive.observed(source):
             found = derive.derived(printed)
-            families[detect(source).name].append(name)
+            known = detect(source).name
+            families[known if known != "plain" else name.removesuffix(".jinja")].append(name)
             derived[name] = found.fitted(source) if found else None
     if not families:
         raise SystemExit("no conformance data: set CONFORMANCE_DIR")

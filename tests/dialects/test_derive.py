@@ -14,7 +14,7 @@ from tests.dialects.outputs import chopped
 from tests.dialects.streams import events_of
 from tests.dialects.test_conformance import FENCED, shown, tools_of, wanted
 
-from shepherd.core import ToolCall, ToolSpec
+from shepherd.core import BadCall, ToolCall, ToolSpec
 from shepherd.dialects import derive, detect, parse
 from shepherd.dialects.base import Keep
 from shepherd.dialects.grammar import grammar
@@ -26,6 +26,8 @@ CALLS = {
  {{ c.function.arguments | tojson | tojson }}}</fn>{% endfor %}""",
     "list": """<calls>[{% for c in m.tool_calls %}{"tool": "{{ c.function.name }}", "with":
  {{ c.function.arguments | tojson }}}{{ ", " if not loop.last }}{% endfor %}]</calls>""",
+    "word": """ functools[{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "arguments":
+ {{ c.function.arguments | tojson }}}{{ ", " if not loop.last }}{% endfor %}]""",
     "tags in tags": """<acts>\n{% for c in m.tool_calls %}<act>{{ c.function | tojson }}</act>\n{% endfor %}</acts>""",
     "name first": """{% for c in m.tool_calls %}<|do|>{{ c.function.name }}<|with|>{{ c.function.arguments | tojson }}\
 <|done|>{% endfor %}""",
@@ -47,6 +49,7 @@ TEMPLATE = """{% for m in messages %}<s>{{ m.role }}
 {% endif %}{{ m.content or "" }}{% if m.tool_calls %}CALLS{% endif %}</s>
 {% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<s>assistant
 {% endif %}"""
+NOW = '{"name": "now", "arguments": {}}'
 TOOLS = (
     ToolSpec("look", "", {"type": "object", "properties": {"at": {"type": "string"}, "n": {"type": "integer"}}}),
     ToolSpec("now"),
@@ -72,6 +75,8 @@ WRITTEN = {
     "json in a string": '<fn>{"fn": "look", "input": "{\\"at\\": \\"a \\\\\\"b\\\\\\"\\\\n<c>\\", \\"n\\": 2}"}</fn>'
     '<fn>{"fn": "now", "input": "{}"}</fn>',
     "list": '<calls>[{"tool": "look", "with": {"at": "a \\"b\\"\\n<c>", "n": 2}}, {"tool": "now", "with": {}}]</calls>',
+    "word": ' functools[{"name": "look", "arguments": {"at": "a \\"b\\"\\n<c>", "n": 2}}, '
+    '{"name": "now", "arguments": {}}]',
     "tags in tags": '<acts>\n<act>{"name": "look", "arguments": {"at": "a \\"b\\"\\n<c>", "n": 2}}</act>\n'
     '<act>{"name": "now", "arguments": {}}</act>\n</acts>',
     "name first": '<|do|>look<|with|>{"at": "a \\"b\\"\\n<c>", "n": 2}<|done|><|do|>now<|with|>{}<|done|>',
@@ -114,6 +119,20 @@ def test_text_stays_text_in_a_derived_dialect(name: str) -> None:
     for block in dialect(name).markup.blocks:
         spoken = f"Write {block.opener} first, please."
         assert parse(spoken, dialect=dialect(name), tools=TOOLS).text == spoken
+
+
+@pytest.mark.parametrize("raw", [f"functools[{NOW}]", f" functools[{NOW}", f"Hi functools[{NOW}]", NOW])
+def test_slips_of_a_word_before_calls_are_read(raw: str) -> None:  # FireFunction v2, which needs no row of its own
+    message = parse(raw, dialect=dialect("word"), tools=TOOLS)
+    assert [(call.name, call.arguments) for call in message.calls] == [("now", "{}")]
+
+
+def test_a_word_before_calls_stays_text_where_no_call_follows() -> None:
+    text = "import functools\n@functools.cache\ndef f(): ..."
+    assert parse(text, dialect=dialect("word"), tools=TOOLS).text == text
+    (bad,) = parse(" functools[", dialect=dialect("word"), tools=TOOLS).parts
+    assert isinstance(bad, BadCall)
+    assert "empty" in bad.error
 
 
 @pytest.mark.costly
