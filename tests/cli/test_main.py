@@ -11,8 +11,10 @@ import sys
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import gguf
 import pytest
 from click.testing import CliRunner, Result
+from tests.dialects.test_derive import CALLS, template
 
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
@@ -285,6 +287,18 @@ def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> N
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"
     assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]
+
+
+@pytest.mark.costly
+def test_models_info_says_that_the_markup_of_calls_is_derived(home: Path) -> None:
+    writer = gguf.GGUFWriter(home / "own.gguf", "llama")
+    writer.add_chat_template(template(CALLS["json"]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "Chat template:   yes, derived dialect" in shepherd("models", "info", "own.gguf").stdout
+    assert json.loads(shepherd("models", "info", "own.gguf", "--json").stdout)["dialect"] == "derived"
 
 
 MODELS = """
