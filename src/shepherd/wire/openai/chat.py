@@ -32,7 +32,7 @@ from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.settings import EFFORTS, NAMES, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, request_settings
 from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -105,8 +105,7 @@ FIELDS = (
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
-    CACHE_KEY,
-    USER,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
 BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
