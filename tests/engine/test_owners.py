@@ -178,6 +178,18 @@ def test_a_common_beginning_is_taken_from_no_sequence_that_would_have_to_be_cut(
     assert cache.n_cached(Whose("bob", 20)) == 59, "it came back from the tiers"
 
 
+@pytest.mark.parametrize("holes", [True, False])
+def test_a_common_beginning_with_a_hole_is_not_shared(holes: bool) -> None:
+    ledger = Ledger(400, 4, PLAIN)
+    source = ledger.new(Whose("bob", 20))
+    ledger.extend(source, SAME)
+    ledger.evict(source, [(5, 10)])
+    assert ledger.find(SAME, Whose("ada", 20), holes=holes) is None
+    own = ledger.find(SAME, Whose("bob", 20), holes=holes)
+    assert own is not None
+    assert own.length == (59 if holes else 5)
+
+
 def test_no_tail_is_taken_from_another_owner() -> None:
     """Behind an edit, equal tokens are found by themselves: they could be guessed there, too."""
     edited = array("i", [*range(1, 21), *range(50, 60), *range(1, 50)])
