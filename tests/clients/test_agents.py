@@ -261,9 +261,9 @@ async def test_claude_code_on_its_ready_configuration(
     installed("claude")
     nonsense.write(lamb, tmp_path / "nonsense.gguf")
     ready = (CONFIGS / "claude-code.toml").read_text()
-    for old, new in (("unsloth/MiMo-V2-Flash-GGUF/UD-Q6_K_XL/", "nonsense.gguf"), ("n_ctx = 32768", "n_ctx = 65536")):
-        assert old in ready
-        ready = ready.replace(old, new)
+    model = "hf:Qwen/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4_K_M"
+    assert model in ready
+    ready = ready.replace(model, "nonsense.gguf")
     (tmp_path / "ready.toml").write_text(f"max_tokens = 300\n{ready}")
     log = tmp_path / "server.log"
     with start_server("--config", str(tmp_path / "ready.toml"), log=log) as url:
@@ -287,8 +287,8 @@ async def test_claude_code_on_its_ready_configuration(
     said = log.read_text()
     assert "Traceback" not in said
     asked = re.findall(r"anthropic-messages model=(\S+) .* cache=(\S+) in=(\d+) cached=(\d+) .* status=(\d+)", said)
-    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("mimo", "main")}
-    assert {status for model, *_, status in asked if model != "mimo"} == {"400"}
+    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("coder", "main")}
+    assert {status for model, *_, status in asked if model != "coder"} == {"400"}
     (_, _, prompt, cached, _), *later = [each for each in asked if each[-1] == "200"]
     assert (int(prompt) > 20_000, cached) == (True, "0")
     assert later

@@ -50,7 +50,7 @@ def test_a_ready_configuration_loads_and_routes_as_it_says(name: str) -> None:
     assert found.server.host == "127.0.0.1"
 
 
-def test_the_rooms_for_claude_code_are_those_of_the_whitepaper() -> None:
+def test_claude_code_has_two_caches_on_one_model() -> None:
     found = read("claude-code")
-    assert {cache.name: cache.n_ctx for cache in found.caches} == {"main": 32768, "fast": 8192}
-    assert {cache.model for cache in found.caches} == {"mimo"}
+    assert {cache.name: cache.n_ctx for cache in found.caches} == {"main": 65536, "fast": 8192}
+    assert {cache.model for cache in found.caches} == {"coder"}
