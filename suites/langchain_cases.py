@@ -1,6 +1,7 @@
 """LangChain's standard tests, on the three of its chat models that can speak to our server. Run by `langchain.py`."""
 
-# mypy: ignore-errors - LangChain is in the environment of the suite only
+# LangChain is in the environment of the suite only.
+# mypy: ignore-errors
 
 from __future__ import annotations
 
