@@ -192,7 +192,9 @@ async def test_a_key_sees_the_conversations_of_its_own_user_and_all_totals() -> 
         for secret in (ADA, BOB, "sk-plain"):
             async with client_of(service, secret) as client:
                 cache = (await client.get("/v1/caches")).json()["caches"]["main"]
+                n_slots = len((await client.get("/slots")).json())
             seen[secret] = {each["session"] for each in cache["sequences"]}
+            assert n_slots == len(cache["sequences"])
             assert (cache["jobs"], cache["used"]) == (3, service.engine.stats().used)
     assert seen == {ADA: {"adas"}, BOB: {"bobs"}, "sk-plain": {"adas", "bobs", "plain"}}
 
