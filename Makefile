@@ -14,6 +14,7 @@ thorough:  ## every test, and all of every grid
 	SHEPHERD_THOROUGH=1 uv run pytest
 
 CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
+	@earendil-works/pi-coding-agent@0.74.2 \
 	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/server-everything@2026.8.31 \
 	@modelcontextprotocol/server-filesystem@2026.8.31
 CLIENTS_DIR = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/shepherd-clients

@@ -164,11 +164,17 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     logs.set_up({})
 
     async def run(
-        *lines: str, stage: Stage | None = None, backend: Scripted | None = None, box: ConversationToolbox | None = None
+        *lines: str,
+        stage: Stage | None = None,
+        backend: Scripted | None = None,
+        box: ConversationToolbox | None = None,
+        is_person: bool = False,
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
-        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", Script(*lines)))
+        reader = Script(*lines)
+        reader.is_person = is_person
+        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

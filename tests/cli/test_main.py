@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import pty
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shepherd(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, prog_name="shepherd")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("NO_COLOR", "")])
+def test_an_error_has_a_colour_only_where_the_terminal_and_the_user_want_it(
+    home: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
+    ours, theirs = pty.openpty()
+    with open(ours, encoding="utf-8") as screen, open(theirs, "w", encoding="utf-8") as terminal:
+        with redirect_stderr(terminal), pytest.raises(SystemExit):
+            cli.main(["replay", "--url", "http://127.0.0.1:1", str(home)])
+        shown = screen.readline()
+    assert shown.startswith("shepherd: " if value else "\x1b[31mshepherd: ")
+    assert ("\x1b" in shown) == (not value)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -128,6 +128,7 @@ def test_a_prompt_brings_its_files_and_a_pipe_does_not(home: Home) -> None:
     assert re.fullmatch(r"shepherd: @cat.png is an image, and lamb reads only text; .*\n", refused.stderr)
 
 
+@pytest.mark.costly
 def test_another_model_goes_on_and_a_damaged_one_leaves_the_conversation_usable(home: Home, lamb: Path) -> None:
     (home.folder / "bad.gguf").write_bytes(lamb.read_bytes()[:100_000])
     (home.folder / "shepherd.toml").write_text(f"""\

@@ -369,6 +369,7 @@ shelf_steps = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=examples(300))
 @given(shelf_steps)
 def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, int]]) -> None:

@@ -294,6 +294,7 @@ async def read_on(client: Client) -> str:
     return await said(client, "read_file", path=place[1], offset=int(place[2]), limit=1)
 
 
+@pytest.mark.costly
 async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Listening) -> None:
     tools = {"enable_tools": ("command", "filesystem")}
     async with offered(folder, **tools) as server, Client(server) as client:

@@ -107,6 +107,12 @@ class TerminalPerson:
             show(self._rows(parts))
             return await self._fill_in(show, fields)
 
+    async def confirm(self, question: str) -> bool:
+        """The answer to a question of the program itself."""
+        async with self._attention() as show:
+            lines = [Text(), row(exposed(question, in_one_line=True), "bold yellow", wraps=True)]
+            return await self._choose(show, [Part(lines)], _YES_OR_NO) == "y"
+
     @asynccontextmanager
     async def _attention(self) -> AsyncIterator[Draw]:
         """The screen and the keyboard, for one question at a time."""

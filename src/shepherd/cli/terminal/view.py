@@ -22,7 +22,6 @@ from shepherd.core import ShepherdError
 if TYPE_CHECKING:
     from shepherd.cli.terminal.consent import TerminalPerson
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.tools.base import Person
 
 
 class TerminalView:
@@ -64,7 +63,7 @@ class TerminalView:
 
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
@@ -102,7 +101,7 @@ class PipeView:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         return None
 
     async def settled(self) -> None:
