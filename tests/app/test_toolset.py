@@ -44,7 +44,7 @@ def names(box: ConversationToolbox) -> set[str]:
 def test_other_agents_can_chat_unless_somebody_has_said_no(tmp_path: Path, flags: Any, offered: bool) -> None:
     made = toolset(tmp_path, **flags)
     for everything in (True, False):
-        assert ("chat" in names(made.offer(user=None, store=None, everything=everything))) is offered
+        assert ("chat" in names(made.offer(user=None, store=None, everything=everything).toolbox)) is offered
     assert "chat" not in names(made.box(n_ctx=32768)), "a model of ours has no use for it"
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import McpServerPool
+    from shepherd.tools.offer import Offer
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
     from shepherd.tools.tool import AskableModel, Tool, ToolContext
@@ -129,11 +130,12 @@ class Toolset:
 
     def offer(
         self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
-    ) -> ConversationToolbox:
-        """The tools that other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
+    ) -> Offer:
+        """What other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
+        from shepherd.tools.offer import Offer  # noqa: PLC0415
 
-        return self.box(
+        box = self.box(
             n_ctx=AGENT_CTX,
             user=user,
             store=store,
@@ -141,6 +143,7 @@ class Toolset:
             only=None if everything else OPEN_TOOLS,
             extra=[chat_tool(self._models)],
         )
+        return Offer(box, store, self.servers if everything else None)
 
     def box(
         self,

@@ -295,6 +295,8 @@ class ServerConfig:
     """Record every request here, for `shepherd replay`."""
     use_tools: bool = key(kinds.FLAG, False)
     """Give our tools to requests without tools, and run the calls here; offer our tools over MCP, too."""
+    client_tools: bool = key(kinds.FLAG, True)
+    """False: the prompt leaves out the tools of requests, as with `tool_choice: "none"`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +431,7 @@ FLAGS = {
     "read_only": "tools.read_only",
     "dry_run": "tools.dry_run",
     "use_tools": "server.use_tools",
+    "client_tools": "server.client_tools",
     "save": "chat.save",
 }
 SPELLED = {

@@ -221,6 +221,8 @@ def handle(message: dict[str, Any]) -> None:
         if done is not None:
             done(message.get("result", {"error": message.get("error")}))
         return
+    if FAULTS.get("strict") and method == "server/discover":
+        os._exit(5)
     if FAULTS.get("hang_at") == method:
         return
     if FAULTS.get("crash_at") == method:
@@ -228,7 +230,7 @@ def handle(message: dict[str, Any]) -> None:
         os._exit(4)
     match method:
         case "initialize":
-            if FAULTS.get("modern"):
+            if FAULTS.get("modern") and not FAULTS.get("version"):
                 data = {"supported": ["2026-07-28"], "requested": message["params"]["protocolVersion"]}
                 send({"id": message["id"], "error": {"code": -32022, "message": "Unsupported", "data": data}})
                 return

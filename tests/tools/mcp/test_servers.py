@@ -413,10 +413,25 @@ async def test_without_a_limit_of_its_own_a_server_has_256_tools() -> None:
     assert "has 10000 tools, and the first 256 are used" in stage.warnings[0]
 
 
-async def test_a_server_that_knows_only_the_newest_revision_is_spoken_to_in_it() -> None:
-    async with Stage(scripted(modern=True)) as servers:
+@pytest.mark.parametrize("limit_s", [120, 9], ids=["discover first", "initialize first"])
+@pytest.mark.parametrize(
+    ("faults", "protocol"),
+    [
+        ({"modern": True}, "2026-07-28"),
+        (
+            {"modern": True, "version": "2026-07-28"},
+            "2026-07-28",
+        ),  # `initialize` is answered with a revision without it
+        ({"strict": True}, "2025-11-25"),  # ends at a request before `initialize`
+    ],
+    ids=["refuses initialize", "answers initialize with the newest revision", "refuses discover"],
+)
+async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
+    faults: dict[str, Any], protocol: str, limit_s: float
+) -> None:
+    async with Stage(scripted(timeout=limit_s, **faults)) as servers:
         (status,) = servers.statuses()
-        assert (status.state, status.protocol, status.n_tools) == ("ready", "2026-07-28", 19)
+        assert (status.state, status.protocol, status.n_tools) == ("ready", protocol, 19)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
@@ -23,7 +23,7 @@ from shepherd.tools.mcp.values import AskModel, ServerLog, ServerOptions, Server
 from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
-    from shepherd.tools.mcp.session import Connector, Kind, Session
+    from shepherd.tools.mcp.session import Connector, Kind, Mode, Session
 
 logger = logging.getLogger(__name__)
 
@@ -162,19 +162,19 @@ class Connection:
             on_change=self._change,
         )
         self.connector = connector
-        modes: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
-        for mode in modes:
+        first, _ = connector.modes
+        for mode in connector.modes:
             try:
                 await self._open(connector, mode)
                 break
             except Exception as error:  # foreign code may raise anything
-                if not self.was_ready and mode == "legacy" and sdk.refuses_handshake(error):
+                if not self.was_ready and mode == first and sdk.wants_other(mode, error):
                     continue
                 self._end(await self._explain_end(sdk, connector, error))
                 break
         return self.was_ready, self.ending
 
-    async def _open(self, connector: Connector, mode: Literal["legacy", "auto"]) -> None:
+    async def _open(self, connector: Connector, mode: Mode) -> None:
         """Start it and keep it until it is lost."""
         self.was_ready = False
         async with AsyncExitStack() as stack:
