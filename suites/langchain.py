@@ -35,16 +35,6 @@ def run() -> Report:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         options = ["-q", "-p", "rows_plugin", "-p", "no:cacheprovider", "--timeout=30", "--asyncio-mode=auto"]
-            "-q",
-            "-p",
-            "rows_plugin",
-            "-p",
-            "no:cacheprovider",
-            "--timeout=60",
-            "--asyncio-mode=auto",
-            "-c",
-            "/dev/null",
-        ]
         command = [python, "-m", "pytest", *options, "-c", os.devnull, "--rootdir", str(FOLDER), CASES]
         subprocess.run(command, cwd=name, env=environment, check=False)
         found = json.loads(rows.read_text(encoding="utf-8"))

@@ -1,5 +1,8 @@
 """LangChain's standard tests, on the three of its chat models that can speak to our server. Run by `langchain.py`."""
 
+# LangChain is in the environment of the suite only.
+# mypy: ignore-errors
+
 from __future__ import annotations
 
 import os
@@ -13,7 +16,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 URL = os.environ["SHEPHERD_SUITE_URL"]
 
 
-class TestOpenAI(ChatModelIntegrationTests):  # type: ignore[misc] # their classes have no types here
+class TestOpenAI(ChatModelIntegrationTests):
     chat_model_class = ChatOpenAI
     chat_model_params: Any = {"model": "lamb", "base_url": f"{URL}/v1", "api_key": "none", "max_retries": 0}  # noqa: RUF012
     supports_json_mode = True
@@ -23,12 +26,12 @@ class TestOpenAIResponses(TestOpenAI):
     chat_model_params: Any = {**TestOpenAI.chat_model_params, "use_responses_api": True}  # noqa: RUF012
 
 
-class TestAnthropic(ChatModelIntegrationTests):  # type: ignore[misc] # as above
+class TestAnthropic(ChatModelIntegrationTests):
     chat_model_class = ChatAnthropic
     chat_model_params: Any = {"model": "lamb", "base_url": URL, "api_key": "none", "max_retries": 0}  # noqa: RUF012
 
 
-class TestOllama(ChatModelIntegrationTests):  # type: ignore[misc] # as above
+class TestOllama(ChatModelIntegrationTests):
     chat_model_class = ChatOllama
     chat_model_params: Any = {"model": "lamb", "base_url": URL}  # noqa: RUF012
     supports_json_mode = True

@@ -24,7 +24,7 @@ import platformdirs
 from suites.llama_launcher import TEMPLATES
 from suites.random_models import write_chat_model, write_embedding_model
 from suites.report import FOLDER, Report, Row
-from suites.venv import CACHE
+from suites.venv import CACHE, python_of
 
 NEEDS = (
     "pytest~=8.3.3",
