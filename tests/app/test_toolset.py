@@ -90,6 +90,6 @@ async def test_a_model_is_asked_for_the_user_that_asks(tmp_path: Path, user: str
         yield Finished("end", Usage())
 
     config = configuration.load(flags={}, env={}, cwd=tmp_path, user_dir=tmp_path)
-    box = Toolset(config, env={}, models=Advisors(("lamb",), answer)).offer(user=user, store=None, everything=False)
-    await box.run(ToolCall("c", "chat", '{"prompt": "Hello"}'))
+    offer = Toolset(config, env={}, models=Advisors(("lamb",), answer)).offer(user=user, store=None, everything=False)
+    await offer.toolbox.run(ToolCall("c", "chat", '{"prompt": "Hello"}'))
     assert [request.owner for request in asked] == [owner]
