@@ -109,6 +109,9 @@ Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Result]]
 """Takes arguments that fit the schema. What it raises becomes an error result; it is cancelled as any task is."""
 Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
 """A unified diff of what a call would change, or an awaitable of it; changes nothing. Raises: `ToolError`."""
+Overwrites = Callable[[ToolContext, Mapping[str, Any]], Any]
+"""Whether a call would replace or delete what is stored, or an awaitable of that; changes nothing. Raises: `ToolError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Tool:
     argument_aliases: Mapping[str, str] = field(default_factory=dict)
     """Other name -> the parameter that it means."""
     preview: Preview | None = None
+    overwrites: Overwrites | None = None
+    """Finds the calls that are asked for although others of this category are free."""
     subject: str = ""
     """The argument that permissions are about: the path, the command, the address."""
     offered: bool = True
