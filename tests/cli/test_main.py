@@ -149,7 +149,7 @@ def test_a_wrong_line_is_refused_with_status_2_and_a_hint(home: Path, arguments:
         (["--host", "0.0.0.0", "--port", "0"], ['host = "0.0.0.0"', "port = 0"]),
         (["--api-key", "secret"], ["# api_keys: set, not shown"]),
         (["--enable-tools", "a,b", "--disable-tools", "c"], ['enabled = ["a", "b"]', 'disabled = ["c"]']),
-        (["--notools"], ["enabled = []"]),
+        (["--notools"], ["enabled = []", "client_tools = false"]),
         (["--model", "/x/y.gguf"], ['path = "/x/y.gguf"']),
     ],
 )

@@ -202,7 +202,7 @@ class Toolset:
             count=count,
             roots=Roots.of(self.folders),
             reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
-            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env),
+            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env, tools.command.allow_sudo),
             memory=store,
             servers=self.servers,
             models=self._models,

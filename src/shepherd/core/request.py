@@ -14,8 +14,12 @@ from shepherd.core import limit
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
-ReasoningLevel = Literal["off", "low", "medium", "high"]
+ReasoningLevel = Literal["off", "on", "low", "medium", "high"]
+"""How much the model thinks; `on` leaves the effort to its template."""
 OnFull = Literal["error", "evict"]
+AnswerStart = Literal["turn", "nothing", "text"]
+"""What stands before the answer: the head of a new turn; the whole last message and nothing more; the text of the last
+message, which the answer continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     reasoning: ReasoningLevel | None = None
+    start: AnswerStart | None = None
+    """None: the answer continues the last message where that is the assistant's, else it is a new turn."""
     schema: Mapping[str, Any] | None = None
     """JSON Schema that the visible answer must satisfy; at most one of `schema` and `grammar` is set."""
     grammar: Grammar | None = None

@@ -35,6 +35,8 @@ class CommandOptions:
     """Bytes of output that are kept of each stream: its beginning and its end."""
     keep_env: tuple[str, ...] = ()
     """Names or globs of variables that programs see although they look like secrets."""
+    allow_sudo: bool = False
+    """Programs may become another user, and look into other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class Tool:
     """False = offered only if the configuration enables its name or category."""
     timeout_s: float | None = None
     """None = the conversation's."""
+    fingerprint: str = ""
+    """A digest of a definition that others may change: an answer of a person is about this one. Empty = it is ours."""
 
     @property
     def spec(self) -> ToolSpec:

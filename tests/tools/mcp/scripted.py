@@ -96,6 +96,9 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "freeze", "description": "DEPRECATED: nobody should.", "inputSchema": ANYTHING},
     {"name": "old", "description": "DEPRECATED: use echo.", "inputSchema": ANYTHING},
 ]
+TOOLS += [
+    {"name": f"t{n}", "description": "One of many.", "inputSchema": ANYTHING} for n in range(FAULTS.get("many", 0))
+]
 WAITING: dict[Any, Any] = {}
 """Our requests to the client, by their ids, and what to do with the answer."""
 
@@ -114,6 +117,11 @@ def call_tool(message: dict[str, Any]) -> None:
         answer(message, {"content": [{"type": "text", "text": text}]})
 
     match name:
+        case "echo" if "withdraw" in arguments:
+            (number,) = WAITING
+            WAITING.clear()
+            send({"method": "notifications/cancelled", "params": {"requestId": number}})
+            say("withdrawn")
         case "echo" | "old":
             say(json.dumps(arguments, sort_keys=True))
         case "many":
@@ -232,6 +240,9 @@ def handle(message: dict[str, Any]) -> None:
             found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
             answer(message, {**found, "ttlMs": 0, "cacheScope": "private"})
         case "tools/list":
+            if FAULTS.get("echo"):
+                with open(FAULTS["echo"]) as file:
+                    TOOLS[0] |= json.load(file)
             modern = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"} if FAULTS.get("modern") else {}
             answer(message, {**page(message, "tools", TOOLS), **modern})
             if FAULTS.get("restless"):

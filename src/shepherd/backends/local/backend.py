@@ -51,7 +51,7 @@ class LocalOptions:
     strict_max_tokens: bool = False
     """Refuse a request whose `max_tokens` does not fit, instead of shortening it (C9)."""
     thinking: bool | None = None
-    """Whether models that can reason do so, for requests that leave it open."""
+    """Whether models that can reason do so, for requests that leave it open; None: as their templates have it."""
     on_full: OnFull = "error"
     """What happens when the context is full, for requests that leave it open."""
     constrain_calls: bool = True
@@ -139,7 +139,7 @@ class LocalBackend:
             return Constraint()
         if not self._constraints.has_some(request, calls=self._options.constrain_calls):
             return Constraint()
-        thinks = self.dialect.thinks and request.reasoning != "off" and self._options.thinking is not False
+        thinks = self.dialect.thinks and self._compiler.level_of(request) != "off"
         return await asyncio.to_thread(self._constraints.find, request, compiled.prompt.opened, thinks=thinks)
 
     def _job(self, compiled: Compiled, constraint: Constraint) -> Job:

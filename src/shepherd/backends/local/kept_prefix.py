@@ -38,7 +38,7 @@ from shepherd.backends.local.splice import Earlier
 from shepherd.core import Message, Request, Text, ToolSpec
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece, Prompt
-from shepherd.dialects.render.replay import WrittenAnswer, spelled, written_answer
+from shepherd.dialects.render.replay import WrittenAnswer, means, spelled, with_thoughts, written_answer
 
 ENTRY_BYTES = 400
 """What an entry takes besides the texts of its value: its key, its links, and the objects around the texts."""
@@ -135,7 +135,7 @@ class KeptAnswers:
         self._by_prefix.clear()
 
     def find(self, messages: Sequence[Message]) -> dict[int, WrittenAnswer]:
-        """The kept answers among the messages, by their index."""
+        """The kept answers among the messages, by their index; none for a message that the client has changed."""
         found: dict[int, WrittenAnswer] = {}
         if not self._by_prefix:
             return found
@@ -145,7 +145,7 @@ class KeptAnswers:
             answer = self._by_calls.find(calls_hash(message.calls)) if message.calls else None
             if answer is None and (there := self._by_prefix.find(prefix)) is not None and knows(message, there):
                 answer = there
-            if answer is not None:
+            if answer is not None and means(message, answer):
                 found[index] = answer
         return found
 
@@ -160,7 +160,8 @@ def knows(message: Message, answer: WrittenAnswer) -> bool:
 
 class KeptPrompts:
     """Prompts, each up to the end of its last message: one that continues another begins with its very characters,
-    although some templates write an old message in another way than a new one. Any thread.
+    although some templates write an old message in another way than a new one. What a client has changed since, a
+    thought included, is no continuation. Any thread.
     """
 
     def __init__(self, limit_bytes: int = 8_000_000) -> None:
@@ -178,7 +179,8 @@ class KeptPrompts:
         owner = (request.user, request.session)
         kwargs = request.extra.get("chat_template_kwargs")
         apart = (owner, prepared.day, request.reasoning, request.tool_choice == "none", kwargs)
-        hashes = prefix_hashes(request.messages, repr((apart, *map(tool_hash, request.tools))), ids=True)
+        messages = with_thoughts(request.messages, prepared.answers)
+        hashes = prefix_hashes(messages, repr((apart, *map(tool_hash, request.tools))), exact=True)
         for n in range(len(hashes), 0, -1):
             if (earlier := self._earlier.find(hashes[n - 1])) is not None:
                 return replace(prepared, earlier=earlier, n_earlier=n, key=hashes[-1])

@@ -39,6 +39,7 @@ class Repl:
         quiet = mode.reading(keys=True) if chat.reader.has_editor else nullcontext()
         with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not chat.is_over:
+                await chat.view.settled()
                 try:
                     line = await chat.reader.read(self._suggest)
                 except KeyboardInterrupt:

@@ -34,6 +34,7 @@ class TerminalView:
         self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
+        self._person: TerminalPerson | None = None
 
     @property
     def width(self) -> int:
@@ -66,7 +67,13 @@ class TerminalView:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        return TerminalPerson(self.screen)
+        self._person = self._person or TerminalPerson(self.screen)
+        return self._person
+
+    async def settled(self) -> None:
+        """Wait until no question to the person is open: it has the keyboard."""
+        if self._person is not None:
+            await self._person.settled()
 
 
 class PipeView:
@@ -96,6 +103,9 @@ class PipeView:
 
     def person(self) -> TerminalPerson | None:
         return None
+
+    async def settled(self) -> None:
+        pass
 
 
 View = TerminalView | PipeView

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import (
+    AnswerStart,
     BadCall,
     CallEnded,
     Event,
     Finished,
     InvalidRequest,
+    Message,
     ReasoningDelta,
     ReasoningLevel,
     Reply,
@@ -27,12 +29,20 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.bad_calls import HeldCalls
-from shepherd.wire.base import Decoded, Fields, Json, compact, shown
+from shepherd.wire.base import Decoded, Fields, Json, compact, shown, wrong
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.settings import (
+    CACHE_KEY,
+    EFFORTS,
+    STREAM_OPTIONS,
+    TEMPLATE_ARGUMENTS,
+    USER,
+    reasoning_level,
+    request_settings,
+)
 from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -78,6 +88,15 @@ def _decode_thinking(body: Fields, key: str) -> bool | None:
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
+def _decode_continued(body: Fields, key: str) -> str | None:
+    value = body.find_any(key)
+    if isinstance(value, bool):
+        return "auto" if value else "none"
+    if value not in (None, "auto", "content", "reasoning_content"):
+        raise wrong(body.at(key), "true, false, auto, content or reasoning_content", value)
+    return body.find_string(key)
+
+
 def _decode_parallel(body: Fields, key: str) -> bool | None:
     return False if body.has("functions") else body.find_boolean(key)  # their answer has one place for one call
 
@@ -88,6 +107,7 @@ _REASONING = inside(
     Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
 )
 _THINKING = {"type": ["boolean", "object", "null"]}
+_CONTINUED = {"enum": [True, False, "auto", "content", "reasoning_content"]}
 FIELDS = (
     *GENERATION,
     STREAM_OPTIONS,
@@ -102,6 +122,8 @@ FIELDS = (
     Field("enable_thinking", BOOLEAN),
     Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
+    Field("continue_final_message", Kind(_decode_continued, _CONTINUED), "Go on with the last message, or not."),
+    Field("add_generation_prompt", BOOLEAN, "Begin a new turn, or write nothing behind the last message."),
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
@@ -127,6 +149,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         tools=tools,
         tool_choice=choice,
         reasoning=_reasoning_level(given),
+        start=_start(given),
         parallel_calls=given["parallel_tool_calls"],
         logprobs=logprobs,
         **request_settings(given, given["response_format"], given["max_completion_tokens"]),
@@ -153,15 +176,31 @@ def _n_alternatives(given: Json) -> int | None:
 
 
 def _reasoning_level(given: Json) -> ReasoningLevel | None:
-    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    arguments = given["chat_template_kwargs"] or {}
+    """`reasoning` is OpenRouter's object, whose default is medium; `thinking` is the switch of several providers."""
     switches = given["reasoning"]["enabled"], given["thinking"]
-    if False in (arguments.get("enable_thinking"), given["enable_thinking"], *switches):  # the most explicit word wins
-        return "off"
-    effort = given["reasoning_effort"] or given["reasoning"]["effort"]
-    if effort is None:
-        return "medium" if True in switches else None
-    return EFFORTS[effort]
+    effort = given["reasoning_effort"] or given["reasoning"]["effort"] or ("medium" if True in switches else None)
+    return reasoning_level(given, effort, given["enable_thinking"], *switches)
+
+
+def _start(given: Json) -> AnswerStart | None:
+    """How the answer begins, by the switches of vLLM and of llama-server."""
+    part, heads_turn = given["continue_final_message"], given["add_generation_prompt"]
+    last: Message | None = given["messages"][-1] if given["messages"] else None
+    is_answer = last is not None and last.role == "assistant"
+    if part in (None, "none"):
+        if heads_turn is False and (part or not is_answer):
+            return "nothing"
+        return "turn" if part or heads_turn else None
+    field = "continue_final_message"
+    if heads_turn:
+        why = f"{field} and add_generation_prompt cannot both be true; leave one of them out"
+    elif last is None or not is_answer or last.calls or not (last.text or last.reasoning):
+        why = f"{field} needs a last message of the assistant with a text and no tool calls; send one, or leave it out"
+    elif part == "reasoning_content" and (last.text or not last.reasoning):
+        why = f"{field} reasoning_content needs a last message with reasoning_content and no content"
+    else:
+        return "text" if part == "content" else None
+    raise InvalidRequest(why, field=field)
 
 
 # ---- the answer

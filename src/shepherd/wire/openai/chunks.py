@@ -71,4 +71,5 @@ def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
         cache_write=sum(usage.cache_write for usage in prompts),
         output=sum(usage.output for usage in usages),
         reasoning=sum(usage.reasoning for usage in usages),
+        recalled=sum(usage.recalled for usage in prompts),
     )

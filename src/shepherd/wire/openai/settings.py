@@ -29,12 +29,28 @@ def _template_arguments(body: Fields, key: str) -> Json | None:
     arguments = body.find_object(key)
     if arguments is None:
         return None
-    arguments.find_boolean("enable_thinking")
+    for name in SWITCHES:
+        arguments.find_boolean(name)
     return arguments.body
 
 
-_SWITCH = {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}
+SWITCHES = ("enable_thinking", "thinking")
+"""Qwen's switch of thinking, and that of Granite and DeepSeek."""
+_SWITCH = {"type": "object", "properties": {name: {"type": "boolean"} for name in SWITCHES}}
 TEMPLATE_ARGUMENTS = Field("chat_template_kwargs", Kind(_template_arguments, _SWITCH), "Values for the chat template.")
+
+
+def reasoning_level(
+    given: Json, effort: str | None, *more: bool | None, efforts: dict[str, ReasoningLevel] = EFFORTS
+) -> ReasoningLevel | None:
+    """How much the model thinks, from a word of `efforts`, the switches of the template's arguments, and `more`."""
+    arguments = given["chat_template_kwargs"] or {}
+    switches = (*map(arguments.get, SWITCHES), *more)
+    if False in switches:  # the most explicit word wins
+        return "off"
+    if effort is not None:
+        return efforts[effort]
+    return "on" if True in switches else None
 
 
 def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:

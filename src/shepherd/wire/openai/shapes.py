@@ -25,14 +25,19 @@ _TYPES = {401: "authentication_error", 403: "authentication_error", 429: "rate_l
 
 
 def encode_usage(usage: Usage) -> Json:
-    """Token counts; cached tokens are part of the prompt's, reasoning tokens part of the completion's."""
+    """Token counts; cached and recalled tokens are part of the prompt's, reasoning tokens part of the completion's."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.output,
         "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read} | encode_recalled(usage),
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+
+
+def encode_recalled(usage: Usage) -> Json:
+    """A detail that the protocol does not have: quotes from the memory, where there are any."""
+    return {"recalled_tokens": usage.recalled} if usage.recalled else {}
 
 
 def logprob_of(value: float) -> float | None:
