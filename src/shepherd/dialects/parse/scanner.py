@@ -94,6 +94,7 @@ class Scanner:
         self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
         self._opened: Block | None = None  # the last block
         self._unclosed = False  # the last block has not had its closer
+        self._spoken: Sequence[str] = ()  # the closers of a block that was text are text, too
         self._gap = ""  # blanks held back until something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
         self._empty = True  # nothing visible since the start or the last block
@@ -213,6 +214,7 @@ class Scanner:
         if body.declined or block.unseen:
             self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
             self._step = self._thinking if self._thought else self._text
+            self._spoken = block.closers
             is_first = self._empty and not self._thought
             self._emit_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
             return True
@@ -252,6 +254,9 @@ class Scanner:
 
     def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
         """Whether a closer that closes nothing is markup; `None` while it needs more text."""
+        if closer in self._spoken:
+            self._spoken = ()
+            return False
         if self._keep and closer not in self._call_closers:
             return self._empty and not self._has_output  # it closes what the prompt has opened
         if self._line_start or (self._unclosed and closer in self._call_closers):
