@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from engine import Case, ours
 print(ours(Path(sys.argv[1]), Case("embedded", sys.argv[2], int(sys.argv[3])), 1))
 """
 CASES = (("prefill", 0), ("decode", 0), ("prefill", 2048), ("decode", 2048))
+STARTS = 5
 COMMANDS = {"--help": ("--help",), "one answer": ("chat", "-p", "Hello", "--threads", "1")}
 
 
@@ -60,27 +61,33 @@ def engine_tokens_per_s(tree: Path, kind: str, depth: int) -> float:
 
 
 def start_cpu_ms(tree: Path, arguments: tuple[str, ...]) -> float:
-    """User and system time of one run of the program."""
+    """User and system time of a run of the program: the average of five, since the clock has steps of 10 ms."""
     before = os.times()
     child = [sys.executable, "-m", "shepherd", *arguments]
-    subprocess.run(child, env=environment(tree / "src"), cwd=tree, check=True, capture_output=True)
+    for _ in range(STARTS):
+        subprocess.run(child, env=environment(tree / "src"), cwd=tree, check=True, capture_output=True)
     after = os.times()
-    return 1000 * (after.children_user + after.children_system - before.children_user - before.children_system)
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return 1000 * seconds / STARTS
 
 
-def measure(name: str, tree: Path, round_: int, size: clients.Size, verdict: Verdict) -> None:
-    """One round of one commit."""
+def one_round(
+    round_: int, trees: dict[str, Path], servers: dict[str, int], size: clients.Size, verdict: Verdict
+) -> None:
+    """One round of both commits, in turn within each case: the machine's speed changes within seconds."""
+    names = sorted(trees, reverse=bool(round_ % 2))
     for kind, depth in CASES:
-        measured = engine_tokens_per_s(tree, kind, depth)
-        verdict.add(f"engine: {kind} at {depth}", name, measured, unit="tokens/s", better="more")
+        for name in names:
+            measured = engine_tokens_per_s(trees[name], kind, depth)
+            verdict.add(f"engine: {kind} at {depth}", name, measured, unit="tokens/s", better="more")
     for what, arguments in COMMANDS.items():
-        verdict.add(f"start: {what}", name, start_cpu_ms(tree, arguments), unit="ms CPU")
-    setup = Setup(EMBEDDED, size.n_ctx, sequences=max(size.clients), source=tree / "src")
-    with running("shepherd", setup) as server:
-        clients.crowd(server.port, -1, 1, size)  # warm-up
-        for n_clients in size.clients:
-            clients.note_crowd(verdict, name, n_clients, clients.crowd(server.port, round_, n_clients, size))
-        clients.note_stall(verdict, name, clients.stall(server.port, round_, size))
+        for name in names:
+            verdict.add(f"start: {what}", name, start_cpu_ms(trees[name], arguments), unit="ms CPU")
+    for n_clients in size.clients:
+        for name in names:
+            clients.note_crowd(verdict, name, n_clients, clients.crowd(servers[name], round_, n_clients, size))
+    for name in names:
+        clients.note_stall(verdict, name, clients.stall(servers[name], round_, size))
 
 
 def main() -> None:
@@ -96,10 +103,15 @@ def main() -> None:
         trees = {"before": earlier, "shepherd": ROOT}
         for tree in trees.values():
             start_cpu_ms(tree, ("--help",))  # byte code and file cache
-        for round_ in range(options.rounds):
-            for name in sorted(trees, reverse=bool(round_ % 2)):
-                console.print(f"round {round_ + 1}: {name}")
-                measure(name, trees[name], round_, size, verdict)
+        with ExitStack() as stack:
+            servers = dict[str, int]()
+            for name, tree in trees.items():
+                setup = Setup(EMBEDDED, size.n_ctx, sequences=max(size.clients), source=tree / "src")
+                servers[name] = stack.enter_context(running("shepherd", setup)).port
+                clients.crowd(servers[name], -1, 1, size)  # warm-up
+            for round_ in range(options.rounds):
+                console.print(f"round {round_ + 1}")
+                one_round(round_, trees, servers, size, verdict)
     verdict.show(console, f"this commit against {options.commit}, embedded model, 1 thread")
     result = {"bench": "before", "commit": options.commit, "size": asdict(size), "results": verdict.results()}
     console.print(f"written to {machine.save('before', result, quick=options.quick)}")

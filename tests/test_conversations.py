@@ -383,6 +383,7 @@ def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Pat
         assert at_rest(address, "main", jobs=n_turns)["evicted_messages"] == evicted
 
 
+@pytest.mark.costly
 def test_22_what_must_stay_and_does_not_fit_is_a_400(tmp_path: Path) -> None:
     with serving(tmp_path, EVICTING) as address:
         for messages in (

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests import command_line
 
 from shepherd import dialects
 from shepherd.cli.main import cli
@@ -23,14 +24,35 @@ COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTIL
 """A command line up to its comment, pipe or redirection; the banner's first line is none."""
 
 
+PRINTS = re.compile(r"\s*```text prints\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""Behind a Python block: what it prints. `...` stands for anything. One line may be a comment on its last line."""
+CHAT = re.compile(r"^```text chat\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A conversation with the embedded model, as a pipe shows it."""
+FILES = {"README.md": "Hello, world.\n", "main.cpp": "int main() {}\n", "CMakeLists.txt": "project(hello)\n"}
+"""Of the folder where the examples run."""
+
+
 def sources(language: str) -> dict[str, str]:
     """The blocks in one language, by page and number."""
+    return {name: match.group(2) for name, (match, _) in blocks(language).items()}
+
+
+def blocks(language: str) -> dict[str, tuple[re.Match[str], str]]:
+    """The blocks in one language, by page and number, each with the text of its page behind it."""
     return {
-        f"{page.name}-{number}": match.group(2)
+        f"{page.name}-{number}": (match, match.string[match.end() :])
         for page in PAGES
         for number, match in enumerate(BLOCK.finditer(page.read_text("utf-8")))
         if match.group(1) == language
     }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
 
 
 def commands() -> Sequence[object]:
@@ -61,21 +83,48 @@ printed, and its traceback."""
 
 
 @pytest.fixture(scope="module")
-def ran(server: str) -> dict[str, tuple[str, str]]:
+def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
     """What each Python block has printed, and its error."""
     programs = {name: text.replace("http://localhost:8000", server) for name, text in sources("python").items()}
     command = [sys.executable, "-c", RUNNER]
-    done = subprocess.run(command, input=json.dumps(programs), capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, input=json.dumps(programs), capture_output=True, text=True, check=False, timeout=300, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     return {name: (output, error) for name, (output, error) in json.loads(done.stdout).items()}
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", sources("python"))
-def test_python_blocks_run(name: str, ran: dict[str, tuple[str, str]]) -> None:
+def test_python_blocks_print_what_the_page_says(name: str, ran: dict[str, tuple[str, str]]) -> None:
     output, error = ran[name]
     assert error == ""
-    assert output.strip()
+    block, behind = blocks("python")[name]
+    shown = PRINTS.match(behind) or re.search(r"  # (.*)\n$", block.group(2))
+    assert shown is not None, "neither a ```text prints block nor a comment on the last line says what it prints"
+    assert matches(shown.group(1).strip(), output.strip()), output
+
+
+def matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("..."))), text, re.DOTALL) is not None
+
+
+def test_what_prints_something_else_is_found_out() -> None:
+    assert matches("a ... c\nd", "a b c\nd")
+    assert not matches("a c", "a b c")
+
+
+@pytest.mark.model
+def test_the_chats_that_are_shown_are_what_the_embedded_model_writes(folder: Path) -> None:
+    shown = {page.name: found for page in PAGES if (found := CHAT.findall(page.read_text("utf-8")))}
+    assert shown
+    for page, chats in shown.items():
+        for chat in chats:
+            asked = "".join(line.removeprefix("> ") + "\n" for line in chat.splitlines() if line.startswith("> "))
+            done = command_line.run("--temperature", "0", "--no-recall", stdin=asked, cwd=folder)
+            answers = re.sub(r"^> .*\n", "", chat, flags=re.MULTILINE)
+            printed = done.stdout.partition("\n> ")[2].removesuffix("> ").replace("\n> ", "\n").rstrip("\n") + "\n"
+            assert printed == answers, page
 
 
 @pytest.mark.model

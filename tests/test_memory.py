@@ -262,6 +262,7 @@ def test_users_of_one_server_never_meet_and_nobody_is_no_one(remembering: str, p
     assert not path.exists() or bodies(path) == [], "who is not named has no memory, the owner's neither"
 
 
+@pytest.mark.costly
 def test_turns_that_an_agent_drops_from_its_history_are_in_the_archive(remembering: str, path: Path) -> None:
     said = ["The build is broken by the flag --frobnicate."]
     for n in range(3):

@@ -75,6 +75,7 @@ def test_1_tools_can_be_listed() -> None:
     assert {"read_file", "search_memory", "http_get", "json_path", "execute_command"} <= set(done.stdout.split())
 
 
+@pytest.mark.costly
 def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -> None:
     done = shepherd(stdin="Hello!\n", XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == 0
@@ -86,6 +87,7 @@ def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -
 # 2. First chat in the terminal
 
 
+@pytest.mark.costly
 def test_2_the_banner_has_its_five_lines_and_the_end_of_input_leaves_with_status_0(lamb: Path) -> None:
     done = shepherd(str(lamb), stdin="Hello\n")
     assert done.returncode == 0
@@ -103,9 +105,9 @@ def test_2_the_banner_has_its_five_lines_and_the_end_of_input_leaves_with_status
 
 def test_3_the_embedded_model_looks_into_the_folder_and_reads_a_file(tmp_path: Path) -> None:
     for name in ("main.cpp", "README.md", "CMakeLists.txt"):
-        (tmp_path / name).write_text("Hello from a file.\n")
-    asked = "What files are in the current directory?\nRead the file README.md\n"
-    done = shepherd("--max-tokens", "200", stdin=asked, cwd=tmp_path)  # the embedded model ends some answers late
+        (tmp_path / name).write_text("Hello, world.\n")
+    asked = "List the files in .\nRead the file README.md\n"
+    done = shepherd("--max-tokens", "200", "--temperature", "0", stdin=asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     calls = [line.removeprefix("> ") for line in lines if "[Tool Call: " in line]
@@ -113,8 +115,8 @@ def test_3_the_embedded_model_looks_into_the_folder_and_reads_a_file(tmp_path: P
     assert calls.count(calls[0]) == 1, "the same call is not repeated"
     assert "[Tool Result: CMakeLists.txt, main.cpp, README.md]" in lines
     assert '[Tool Call: read_file(path="README.md")]' in calls
-    assert "[Tool Result: Hello from a file.]" in lines
-    assert re.search(r"says: +Hello from a file", done.stdout), "the answer is made of the result"
+    assert "[Tool Result: Hello, world.]" in lines
+    assert "The file README.md says: Hello, world." in lines, "the answer is made of the result"
 
 
 MINE = """

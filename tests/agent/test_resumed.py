@@ -205,6 +205,7 @@ async def test_an_answer_that_was_stopped_is_gone_on_with_and_nothing_of_it_is_c
         assert isinstance(events[-1], Finished)
 
 
+@pytest.mark.costly
 async def test_the_file_is_plain_json(tmp_path: Path) -> None:
     name, _ = await had(tmp_path, lines=LINES[:1])
     read = json.loads((tmp_path / "saves" / f"{name}.json").read_text())

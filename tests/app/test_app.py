@@ -67,6 +67,7 @@ def jobs(app: App) -> dict[str, int]:
     return {name: stats.jobs for name, stats in app.stats().items()}
 
 
+@pytest.mark.costly
 async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
     app = make(tmp_path)
     assert app.health().status == "loading"
@@ -558,6 +559,7 @@ async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Pat
             app.conversations.session()
 
 
+@pytest.mark.costly
 async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:
     kv = f"[kv]\ndisk = true\nfolder = '{tmp_path / 'kv'}'\n"
     async with running(make(tmp_path, kv + DEMAND)) as app:

@@ -126,6 +126,7 @@ def test_a_server_added_by_the_user_is_trusted_unless_the_file_was_not(clone: Ho
     assert clone.run("mcp", "list", "--json").stdout.strip() == "[]"
 
 
+@pytest.mark.costly
 @pytest.mark.model
 def test_a_memory_in_the_folder_is_used_once_it_is_trusted_and_is_named(clone: Home) -> None:
     (clone.folder / "shepherd.toml").unlink()

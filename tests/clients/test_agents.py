@@ -1,4 +1,4 @@
-"""Claude Code, Codex and opencode, started by `shepherd launch`: they do what the model says, in a folder of ours."""
+"""Claude Code, Codex, opencode and pi, started by `shepherd launch`: they do what the model says in a folder."""
 
 from __future__ import annotations
 
@@ -75,12 +75,22 @@ def opencode_uses(file: str) -> Sequence[Use]:
     )
 
 
+def pi_uses(file: str) -> Sequence[Use]:
+    return (
+        Use("write", {"path": file, "content": WRITTEN.replace("Good day", "Hello")}, "I write it.", "Let me think."),
+        Use("read", {"path": file}),
+        Use("edit", {"path": file, "edits": [{"oldText": "Hello", "newText": "Good day"}]}, thinking="Now the edit."),
+        Use("bash", {"command": "echo done >> hello.txt"}),
+    )
+
+
 CLAUDE = ("-p", "--dangerously-skip-permissions", "--max-turns", "12")
 CODEX = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 AGENTS = {
     "claude": Agent(CLAUDE, (*CLAUDE, "--continue"), claude_uses, "/v1/messages"),
     "codex": Agent(("exec", *CODEX), ("exec", "resume", "--last", *CODEX), codex_uses, "/v1/responses"),
     "opencode": Agent(("run",), ("run", "--continue"), opencode_uses, "/v1/chat/completions"),
+    "pi": Agent(("-p",), ("-p", "--continue"), pi_uses, "/v1/chat/completions"),
 }
 
 agents = pytest.mark.parametrize("name", AGENTS)
@@ -146,7 +156,11 @@ async def test_claude_code_needs_nothing_but_the_address(
     assert all(request.model.startswith("claude-") for request in stage.service.requests)
 
 
-BY_HAND = {"codex": ".codex/config.toml", "opencode": ".config/opencode/opencode.json"}
+BY_HAND = {
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+    "pi": ".pi/agent/models.json",
+}
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -261,9 +275,9 @@ async def test_claude_code_on_its_ready_configuration(
     installed("claude")
     nonsense.write(lamb, tmp_path / "nonsense.gguf")
     ready = (CONFIGS / "claude-code.toml").read_text()
-    for old, new in (("unsloth/MiMo-V2-Flash-GGUF/UD-Q6_K_XL/", "nonsense.gguf"), ("n_ctx = 32768", "n_ctx = 65536")):
-        assert old in ready
-        ready = ready.replace(old, new)
+    model = "hf:Qwen/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4_K_M"
+    assert model in ready
+    ready = ready.replace(model, "nonsense.gguf")
     (tmp_path / "ready.toml").write_text(f"max_tokens = 300\n{ready}")
     log = tmp_path / "server.log"
     with start_server("--config", str(tmp_path / "ready.toml"), log=log) as url:
@@ -287,8 +301,8 @@ async def test_claude_code_on_its_ready_configuration(
     said = log.read_text()
     assert "Traceback" not in said
     asked = re.findall(r"anthropic-messages model=(\S+) .* cache=(\S+) in=(\d+) cached=(\d+) .* status=(\d+)", said)
-    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("mimo", "main")}
-    assert {status for model, *_, status in asked if model != "mimo"} == {"400"}
+    assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("coder", "main")}
+    assert {status for model, *_, status in asked if model != "coder"} == {"400"}
     (_, _, prompt, cached, _), *later = [each for each in asked if each[-1] == "200"]
     assert (int(prompt) > 20_000, cached) == (True, "0")
     assert later

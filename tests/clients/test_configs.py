@@ -20,6 +20,7 @@ EXPECTED = {
     },
     "codex": {"coder": "main", "gpt-6": "main"},
     "opencode": {"fast": "fast", "claude-haiku-4-5": "fast", "coder": "main"},
+    "pi": {"coder": "main", "x": "main"},
     "aider": {"fast": "fast", "claude-haiku-4-5": "fast", "coder": "main"},
     "open-webui": {"tasks": "tasks", "chat": "main"},
     "continue": {"completion": "typing", "chat": "main"},
@@ -50,7 +51,7 @@ def test_a_ready_configuration_loads_and_routes_as_it_says(name: str) -> None:
     assert found.server.host == "127.0.0.1"
 
 
-def test_the_rooms_for_claude_code_are_those_of_the_whitepaper() -> None:
+def test_claude_code_has_two_caches_on_one_model() -> None:
     found = read("claude-code")
-    assert {cache.name: cache.n_ctx for cache in found.caches} == {"main": 32768, "fast": 8192}
-    assert {cache.model for cache in found.caches} == {"mimo"}
+    assert {cache.name: cache.n_ctx for cache in found.caches} == {"main": 65536, "fast": 8192}
+    assert {cache.model for cache in found.caches} == {"coder"}

@@ -214,6 +214,7 @@ def test_a_bias_forces_and_forbids_tokens(weights: Weights, runtime: LlamaRuntim
     assert generate(runtime, tokens, 1, Sampling(temperature=0, logit_bias=((first, -100.0),))) != [first]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "looking",
     [

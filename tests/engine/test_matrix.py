@@ -236,6 +236,7 @@ def test_one_token_too_many_in_a_hole_would_be_noticed(tell: Teller) -> None:
     assert tell(kind="plain", story="hole_elsewhere")["errors"]["evict"] > NOTICED
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "gemma3", "hybrid"])
 def test_a_full_pool_refuses_a_batch_and_changes_nothing(tell: Teller, name: str) -> None:
     told = tell(kind=name, story="fill")

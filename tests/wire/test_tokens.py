@@ -31,6 +31,7 @@ def test_each_client_says_it_in_its_own_way(body: Json, decoded: Tokenize) -> No
     assert decode_tokenize(body) == decoded
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("decode", "body", "field", "said"),
     [

@@ -587,6 +587,7 @@ async def say(
 model = pytest.mark.model
 
 
+@pytest.mark.costly
 @model
 async def test_a_schema_holds_for_a_hot_model(engine: Engine, weights: Weights) -> None:
     lark = "start: %json " + json.dumps(ADDRESS)
@@ -683,6 +684,7 @@ async def test_jobs_with_and_without_grammars_share_a_batch(engine: Engine, weig
     assert re.fullmatch("[0-9]{5,9}", together[2][0])
 
 
+@pytest.mark.costly
 @model
 async def test_a_preempted_answer_continues_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
     runtime = on(weights, n_ctx=256, n_seq=4)

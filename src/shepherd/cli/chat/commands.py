@@ -68,9 +68,12 @@ async def _help(chat: Chat, argument: str) -> None:
 
 
 async def _clear(chat: Chat, argument: str) -> None:
+    cleared = chat.session.id
     chat.session.clear()
     chat.reset()
     chat.note("The conversation is empty now; the system prompt stays.")
+    if chat.memory is not None:
+        await asyncio.to_thread(chat.memory.set_aside, cleared)
 
 
 async def _undo(chat: Chat, argument: str) -> None:
@@ -104,7 +107,7 @@ async def _edit(chat: Chat, argument: str) -> None:
         chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
-    await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
+    await chat.play(chat.session.edit(await chat.read_parts(text)))
 
 
 async def _system(chat: Chat, argument: str) -> None:
@@ -131,6 +134,8 @@ async def _model(chat: Chat, argument: str) -> None:
     chat.say_fields(rows.items())
     if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
+    else:
+        chat.note("/model NAME changes to another one; 'shepherd models list' shows those of this machine.")
 
 
 async def _provider(chat: Chat, argument: str) -> None:
@@ -205,7 +210,7 @@ async def _export(chat: Chat, argument: str) -> None:
         raise InvalidRequest(
             f"write /export FILE with a name that ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
-    saved_commands.write(chat, name, form)
+    await saved_commands.write(chat, name, form)
 
 
 def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
@@ -228,7 +233,11 @@ def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[s
 
 COMMANDS: dict[str, Command] = {
     "/help": Command("Show this list, or more about one command.", _help, "[NAME]", complete=_commands),
-    "/clear": Command("Forget the conversation.", _clear, details="Its saved file stays; /load continues it."),
+    "/clear": Command(
+        "Forget the conversation.",
+        _clear,
+        details="Its saved file stays; /load continues it. Only a search in the memory finds what it said.",
+    ),
     "/undo": Command("Remove the last question and its answer.", _undo),
     "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
@@ -254,22 +263,23 @@ COMMANDS: dict[str, Command] = {
         "Write the conversation into a file.",
         _export,
         "FILE [md|json|jsonl|html]",
-        "The end of the name selects the format; the default is Markdown. Existing files are not overwritten.",
+        "The end of the name selects the format; the default is Markdown. It asks before it overwrites a file.",
         _export_words,
     ),
     "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),
     "/model": Command(
         "Show the current model, or change to another.",
         _model,
-        "[NAME]",
+        "[NAME|PATH]",
+        "Any model that 'shepherd models list' shows, or the path of one.\n"
         "The current model is unloaded first; the conversation continues with the other one.",
         _model_names,
     ),
     "/provider": Command(
         "List the models that can answer, or change to one.",
         _provider,
-        "[NAME|next]",
-        "'next' takes the next one in the list, and the first after the last.",
+        "[NAME|PATH|next]",
+        "A name or a path as for /model. 'next' takes the next one in the list, and the first after the last.",
         lambda chat, words, last: (
             [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
         ),

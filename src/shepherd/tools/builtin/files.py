@@ -11,7 +11,6 @@ import codecs
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -45,10 +44,6 @@ MOST_BASE64_BYTES = 1 << 20
 SUMMARY_NAMES = 12
 SHOWN_PLACES = 10
 
-HERE = re.compile(
-    r"(\./)?([\s_.-]*(current|working|this|the|my|here|root|project|files?|directory|dir|folder|cwd|pwd))+[\s_.-]*"
-)
-"""Phrases by which models mean the current folder."""
 PATH = {"file_path": "path", "file": "path", "filename": "path"}
 FOLDER = {"directory": "path", "dir": "path", "folder": "path", "directory_path": "path"}
 
@@ -151,22 +146,20 @@ def list_directory(
     context: ToolContext, path: str = ".", details: Annotated[bool, "sizes and kinds"] = False
 ) -> Result:
     """List the files in a folder."""
-    roots = roots_of(context)
-    path, note = or_here(roots, path)
-    with roots.find(path) as place:
+    with roots_of(context).find(path) as place:
         if (kind := kind_of(place.stat())) != "directory":
             raise ToolError(f"{quoted(path)} is a {kind}, not a folder" + "; read_file shows it" * (kind == "file"))
         with place.open_folder() as folder:
             entries = folder.scan()
             lines = [line for name, _ in entries[:MOST_ENTRIES] if (line := entry(folder, name, details))]
     if not entries:
-        return Result(f"{printable(path or '.')} is empty{note}", summary="empty")
+        return Result(f"{printable(path or '.')} is empty", summary="empty")
     n_shown = lines_that_fit(lines, context.budget - NOTE_TOKENS, context.count)
     n_left = len(entries) - n_shown
     rest = f'\n[{n_left:,} more of {len(entries):,}; search_files(path={quoted(path or ".")}, glob="a*") finds some]'
     names = [printable(name) for name, _ in entries[:SUMMARY_NAMES]]
     return Result(
-        "\n".join(lines[:n_shown]) + rest * (n_left > 0) + note,
+        "\n".join(lines[:n_shown]) + rest * (n_left > 0),
         summary=", ".join(names) + (", ..." if len(entries) > SUMMARY_NAMES else ""),
     )
 
@@ -184,18 +177,6 @@ def entry(folder: Folder, name: str, details: bool) -> str:
             return f"{printable(name)}  {status.st_size:,} bytes" if details else printable(name)
         case kind:
             return f"{printable(name)}  {kind}" if details else printable(name)
-
-
-def or_here(roots: Roots, path: str) -> tuple[str, str]:
-    """The path, or the current folder if the path only describes it; and a line that says so."""
-    words = path.strip(" \"'")
-    if HERE.fullmatch(words.casefold()):
-        try:
-            with roots.find(path) as place:
-                place.stat()
-        except MissingPath:
-            return ".", f'\n(there is no {quoted(words)}; this is the current folder, ".")'
-    return path, ""
 
 
 @tool(category="filesystem", effect="read", argument_aliases={**PATH, **FOLDER}, subject="path")

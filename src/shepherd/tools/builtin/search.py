@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
-from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, or_here, roots_of, stored_result
+from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, roots_of, stored_result
 from shepherd.tools.builtin.near_match import occurrences
 from shepherd.tools.sandbox.folder import Folder, kind_of
 from shepherd.tools.sandbox.isolated import run_isolated
@@ -121,8 +121,6 @@ class Search:
     mode: str
     limit: int
     is_over: bool = False
-    note: str = ""
-    """A line about the path."""
     lines: list[str] = field(default_factory=list)
     """To be shown."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -141,9 +139,7 @@ class Search:
         if (text := stored_result(self.call, self.path)) is not None:
             self.look_in(cut(self.path, iter([text])))
             return self.result()
-        roots = roots_of(self.call)
-        self.path, self.note = or_here(roots, self.path)
-        with roots.find(self.path) as place:
+        with roots_of(self.call).find(self.path) as place:
             match kind_of(place.stat()):
                 case "file" if self.pattern:
                     self.look_in(self.chunks(place.folder, place.name, place.shown, None))
@@ -272,7 +268,7 @@ class Search:
                            f"{quoted(roots_of(self.call).shown(self.closed[0]))}")  # fmt: skip
         if skipped:
             notes.append("skipped: " + ", ".join(skipped))
-        note = (f"\n[{'; '.join(notes)}]" if notes else "") + self.note
+        note = f"\n[{'; '.join(notes)}]" if notes else ""
         if not lines:
             sought = f"line matches {quoted(self.pattern)}" if self.pattern else "file has such a name"
             files = f" in {numbered(self.n_files, 'file')}" if self.pattern else ""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urljoin
 
 from shepherd.tools.base import Result, ToolError
+from shepherd.tools.builtin.content import MARKS
 from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.sandbox.network import NetworkPolicy, Target
 from shepherd.tools.signature import in_thread, tool
@@ -381,7 +382,6 @@ class Unpacker:
 PARAMETER = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 CHARSETS = re.compile(r"(utf-(8|16|32)|ascii|iso8859|cp\d|koi8|mac|shift_jis|euc_|iso2022_|gb|big5|hz)[\w-]*")
 """Of the codecs of Python, those that are charsets, and quick: `idna` takes quadratic time."""
-MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
