@@ -134,8 +134,9 @@ async def test_the_callers_own_tools_are_offered_and_end_the_turn_when_they_are_
 
 async def test_a_call_that_must_come_must_come_only_once() -> None:
     backend = Scripted(once(1))
-    await take(backend, Request("m", ASKED.messages, tool_choice="required"), Doubling())
+    await take(backend, Request("m", ASKED.messages, tool_choice="required", start="turn"), Doubling())
     assert [request.tool_choice for request in backend.requests] == ["required", "auto"]
+    assert [request.start for request in backend.requests] == ["turn", None]
 
 
 async def test_images_in_results_go_back_to_the_model() -> None:

@@ -58,6 +58,9 @@ class Room:
     async def count(self, request: Request) -> int:
         return sum(self.count_tokens(message.text) for message in request.messages)
 
+    async def render(self, request: Request) -> str:
+        return "".join(message.text for message in request.messages)
+
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         self.seen()

@@ -54,6 +54,9 @@ class Scripted:
     async def count(self, request: Request) -> int:
         return sum(self.count_tokens(message.text) for message in request.messages)
 
+    async def render(self, request: Request) -> str:
+        return "\n".join(message.text for message in request.messages)
+
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         answer = self.answers.pop(0) if self.answers else "Yes."
@@ -178,11 +181,14 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         stage: Stage | None = None,
         backend: Backend | None = None,
         box: ConversationToolbox | None = None,
+        is_person: bool = False,
         user: str | None = None,
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
         session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box, user=user, recall=True)
-        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", Script(*lines)))
+        reader = Script(*lines)
+        reader.is_person = is_person
+        chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))
         status = await Repl(chat).run()
         said = capsys.readouterr()
         return Played(said.out, said.err, status, chat)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
+import pty
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
+import gguf
 import pytest
 from click.testing import CliRunner, Result
+from tests.dialects.test_derive import CALLS, template
 
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
@@ -41,6 +45,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shepherd(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, prog_name="shepherd")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("NO_COLOR", "")])
+def test_an_error_has_a_colour_only_where_the_terminal_and_the_user_want_it(
+    home: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
+    ours, theirs = pty.openpty()
+    with open(ours, encoding="utf-8") as screen, open(theirs, "w", encoding="utf-8") as terminal:
+        with redirect_stderr(terminal), pytest.raises(SystemExit):
+            cli.main(["replay", "--url", "http://127.0.0.1:1", str(home)])
+        shown = screen.readline()
+    assert shown.startswith("shepherd: " if value else "\x1b[31mshepherd: ")
+    assert ("\x1b" in shown) == (not value)
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -268,6 +287,18 @@ def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> N
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"
     assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]
+
+
+@pytest.mark.costly
+def test_models_info_says_that_the_markup_of_calls_is_derived(home: Path) -> None:
+    writer = gguf.GGUFWriter(home / "own.gguf", "llama")
+    writer.add_chat_template(template(CALLS["json"]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "Chat template:   yes, derived dialect" in shepherd("models", "info", "own.gguf").stdout
+    assert json.loads(shepherd("models", "info", "own.gguf", "--json").stdout)["dialect"] == "derived"
 
 
 MODELS = """

@@ -4,6 +4,7 @@ the process that matters."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -135,6 +137,40 @@ def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) 
         process.send_signal(number)
         assert process.wait(home.timeout_s) == status
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.costly
+def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, number: int, status: int) -> None:
+    home.never_ending()
+    for name, n_tokens in (("1", 1), ("2", 30_000)):
+        body = {"model": "lamb", "max_tokens": n_tokens, "messages": [{"role": "user", "content": "Hello"}]}
+        (home.folder / f"{name}.json").write_text(json.dumps({"path": "/v1/chat/completions", "body": body}))
+    with home.start("replay", "1.json", "2.json", "--json", "-c", "32k") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        told = [line for line in process.stderr.read().splitlines() if not line.startswith("[")]
+        assert told == ["shepherd: the replay was stopped before its last request had an answer"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.costly
+def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int, status: int) -> None:
+    os.mkfifo(home.folder / "started")
+    command = f"echo $$ > {home.folder / 'started'}; exec sleep 1000"
+    (home.folder / "shepherd.toml").write_text(
+        f'[[mcp_servers]]\nname = "slow"\ncommand = "sh"\nargs = ["-c", {json.dumps(command)}]\n'
+    )
+    with home.start("mcp", "test") as process:
+        assert process.stderr is not None
+        server = psutil.Process(int((home.folder / "started").read_text()))
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        assert process.stderr.read() == "shepherd: the test was stopped before every server was ready\n"
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
 
 
 # -- a conversation in a pipe -----------------------------------------------------------------------------------------

@@ -369,11 +369,22 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
         pane.types("/export talk.md")
         pane.presses("Enter")
         pane.waits_for("Saved 2 messages")
+        pane.types("/undo")
+        pane.presses("Enter")
+        pane.waits_for("Taken back")
+        for key in ("Enter", "y"):
+            pane.types("/export talk.md")
+            pane.presses("Enter")
+            pane.waits_for(r"talk\.md exists\. Overwrite it\?\n\[y\] yes  \[n\] no")
+            text = (home.folder / "talk.md").read_text()
+            assert "Eve" in text
+            assert "Ann" not in text
+            pane.presses(key)
+            pane.waits_for("No." if key == "Enter" else "Saved 0 messages")
+            pane.waits_for(AT_THE_PROMPT)
         pane.presses("C-d")
         assert pane.waits_for_the_end() == 0
-    text = (home.folder / "talk.md").read_text()
-    assert "Eve" in text
-    assert "Ann" not in text
+    assert "Eve" not in (home.folder / "talk.md").read_text()
 
 
 @pytest.mark.costly

@@ -1,4 +1,4 @@
-"""Claude Code, Codex and opencode, started by `shepherd launch`: they do what the model says, in a folder of ours."""
+"""Claude Code, Codex, opencode and pi, started by `shepherd launch`: they do what the model says in a folder."""
 
 from __future__ import annotations
 
@@ -75,12 +75,22 @@ def opencode_uses(file: str) -> Sequence[Use]:
     )
 
 
+def pi_uses(file: str) -> Sequence[Use]:
+    return (
+        Use("write", {"path": file, "content": WRITTEN.replace("Good day", "Hello")}, "I write it.", "Let me think."),
+        Use("read", {"path": file}),
+        Use("edit", {"path": file, "edits": [{"oldText": "Hello", "newText": "Good day"}]}, thinking="Now the edit."),
+        Use("bash", {"command": "echo done >> hello.txt"}),
+    )
+
+
 CLAUDE = ("-p", "--dangerously-skip-permissions", "--max-turns", "12")
 CODEX = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 AGENTS = {
     "claude": Agent(CLAUDE, (*CLAUDE, "--continue"), claude_uses, "/v1/messages"),
     "codex": Agent(("exec", *CODEX), ("exec", "resume", "--last", *CODEX), codex_uses, "/v1/responses"),
     "opencode": Agent(("run",), ("run", "--continue"), opencode_uses, "/v1/chat/completions"),
+    "pi": Agent(("-p",), ("-p", "--continue"), pi_uses, "/v1/chat/completions"),
 }
 
 agents = pytest.mark.parametrize("name", AGENTS)
@@ -146,7 +156,11 @@ async def test_claude_code_needs_nothing_but_the_address(
     assert all(request.model.startswith("claude-") for request in stage.service.requests)
 
 
-BY_HAND = {"codex": ".codex/config.toml", "opencode": ".config/opencode/opencode.json"}
+BY_HAND = {
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+    "pi": ".pi/agent/models.json",
+}
 
 
 @pytest.mark.parametrize("name", BY_HAND)

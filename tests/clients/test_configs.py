@@ -20,6 +20,7 @@ EXPECTED = {
     },
     "codex": {"coder": "main", "gpt-6": "main"},
     "opencode": {"fast": "fast", "claude-haiku-4-5": "fast", "coder": "main"},
+    "pi": {"coder": "main", "x": "main"},
     "aider": {"fast": "fast", "claude-haiku-4-5": "fast", "coder": "main"},
     "open-webui": {"tasks": "tasks", "chat": "main"},
     "continue": {"completion": "typing", "chat": "main"},

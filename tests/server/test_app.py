@@ -166,6 +166,8 @@ async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) 
         "created": 1_700_000_000,
         "owned_by": "shepherd",
         "max_model_len": 4096,
+        "context_length": 4096,
+        "meta": {"n_ctx": 4096, "size": 0},
     }
     told = (await client.get("/v1/models")).json()  # what else is told, and to whom: test_models.py
     assert (told["object"], told["data"]) == ("list", [card])

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,36 @@ async def test_always_outlives_the_conversation_in_its_folder_only(folder: Path,
     )
 
 
+@pytest.mark.parametrize("answer", ["session", "always"])
+async def test_a_tool_that_its_server_has_changed_is_asked_for_again(
+    answer: Verdict, folder: Path, tmp_path: Path
+) -> None:
+    someone, store = Someone(answer, "no", "no", answer), ConsentStore(tmp_path / "a.json")
+    permission = Permission(person=someone, folder=folder, answers=store)
+    first, changed = (replace(made("s_send", "write", "mcp"), fingerprint=each) for each in ("one", "two"))
+    assert [await verdict(permission, first) for _ in range(2)] == ["yes", "yes"]
+    assert "the user refused" in await verdict(permission, changed)
+    assert await verdict(permission, first) == "yes"
+    if answer == "always":  # in the next conversation, too
+        permission = Permission(person=someone, folder=folder, answers=store)
+    assert "the user refused" in await verdict(permission, changed)
+    assert [await verdict(permission, changed) for _ in range(2)] == ["yes", "yes"]
+    usual, *others, last = [question.why for question in someone.questions]
+    assert usual == "changes what is on this machine"
+    assert {*others, last} == {"it has changed since you allowed it"}
+
+
+async def test_an_answer_from_before_fingerprints_is_asked_for_again(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"version": 1, "allowed": {str(folder): [["s_send", ""], ["write_file", "a"]]}}))
+    someone = Someone("always")
+    permission = Permission(person=someone, folder=folder, answers=ConsentStore(file))
+    assert await verdict(permission, WRITE, path="a") == "yes"
+    assert someone.questions == []
+    assert await verdict(permission, replace(made("s_send", "write", "mcp"), fingerprint="one")) == "yes"
+    assert [question.why for question in someone.questions] == ["changes what is on this machine"]
+
+
 async def test_an_ask_rule_asks_each_time_whatever_was_answered(folder: Path, tmp_path: Path) -> None:
     someone = Someone("always", "session", "never")
     store = ConsentStore(tmp_path / "a.json")
@@ -436,7 +467,7 @@ async def test_a_damaged_file_of_answers_only_means_being_asked(content: bytes, 
     permission = Permission(person=someone, folder=folder, answers=ConsentStore(file))
     assert permission.remembered() == []
     assert await verdict(permission, WRITE, path="a") == "yes"
-    assert ConsentStore(file).of(folder) == [("write_file", "a")]
+    assert ConsentStore(file).of(folder) == {("write_file", "a"): ""}
 
 
 async def test_where_answers_cannot_be_kept_they_hold_for_the_conversation(folder: Path, tmp_path: Path) -> None:

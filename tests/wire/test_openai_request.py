@@ -160,7 +160,10 @@ def test_the_newer_name_of_max_tokens_wins(fields: Json, max_tokens: int | None)
         ({"reasoning_effort": "minimal"}, "low"),
         ({"reasoning_effort": "medium"}, "medium"),
         ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, "off"),
-        ({"chat_template_kwargs": {"enable_thinking": True}}, None),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "on"),
+        ({"chat_template_kwargs": {"thinking": True}}, "on"),
+        ({"chat_template_kwargs": {"thinking": False}, "enable_thinking": True}, "off"),
+        ({"enable_thinking": True, "reasoning_effort": "low"}, "low"),
         ({"enable_thinking": False}, "off"),
         ({"reasoning_effort": "max"}, "high"),
         ({"reasoning": {"effort": "low", "exclude": True}}, "low"),
@@ -178,6 +181,56 @@ def test_the_newer_name_of_max_tokens_wins(fields: Json, max_tokens: int | None)
 )
 def test_reasoning_has_one_level(fields: Json, level: str | None) -> None:
     assert request_of(**fields).reasoning == level
+
+
+CONTINUED = "continue_final_message"
+HALF, HM = {"role": "assistant", "content": "It is"}, {"role": "assistant", "content": "", "reasoning_content": "Hm"}
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("last", "fields", "start"),
+    [
+        (HALF, {}, None),
+        (HALF, {CONTINUED: True}, None),
+        (HALF, {CONTINUED: True, "add_generation_prompt": False}, None),
+        (HALF, {CONTINUED: "auto"}, None),
+        (HALF, {CONTINUED: "content"}, "text"),
+        (HALF, {CONTINUED: False}, "turn"),
+        (HALF, {"add_generation_prompt": True}, "turn"),
+        (HALF, {CONTINUED: False, "add_generation_prompt": True}, "turn"),
+        (HALF, {CONTINUED: False, "add_generation_prompt": False}, "nothing"),
+        (HALF, {"add_generation_prompt": False}, None),
+        (HM, {CONTINUED: "reasoning_content"}, None),
+        (HM, {CONTINUED: "content"}, "text"),
+        (USER, {"add_generation_prompt": False}, "nothing"),
+        (USER, {CONTINUED: None, "add_generation_prompt": None}, None),
+    ],
+)
+def test_a_request_sets_how_the_answer_begins(last: Json, fields: Json, start: str | None) -> None:
+    assert request_of(messages=[USER, last], **fields).start == start
+
+
+@pytest.mark.parametrize(
+    ("last", "fields", "said"),
+    [
+        (HALF, {CONTINUED: True, "add_generation_prompt": True}, "cannot both be true"),
+        (HALF, {CONTINUED: "content", "add_generation_prompt": True}, "cannot both be true"),
+        (USER, {CONTINUED: True}, "needs a last message of the assistant"),
+        (CALLING, {CONTINUED: True}, "no tool calls"),
+        ({"role": "assistant", "content": ""}, {CONTINUED: True}, "with a text"),
+        (HALF, {CONTINUED: "reasoning_content"}, "needs a last message with reasoning_content and no content"),
+        (HALF, {CONTINUED: 1}, "true, false, auto, content or reasoning_content"),
+    ],
+)
+def test_a_start_that_the_messages_do_not_have_is_refused(last: Json, fields: Json, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        request_of(messages=[USER, last], **fields)
+    assert caught.value.field == CONTINUED
 
 
 @pytest.mark.parametrize(
@@ -604,7 +657,7 @@ def call(**fields: object) -> Json:
         ({"seed": "abc"}, "seed", "an integer"),
         ({"ignore_eos": 1}, "ignore_eos", "true or false"),
         ({"dry_sequence_breakers": [1]}, "dry_sequence_breakers[0]", "a string"),
-        ({"logit_bias": [[1, 2]]}, "logit_bias", "an object"),
+        ({"logit_bias": [[1, 2], ["a", 2]]}, "logit_bias[1]", "a token id and a number"),
         ({"logit_bias": {"a": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"²": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "token ids"),

@@ -168,14 +168,13 @@ def _next_request(
 ) -> Request:
     theirs = {spec.name for spec in request.tools}
     ours = [spec for spec in toolbox.specs if spec.name not in theirs] if toolbox is not None else []
-    choice = request.tool_choice
+    choice, start = request.tool_choice, request.start if is_first else None
     if is_last:
         choice = "none"
     elif not is_first and choice != "none":
         choice = "auto"  # the call that had to come has come
-    return replace(
-        request, messages=(*request.messages, *transcript), tools=(*request.tools, *ours), tool_choice=choice
-    )
+    messages, tools = (*request.messages, *transcript), (*request.tools, *ours)
+    return replace(request, messages=messages, tools=tools, tool_choice=choice, start=start)
 
 
 async def _answer(backend: Backend, request: Request, transcript: list[Message]) -> AsyncGenerator[Event, None]:

@@ -67,6 +67,10 @@ class CountingBackend(Backend, Protocol):
         """How many tokens the prompt of `request` has. Raises: as `stream`, before `Started`."""
         ...
 
+    async def render(self, request: Request) -> str:
+        """The prompt of `request` as text. Raises: as `count`."""
+        ...
+
     @property
     def n_ctx(self) -> int:
         """Tokens that one conversation can hold."""
@@ -171,6 +175,10 @@ class MemoryBackend:
     async def count(self, request: Request) -> int:
         """How many tokens the prompt has, with earlier quotes; nothing is stored or recalled."""
         return await self._backend.count((await self._with_earlier_quotes(request)).request)
+
+    async def render(self, request: Request) -> str:
+        """The prompt as text, under the same conditions as `count`."""
+        return await self._backend.render((await self._with_earlier_quotes(request)).request)
 
     # the window of a conversation
 

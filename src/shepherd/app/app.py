@@ -49,6 +49,7 @@ from shepherd.memory.users import configured_stores
 if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.tools.base import Person
+    from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,9 @@ class App:
     async def count(self, request: Request, *, endpoint: str = "") -> int:
         return await self.conversations.count(request, endpoint=endpoint)
 
+    async def render(self, request: Request, *, endpoint: str = "") -> str:
+        return await self.conversations.render(request, endpoint=endpoint)
+
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
     ) -> list[int]:
@@ -273,10 +277,8 @@ class App:
         n_ctx = self.config.caches[0].n_ctx or AGENT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
-    async def offer(
-        self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()
-    ) -> ConversationToolbox:
-        """The tools that other agents get (MCP): see `Toolset.offer`. `chat` waits for `load`, or loads by itself."""
+    async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Offer:
+        """What other agents get (MCP): see `Toolset.offer`. `chat` waits for `load`, or loads by itself."""
         store = await asyncio.to_thread(self._stores.find_store, user)
         return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
@@ -348,11 +350,11 @@ class App:
     def _drop_snapshots_of(self, cache: str) -> None:
         """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
-        others = {snapshot.owner(each) for each in self._fingerprints.values() if each != own}
+        others = {snapshot.fingerprint_id(each) for each in self._fingerprints.values() if each != own}
         for file in self._snapshots.glob("*.kv"):
             with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
-                owner = snapshot.read_head(file).owner
-                if owner == snapshot.owner(own) if own else owner not in others:
+                found = snapshot.read_head(file).fingerprint_id
+                if found == snapshot.fingerprint_id(own) if own else found not in others:
                     file.unlink()
 
     def _close(self) -> None:

@@ -193,10 +193,17 @@ class Conversations:
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
+        return await self._dispatcher.count(await self._offered(request, endpoint), endpoint=endpoint)
+
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        """The prompt of `request` as text, with the tools that it would get."""
+        return await self._dispatcher.render(await self._offered(request, endpoint), endpoint=endpoint)
+
+    async def _offered(self, request: Request, endpoint: str) -> Request:
         request = self._without_client_tools(request)
         if self._gets_our_tools(request):
-            request = replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
-        return await self._dispatcher.count(request, endpoint=endpoint)
+            return replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
+        return request
 
     def _without_client_tools(self, request: Request) -> Request:
         """The request, whose own tools the prompt leaves out where the operator wants that (`--notools`).

@@ -65,6 +65,12 @@ class Dispatcher:
         async with self.lease(self._behind(route), _keep_alive(request)) as model:
             return await self._backend(model, route).count(route.fill(request))
 
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        """The prompt of `request` as text."""
+        route = self.router.choose(request.model, endpoint)
+        async with self.lease(self._behind(route), _keep_alive(request)) as model:
+            return await self._backend(model, route).render(route.fill(request))
+
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""

@@ -22,12 +22,14 @@ import platformdirs
 from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
 from shepherd.memory.location import unusual_path
+from shepherd.memory.users import LOCAL
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore
     from shepherd.memory.store import MemoryStore
     from shepherd.tools.base import Person
     from shepherd.tools.mcp.servers import McpServerPool
+    from shepherd.tools.offer import Offer
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
     from shepherd.tools.tool import AskableModel, Tool, ToolContext
@@ -129,11 +131,12 @@ class Toolset:
 
     def offer(
         self, *, user: str | None, store: MemoryStore | None, everything: bool, allow: Sequence[str] = ()
-    ) -> ConversationToolbox:
-        """The tools that other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
+    ) -> Offer:
+        """What other agents get: the memory and `chat` with any of our models; or `everything` enabled."""
         from shepherd.tools.builtin.ask_model import chat_tool  # noqa: PLC0415
+        from shepherd.tools.offer import Offer  # noqa: PLC0415
 
-        return self.box(
+        box = self.box(
             n_ctx=AGENT_CTX,
             user=user,
             store=store,
@@ -141,6 +144,7 @@ class Toolset:
             only=None if everything else OPEN_TOOLS,
             extra=[chat_tool(self._models)],
         )
+        return Offer(box, store, self.servers if everything else None)
 
     def box(
         self,
@@ -202,7 +206,7 @@ class Toolset:
             count=count,
             roots=Roots.of(self.folders),
             reach=NetworkPolicy(tools.http.allow_private, tools.http.allow_hosts, tools.http.max_bytes),
-            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env),
+            commands=CommandOptions(tools.command.max_bytes, tools.command.keep_env, tools.command.allow_sudo),
             memory=store,
             servers=self.servers,
             models=self._models,
@@ -283,9 +287,9 @@ class Advisors:
 
         return [AskableModel(name, is_local=True) for name in self._names]
 
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
+    async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""
-        return await self._reply(name, [Message.user(prompt)], system, max_tokens)
+        return await self._reply(name, [Message.user(prompt)], system, max_tokens, "" if user == LOCAL else user or "")
 
     async def answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
         """The default model's answer to a conversation, such as that of an MCP server which asks it (sampling).
@@ -294,10 +298,12 @@ class Advisors:
         """
         return await self._reply(self._names[0], messages, system, max_tokens)
 
-    async def _reply(self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
+    async def _reply(
+        self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None, owner: str = ""
+    ) -> str:
         prompt = (*([Message.system(system)] if system else ()), *messages)
         assembler = Assembler()
-        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens))) as events:
+        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens, owner=owner))) as events:
             async for event in events:
                 assembler.feed(event)
         return assembler.reply().message.text

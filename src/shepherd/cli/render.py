@@ -75,7 +75,7 @@ def show_note(text: str) -> None:
 
 
 def _show(text: str, stream: TextIO, **style: Any) -> None:
-    click.secho(clean(text), stream, **style if colours_wanted(stream) else {})
+    click.echo(click.style(clean(text), **style) if colours_wanted(stream) else clean(text), stream)
 
 
 def show_json(value: Any) -> None:

@@ -24,10 +24,10 @@ def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> It
         signal.signal(number, before)
 
 
-def run(body: Coroutine[Any, Any, T]) -> T:
+def run(body: Coroutine[Any, Any, T], *, stopped: str = "") -> T:
     """`asyncio.run`, in which SIGTERM and a closed terminal act like Ctrl-C: they cancel the coroutine, so the terminal
     is restored, and the programs that tools have started end. A handler that raises would interrupt any code, and the
-    guard around tools that leave the program would catch the exception.
+    guard around tools that leave the program would catch the exception. `stopped`: a sentence for standard error.
 
     Raises: `SystemExit` with 128 + the signal, also for Ctrl-C; what the coroutine raises.
     """
@@ -49,8 +49,12 @@ def run(body: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(whole())
     except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+        numbers.append(signal.SIGINT)
     except asyncio.CancelledError:
-        if numbers:
-            raise SystemExit(128 + numbers[0]) from None
-        raise
+        if not numbers:
+            raise
+    if stopped:
+        from shepherd.cli import render
+
+        render.show_error(stopped)
+    raise SystemExit(128 + numbers[0])

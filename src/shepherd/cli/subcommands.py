@@ -136,18 +136,20 @@ _GENERAL = (
         "command.launch.run",
         """Run a coding agent on the local server.
 
-        The agents are claude, codex, opencode and aider. If no server runs, one is started and stopped afterwards. The
-        options of the agent follow two dashes: 'shepherd launch claude -- --continue'. The agent's own configuration
-        does not change.
+        The agents are claude, codex, opencode, aider and pi. If no server runs, one is started and stopped afterwards.
+        The options of the agent follow two dashes: 'shepherd launch claude -- --continue'. The agent's own
+        configuration does not change.
         """,
         (
-            click.Argument(["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider"))),
+            click.Argument(
+                ["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider", "pi"))
+            ),
             _words("arguments", "[-- ARGS...]", required=False, type=click.UNPROCESSED),
             _flag("--print", "printing", help="Print the settings for a shell, and start nothing."),
             _flag("--show-key", help="Show the key of the server in the output of --print."),
             _text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),
         ),
-        ("Model", "Server"),
+        ("Model", "Answers", "Server"),
     ),
     Subcommand(
         "replay",

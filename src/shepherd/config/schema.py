@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from shepherd.config import kinds
 from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
+from shepherd.core.request import SharedPrefix
 
 ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
 Privacy = Literal["local", "any"]
@@ -189,6 +190,8 @@ class CommandToolsConfig:
     """Of output that is kept of each stream, its beginning and its end."""
     keep_env: tuple[str, ...] = key(kinds.VARIABLES, ())
     """Names or globs of variables that programs see although they look like secrets."""
+    allow_sudo: bool = key(kinds.FLAG, False)
+    """Programs may become another user (`sudo`), and look into other processes, where keys may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,8 @@ class ServerConfig:
     """Requests at the same time, of all clients; further ones are refused."""
     per_client: int = key(whole(1, 100_000), 32)
     """The same of one client: a key, or an address where there are no keys."""
+    shared_prefix: SharedPrefix = key(one_of(*get_args(SharedPrefix)), "none")
+    """What keys of different users share of their prompts in a cache."""
     responses_file: str | None = key(kinds.PATH)
     """The file for answers of `/v1/responses`; None = they are in memory, until the server stops."""
     responses_bytes: int = key(kinds.SIZE, 128 * 2**20)
@@ -313,6 +318,10 @@ class McpServerConfig:
     """Seconds for the start, and for each request to it."""
     ask_model: bool = key(kinds.FLAG, True)
     """The server may ask the model (sampling), each time with the user's consent."""
+    trust_annotations: bool = key(kinds.FLAG, False)
+    """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
+    max_tools: int = key(whole(1, 10_000), 256)
+    """The first so many tools are used; the others cannot be called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "tools.roots": "opens folders to file tools",
     "tools.http.allow_*": "opens hosts to HTTP tools",
     "tools.command.keep_env": "shows secrets of the environment to programs",
+    "tools.command.allow_sudo": "lets programs become root, and look into other processes",
     "tools.read_only": "lifts a limit of the tools",
     "tools.dry_run": "lifts a limit of the tools",
     "backend": _PROMPTS,
@@ -64,6 +65,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
     "server.record_dir": _FILES,
@@ -82,12 +84,15 @@ HARMLESS = (
 _NARROW: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools.files", "tools.enabled", "tools.allow", "tools.http.allow_hosts"), ((),)),
     **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts"), ((),)),
-    **dict.fromkeys(("tools.http.allow_private", "memory.enable_archival", "memory.recall", "kv.disk"), (False,)),
-    **dict.fromkeys(("chat.save", "server.enabled", "server.use_tools", "server.debug"), (False,)),
+    **dict.fromkeys(
+        ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
+    ),
+    **dict.fromkeys(("kv.disk", "chat.save", "server.enabled", "server.use_tools", "server.debug"), (False,)),
     **dict.fromkeys(("tools.read_only", "tools.dry_run"), (True,)),
     "routes.archive": (False, None),
     "routes.recall": (False, None),
     "mcp_servers": ([],),
+    "server.shared_prefix": ("none",),
     "backend": LOCAL_BACKENDS,
     "server.host": ("127.0.0.1", "localhost", "::1"),
 }

@@ -44,9 +44,19 @@ from shepherd.core.events import (
     replay,
 )
 from shepherd.core.messages import BadCall, Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.core.request import Completion, Grammar, OnFull, ReasoningLevel, Request, Sampling, ToolChoice
+from shepherd.core.request import (
+    AnswerStart,
+    Completion,
+    Grammar,
+    OnFull,
+    ReasoningLevel,
+    Request,
+    Sampling,
+    ToolChoice,
+)
 
 __all__ = [
+    "AnswerStart",
     "Assembler",
     "BackendError",
     "BadCall",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from shepherd.engine.base import Job
-from shepherd.engine.kv.ledger import Match, Resident, TurnEviction
+from shepherd.engine.base import Job, Span
+from shepherd.engine.kv.ledger import Match, Resident, TurnEviction, common_prefix
 from shepherd.engine.kv.plan import Plan
 
 logger = logging.getLogger(__name__)
@@ -25,14 +25,15 @@ TRAILER = 2
 Show = Callable[[int], bytes]
 
 
-def log_match(cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, show: Show) -> None:
+def log_match(
+    cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, diverged: int | None, show: Show
+) -> None:
     """Log how much of a prompt the cache has, and what the plan does about the rest."""
     source = match.resident if match else None
-    matched = [span for span in job.spans if span.stop - TRAILER <= plan.length and span.start < plan.length]
-    if source is not None and _diverged(source, match, tokens, [span.label for span in matched]):
-        at = len(matched)
-        logger.warning("Conversation diverged at message %d", job.spans[at].message if at < len(job.spans) else at)
-    if plan.replaced is not None or (source is not None and plan.length == 0):
+    matched = _whole(job, plan.length)
+    if diverged is not None:
+        logger.warning("Conversation diverged at message %d", diverged)
+    if plan.replaced is not None or (diverged is not None and plan.length == 0):
         logger.warning("Conversation diverged - clearing cache")
     if not logger.isEnabledFor(logging.DEBUG):
         return
@@ -71,11 +72,39 @@ def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
     logger.info("New KV cache size: %d tokens", n_kept)
 
 
-def _diverged(source: Resident, match: Match | None, tokens: array[int], labels: Sequence[str]) -> bool:
-    """Whether a conversation was edited: it shares a user message with the cached one, but not the whole prompt."""
-    if match is None or "user" not in labels:
-        return False
-    return match.length < min(source.n_prompt, len(source), len(tokens)) - 1
+def find_divergence(residents: Iterable[Resident], tokens: array[int], job: Job, match: Match | None) -> int | None:
+    """The first message that is not as in the sequence of the same conversation; None if that is continued, or unknown.
+
+    A conversation is the same if its session is; without a session, if a user's message is, or a message behind the one
+    that differs.
+    """
+    if match is not None and match.length >= _n_fixed(match.resident, tokens):
+        return None
+    candidates = [one for one in residents if one.tokens and not one.aside and one.background == job.background]
+    named = [one for one in candidates if job.session and one.session == job.session]
+    found = None
+    for resident in named or candidates:
+        n_same = common_prefix(resident.tokens, tokens)
+        if n_same >= _n_fixed(resident, tokens):
+            return None
+        whole = _whole(job, n_same)
+        differing, *behind = job.spans[len(whole) :] or (None,)
+        if differing is None:
+            continue
+        next_one = tokens[behind[0].start : behind[0].stop - TRAILER].tobytes() if behind else b""
+        if named or any(span.label == "user" for span in whole) or (next_one and next_one in resident.tokens.tobytes()):
+            found = max(found or 0, differing.message)
+    return found
+
+
+def _n_fixed(resident: Resident, tokens: array[int]) -> int:
+    """How many tokens a prompt shares at least with a sequence that it continues; the answer may be another."""
+    return min(resident.n_prompt, len(resident), len(tokens)) - 1
+
+
+def _whole(job: Job, length: int) -> list[Span]:
+    """The messages within so many tokens."""
+    return [span for span in job.spans if span.stop - TRAILER <= length and span.start < length]
 
 
 def _around(tokens: array[int], at: int, show: Show) -> str:

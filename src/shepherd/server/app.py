@@ -34,7 +34,7 @@ from shepherd.server.endpoints.handler import (
     ServerState,
     handle,
 )
-from shepherd.server.endpoints.mcp import Open, add_mcp_path
+from shepherd.server.endpoints.mcp import Open, add_mcp_path, make_server
 from shepherd.server.http.admission import Admission, AdmissionMiddleware
 from shepherd.server.http.auth import LOCAL_ORIGIN, AuthMiddleware, Key, keys_for
 from shepherd.server.http.body import with_headers
@@ -87,7 +87,7 @@ def create_app(
     pages that may use it, besides those of this machine; `allow_hosts`: host names for which an open server answers,
     besides local ones. `admission`: how many requests run at the same time. `observe`: makes the observers of each
     request. `responses`: where answers are stored that later requests refer to, closed by the caller; None = in memory,
-    as long as the application exists. `tools`: the tools for other agents over MCP; None = there is no `/mcp`.
+    as long as the application exists. `tools`: what other agents get over MCP; None = there is no `/mcp`.
     """
     app = FastAPI(
         title="Shepherd",
@@ -109,7 +109,7 @@ def create_app(
     for row in ENDPOINTS:
         _add_row(app, row, state)
     if tools is not None:
-        add_mcp_path(app, tools, limits)
+        add_mcp_path(app, partial(make_server, tools), limits)
     app.add_exception_handler(ShepherdError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)

@@ -8,6 +8,8 @@
 A change of a guarded file (`tools/sandbox/guarded.py`) is asked for each time; no rule and no answer before allows it,
 and without a person it is refused.
 
+An answer is about the tool as it was: one of an MCP server that has changed is asked for again (`Tool.fingerprint`).
+
 A rule is `name`, `category` or a glob over them, and may end with a glob over the call's subject, in brackets:
 `execute_command(git status)`, `http_get(*.example)`, `write_file(notes/*)`. The subject is the command line, the host,
 or the file to which the path leads with its links followed, so that `notes/../secret` is not in `notes`.
@@ -191,31 +193,41 @@ def _about_address(call: Call) -> Call:
 # -- remembered answers -----------------------------------------------------------------------------------------------
 
 
+Key = tuple[str, str]
+"""The name of a tool, and the subject of a call."""
+
+
 class ConsentStore:
     """The file of the calls that were answered with "always", by folder. Several processes may use it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def of(self, folder: Path) -> list[tuple[str, str]]:
-        """Tool and subject of each call that is allowed in a folder; none if the file cannot be read."""
+    def of(self, folder: Path) -> dict[Key, str]:
+        """The calls that are allowed in a folder, each with the fingerprint of its tool; none if the file cannot be
+        read."""
         found = self._read().get(str(folder), [])
-        pairs = (entry for entry in found if isinstance(entry, list) and len(entry) == 2)
-        return [(name, subject) for name, subject in pairs if isinstance(name, str) and isinstance(subject, str)]
+        rows = (
+            row
+            for row in found
+            if isinstance(row, list) and len(row) in {2, 3} and all(isinstance(it, str) for it in row)
+        )
+        return {(name, subject): "".join(rest) for name, subject, *rest in rows}
 
-    def add(self, folder: Path, tool: str, subject: str) -> None:
+    def add(self, folder: Path, key: Key, fingerprint: str = "") -> None:
         """Remember an answer. Raises: `OSError`."""
-        self._change(folder, lambda kept: [*(pair for pair in kept if pair != (tool, subject)), (tool, subject)])
+        self._change(folder, lambda kept: {**{each: kept[each] for each in kept if each != key}, key: fingerprint})
 
-    def drop(self, folder: Path, forgotten: Callable[[tuple[str, str]], bool]) -> None:
+    def drop(self, folder: Path, forgotten: Callable[[Key], bool]) -> None:
         """Raises: `OSError`."""
-        self._change(folder, lambda kept: [pair for pair in kept if not forgotten(pair)])
+        self._change(folder, lambda kept: {each: kept[each] for each in kept if not forgotten(each)})
 
-    def _change(self, folder: Path, change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> None:
+    def _change(self, folder: Path, change: Callable[[dict[Key, str]], dict[Key, str]]) -> None:
         # Read again each time: another process may have written. Of two at the same moment one answer is asked again.
         everything = self._read()
-        everything[str(folder)] = [list(pair) for pair in change(self.of(folder))][-MOST_REMEMBERED:]
-        if not everything[str(folder)]:
+        rows = [[*key, *filter(None, (fingerprint,))] for key, fingerprint in change(self.of(folder)).items()]
+        everything[str(folder)] = rows[-MOST_REMEMBERED:]
+        if not rows:
             del everything[str(folder)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_private(self.path, json.dumps({"version": 1, "allowed": everything}, indent=1).encode())
@@ -276,7 +288,9 @@ class Permission:
         self._answers = answers
         self.folder = Path(os.path.realpath(folder or Path.cwd()))
         """A `ConversationToolbox` sets it to the base of its file tools."""
-        self._session: dict[tuple[str, str], Literal["session", "never"]] = {}
+        self._session: dict[Key, str] = {}
+        """Allowed in this conversation, each with the fingerprint of its tool."""
+        self._refused: set[Key] = set()
         self._asking = asyncio.Lock()
 
     async def check(
@@ -312,9 +326,8 @@ class Permission:
                 return
             diff = await preview() if preview is not None else ""
             why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), EFFECTS[call.effect])
-            question = Question(
-                tool.name, arguments, call.effect, call.subject, diff, call.guarded or why, bool(call.guarded)
-            )
+            why = call.guarded or await asyncio.to_thread(self._change_of, call) or why
+            question = Question(tool.name, arguments, call.effect, call.subject, diff, why, bool(call.guarded))
             verdict = await self.person.allow(question)
             if verdict == "never" or not call.guarded:
                 await asyncio.to_thread(self._remember, call, verdict)
@@ -331,10 +344,10 @@ class Permission:
 
         kept = self._answers.of(self.folder) if self._answers else []
         return [
-            *(f"{shown(*pair)}: {'no' if how == 'never' else 'yes'}, in this conversation"
-              for pair, how in self._session.items()),
+            *(f"{shown(*pair)}: yes, in this conversation" for pair in self._session),
+            *(f"{shown(*pair)}: no, in this conversation" for pair in sorted(self._refused)),
             *(f"{shown(*pair)}: yes, always in {self.folder}" for pair in kept),
-        ]  # fmt: skip
+        ]
 
     def forget(self, pattern: str | None = None) -> int:
         """Forget the answers about the calls that a rule matches, or all; their number. Raises: `InvalidRequest`,
@@ -342,17 +355,18 @@ class Permission:
         """
         rule = Rule.read(pattern or "*")
 
-        def is_meant(pair: tuple[str, str]) -> bool:
+        def is_meant(pair: Key) -> bool:
             return fnmatchcase(pair[0].casefold(), rule.name) and (
                 rule.subject is None or rule.subject == pair[1] or fnmatchcase(pair[1], rule.subject)
             )
 
         kept = [pair for pair in (self._answers.of(self.folder) if self._answers else []) if is_meant(pair)]
-        ours = [pair for pair in self._session if is_meant(pair)]
+        ours = [pair for pair in (*self._session, *self._refused) if is_meant(pair)]
         if self._answers and kept:
             self._answers.drop(self.folder, is_meant)
         for pair in ours:
-            del self._session[pair]
+            self._session.pop(pair, None)
+            self._refused.discard(pair)
         return len(kept) + len(ours)
 
     def _is_asked(self, call: Call) -> bool:
@@ -364,29 +378,38 @@ class Permission:
             )
         if rule := next((rule for rule in self.deny if rule.forbids(call)), None):
             raise NotPermitted(f"the user's rules forbid this call of {tool.name} (deny: {rule}); continue without it")
-        if self._session.get(key) == "never":
+        if key in self._refused:
             raise NotPermitted(f"the user refused this call of {tool.name} for this conversation; continue without it")
         if call.guarded or any(rule.forbids(call) for rule in self.ask):
             return True
-        if any(rule.permits(call) for rule in self.allow) or key in self._session:
+        if any(rule.permits(call) for rule in self.allow) or self._session.get(key) == tool.fingerprint:
             return False
         if call.effect == "read" or (call.effect == "write" and tool.category in FREE_CATEGORIES):
             return False
-        return not (self._answers and key in self._answers.of(self.folder))
+        return not (self._answers and self._answers.of(self.folder).get(key) == tool.fingerprint)
+
+    def _change_of(self, call: Call) -> str:
+        """Says that a tool is no longer the one that was allowed; empty = it is, or was not."""
+        key, now = (call.tool.name, call.subject), call.tool.fingerprint
+        before = self._session.get(key) or (self._answers.of(self.folder).get(key) if self._answers else "")
+        return "it has changed since you allowed it" if now and before and before != now else ""
 
     def _remember(self, call: Call, verdict: Verdict) -> None:
         key = (call.tool.name, call.subject)
-        if verdict in {"session", "never"}:
-            self._session[key] = "never" if verdict == "never" else "session"
+        if verdict == "never":
+            self._refused.add(key)
+            self._session.pop(key, None)
+        if verdict == "session":
+            self._session[key] = call.tool.fingerprint
         if verdict != "always":
             return
         try:
             if self._answers is not None:
-                self._answers.add(self.folder, *key)
+                self._answers.add(self.folder, key, call.tool.fingerprint)
                 return
         except OSError as error:
             logger.warning('the answer "always" cannot be saved, and counts for this conversation only: %s', error)
-        self._session[key] = "session"
+        self._session[key] = call.tool.fingerprint
 
     def explain(self, tool: Tool) -> Decision:
         """The outcome of calls of a tool, as far as it is known without arguments."""

@@ -35,6 +35,8 @@ class CommandOptions:
     """Bytes of output that are kept of each stream: its beginning and its end."""
     keep_env: tuple[str, ...] = ()
     """Names or globs of variables that programs see although they look like secrets."""
+    allow_sudo: bool = False
+    """Programs may become another user, and look into other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class Models(Protocol):
     def advisors(self) -> Sequence[AskableModel]:
         """The default model comes first."""
 
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
-        """The visible text of the answer. Raises: as `Backend.stream`."""
+    async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
+        """The visible text of the answer. `user`: of the one that asks. Raises: as `Backend.stream`."""
 
 
 class McpResource(Protocol):
@@ -132,6 +134,8 @@ class Tool:
     """False = offered only if the configuration enables its name or category."""
     timeout_s: float | None = None
     """None = the conversation's."""
+    fingerprint: str = ""
+    """A digest of a definition that others may change: an answer of a person is about this one. Empty = it is ours."""
 
     @property
     def spec(self) -> ToolSpec:

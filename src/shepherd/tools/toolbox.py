@@ -81,8 +81,13 @@ class ToolSnapshot:
 
     def get(self, name: str) -> Tool:
         """The tool of a name. Raises: `ToolError`."""
+        tool = self.get_known(name)
+        self.check(tool)
+        return tool
+
+    def get_known(self, name: str) -> Tool:
+        """The tool of a name, offered or not. Raises: `ToolError`."""
         if (tool := find(name, self.tools)) is not None:
-            self.check(tool)
             return tool
         names = [tool.name for tool in self.offered]
         near = difflib.get_close_matches(name[:80].casefold(), names, n=3, cutoff=0.5)
@@ -145,6 +150,10 @@ class ConversationToolbox:
     def tools(self) -> list[Tool]:
         """Those that are offered, the most useful first."""
         return self._stock().offered
+
+    def get_known(self, name: str) -> Tool:
+        """See `ToolSnapshot.get_known`."""
+        return self._stock().get_known(name)
 
     @property
     def specs(self) -> list[ToolSpec]:

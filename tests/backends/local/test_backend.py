@@ -20,6 +20,7 @@ from tests.sampling import examples
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import (
+    AnswerStart,
     ContextFull,
     EngineError,
     Event,
@@ -28,8 +29,10 @@ from shepherd.core import (
     InvalidRequest,
     Message,
     OnFull,
+    Part,
     Progress,
     Reasoning,
+    ReasoningLevel,
     Reply,
     Request,
     Sampling,
@@ -239,6 +242,45 @@ async def test_a_tool_loop_computes_results_only_however_the_model_spells_its_ca
     assert answer.message.text == "It is six."
 
 
+async def test_the_thoughts_of_a_history_are_those_that_the_client_sends(make: Make) -> None:
+    async def read(*thoughts: str) -> list[bool]:
+        parts: tuple[Part, ...] = (*map(Reasoning, thoughts), Text("Three."))
+        history = (Message.user("1 + 2?"), Message("assistant", parts), Message.user("And 4?"))
+        text = (await backend.compile(Request("fake", history))).prompt.text
+        return [thought in text for thought in ("One way.", "Another way.")]
+
+    backend, _ = make(template=THINKING)
+    for thought, seen_by_the_model in (
+        ((), [False, False]),
+        (("One way.",), [True, False]),
+        (("Another way.",), [False, True]),
+        ((), [False, False]),
+    ):
+        assert await read(*thought) == seen_by_the_model
+
+
+async def test_a_call_comes_with_the_thought_that_the_client_sends_or_else_with_the_one_that_was_before_it(
+    make: Make,
+) -> None:
+    said = '<think>I add.</think>\n<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+    backend, _ = make(said, template=THINKING, user_defined=TAGS)
+    (call,) = (await reply(backend, ask("Add", tools=(ADD,)))).message.calls
+    await settled(backend, 1)
+
+    async def prompt(*thoughts: str) -> str:
+        parts: tuple[Part, ...] = (*map(Reasoning, thoughts), replace(call, raw=None))
+        result = Message("tool", (ToolResult(call.id, (Text("3"),), "add"),))
+        history = (Message.user("Add"), Message("assistant", parts), result)
+        return (await backend.compile(Request("fake", history, tools=(ADD,)))).prompt.text
+
+    own = await prompt("I add.")
+    assert "I add.</think>" in own, "as the model wrote it"
+    edited = await prompt("I count.")
+    assert [thought in edited for thought in ("I count.", "I add.")] == [True, False]
+    assert await prompt() == own, "a client that sends no thought at all"
+    assert await prompt("I count.") == edited
+
+
 async def test_ids_that_are_made_up_bring_no_thought_and_no_token_into_the_prompt(make: Make) -> None:
     backend, _ = make(
         '<think>A secret.</think><tool_call>{"name":"add","arguments":{"a":1}}</tool_call>', "Hm.",
@@ -289,6 +331,38 @@ async def test_thinking_can_be_switched_off_for_a_whole_cache(make: Make) -> Non
     answer = await reply(backend, ask())
     assert seen(runtime).count(b"<think>") == 1
     assert answer.message.reasoning == ""
+
+
+SWITCHED = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{{ '<|im_start|>assistant\n<think>\n' }}{% if not enable_thinking %}{{ '</think>' }}{% endif %}"
+)
+GRANITE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if thinking %}{{ 'Think first. ' }}{% endif %}{{ '<|im_start|>assistant\n' }}{# <think> #}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking", "level", "shown"),
+    [
+        (SWITCHED, None, None, True),
+        (SWITCHED, False, None, False),
+        (SWITCHED, False, "on", True),
+        (SWITCHED, True, "off", False),
+        (GRANITE, None, None, False),
+        (GRANITE, True, None, True),
+        (GRANITE, True, "off", False),
+        (GRANITE, None, "on", True),
+    ],
+)
+async def test_a_cache_can_think_or_not_where_the_request_leaves_it_open(
+    make: Make, template: str, thinking: bool | None, level: ReasoningLevel | None, shown: bool
+) -> None:
+    backend, runtime = make("Yes.", template=template, options=LocalOptions(thinking=thinking))
+    await reply(backend, ask(reasoning=level))
+    text = seen(runtime).decode()
+    assert ("Think first." in text if template is GRANITE else "</think>" not in text) == shown, text
 
 
 STOPS = [("One, two, three", (", t",), "One", ", t"), ("abcabd", ("abd",), "abc", "abd"), ("abc", ("x",), "abc", None)]
@@ -441,6 +515,63 @@ async def test_template_variables_of_the_client_reach_the_template(make: Make) -
     backend, runtime = make("Yes.")
     await reply(backend, ask(extra={"chat_template_kwargs": {"enable_thinking": False}}))
     assert b"<think>" in seen(runtime)
+
+
+async def test_an_answer_continues_the_last_message_or_begins_a_turn_of_its_own(make: Make) -> None:
+    history = (Message.user("Hello"), Message.assistant("It is"))
+    head = "<|im_start|>assistant\n"
+    starts: dict[AnswerStart | None, str] = {
+        None: f"{head}It is",
+        "text": f"{head}It is",
+        "turn": f"{head}It is<|im_end|>\n{head}",
+        "nothing": f"{head}It is<|im_end|>\n",
+    }
+    backend, _ = make()
+    for start, end in starts.items():
+        text = (await backend.compile(Request("fake", history, start=start))).prompt.text
+        assert text.endswith("Hello<|im_end|>\n" + end)
+
+
+SYSTEM = Message.system("Be kind to all the sheep, and to the shepherd as well.")
+TALK = (Message.user("One sheep?"), Message.assistant("Baa."), Message.user("Two?"), Message.assistant("Baa."))
+ANOTHER = Message.user("A goat?")
+
+
+@pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
+@pytest.mark.parametrize(
+    ("before", "messages", "session", "at"),
+    [
+        ((), (ANOTHER, *TALK[1:], ANOTHER), None, 0),
+        ((SYSTEM,), (SYSTEM, ANOTHER, *TALK[1:], ANOTHER), None, 1),
+        ((SYSTEM,), (SYSTEM, *TALK[:2], ANOTHER), None, 3),
+        ((SYSTEM,), (SYSTEM, ANOTHER), "s", 1),
+        ((SYSTEM,), (SYSTEM, ANOTHER), None, None),
+        ((), (ANOTHER,), None, None),
+        ((SYSTEM,), (SYSTEM, *TALK, ANOTHER), None, None),
+        ((SYSTEM,), (SYSTEM, *TALK, ANOTHER), "s", None),
+    ],
+)
+async def test_an_edited_history_is_logged_with_the_message_where_it_differs(
+    *,
+    make: Make,
+    caplog: pytest.LogCaptureFixture,
+    memory: Memory,
+    before: tuple[Message, ...],
+    messages: tuple[Message, ...],
+    session: str | None,
+    at: int | None,
+) -> None:
+    backend, _ = make("Baa.", "Baa.", "Meh.", memory=memory)
+    for n, end in enumerate((1, 3), 1):
+        await reply(backend, Request("fake", (*before, *TALK[:end]), session=session))
+        await settled(backend, n)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="shepherd.engine"):
+        await reply(backend, Request("fake", messages, session=session))
+    said = [record.message for record in caplog.records if "diverged" in record.message]
+    assert f"Conversation diverged at message {at}" in said if at is not None else not said
+    if memory is RECURRENT and not before and at is not None:
+        assert "Conversation diverged - clearing cache" in said
 
 
 async def test_the_servers_own_template_variables_are_not_the_clients_to_set(make: Make) -> None:

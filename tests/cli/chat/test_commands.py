@@ -160,6 +160,25 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
     assert "There is nothing to continue" in played.out
 
 
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_chat_shows_which_files_go_along_and_how_large_they_are(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha\nbeta\n")
+    (tmp_path / "b.txt").write_text("grün")
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2040))
+    stage = Stage(None, sees=True)
+    played = await play(
+        "See @a.txt, @b.txt, @cat.png, @none.txt and @a.txt", "/edit See @b.txt", "No file", stage=stage
+    )
+    assert [line for line in played.out.splitlines() if line.startswith("Attached")] == [
+        "Attached: a.txt (2 lines, 11 B)",
+        "Attached: b.txt (1 line, 5 B)",
+        "Attached: cat.png (image/png, 2.0 KiB)",
+        "Attached: b.txt (1 line, 5 B)",
+    ]
+
+
 # -- saved conversations ----------------------------------------------------------------------------------------------
 
 
@@ -177,6 +196,22 @@ async def test_every_turn_is_saved_and_an_empty_conversation_goes_on_with_the_ne
     assert [message.text for message in backend.requests[0].messages] == ["My name is Ann.", "Yes.", "What is my name?"]
     assert backend.requests[0].session == first.chat.session.id
     assert [each.n_messages for each in saves.list()] == [4], "it is the same conversation in the same file"
+
+
+async def test_a_continued_conversation_shows_the_beginning_of_its_last_exchange(play: Play, tmp_path: Path) -> None:
+    saves = ConversationStore(tmp_path / "saved")
+    (tmp_path / "a.txt").write_text("secret of the file")
+    long = "\n".join(f"Line {n}" for n in range(100))
+    await play("First?", "See @a.txt", "/save talk", stage=Stage(saves), backend=Scripted("One.", long))
+    await play("x" * 5000, "/save wide", stage=Stage(saves))
+    out = (await play("/load talk", stage=Stage(saves))).out
+    assert "Continuing talk: 4 messages.\nLast question: See @a.txt\nLast answer: Line 0\nLine 1\n" in out
+    assert "Line 7 …\n" in out
+    assert "Line 8" not in out
+    assert "First?" not in out
+    assert "secret" not in out
+    out = (await play("/load wide", stage=Stage(saves))).out
+    assert f"Last question: {'x' * 599}…\nLast answer: Yes.\n" in out
 
 
 async def test_load_lists_and_loads_by_the_beginning_of_a_name(play: Play, tmp_path: Path) -> None:
@@ -197,6 +232,25 @@ async def test_a_name_is_the_conversations_from_then_on(play: Play, tmp_path: Pa
     assert "'shepherd --resume talk' continues it" in played.out
     assert [(each.name, each.n_messages) for each in saves.list()] == [("other", 6)]
     assert (tmp_path / "saved" / "other.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_person", "is_saved", "expected"),
+    [
+        (("Hello", "/save talk"), True, True, True),
+        (("Hello", "/save talk", "/exit"), True, True, True),
+        (("Hello", "/save talk"), False, True, False),
+        (("Hello",), True, False, False),
+        (("/help",), True, True, False),
+        (("Hello", "/save talk", "/clear"), True, True, False),
+    ],
+)
+async def test_the_chat_ends_with_the_command_that_continues_it(
+    lines: tuple[str, ...], *, is_person: bool, is_saved: bool, expected: bool, play: Play, tmp_path: Path
+) -> None:
+    stage = Stage(ConversationStore(tmp_path / "saved") if is_saved else None)
+    last = (await play(*lines, stage=stage, is_person=is_person)).out.splitlines()[-1]
+    assert (last == "To continue this conversation: shepherd --resume talk") is expected
 
 
 async def test_without_saving_commands_say_so(play: Play) -> None:
@@ -278,7 +332,7 @@ async def test_a_conversation_that_was_cleared_is_not_recalled_until_it_continue
 # -- export -----------------------------------------------------------------------------------------------------------
 
 
-async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_path: Path) -> None:
+async def test_export_writes_every_form_and_over_no_file_unasked(play: Play, tmp_path: Path) -> None:
     await play(
         "/system Be kind.", "Hello", "/export a.md", "/export a.json", "/export a.jsonl", "/export a.html",
         "/export b html", "/save c.md",
@@ -292,12 +346,16 @@ async def test_export_writes_every_form_and_never_over_a_file(play: Play, tmp_pa
     assert (tmp_path / "b").read_text() == (tmp_path / "a.html").read_text()
     assert (tmp_path / "c.md").read_text() == (tmp_path / "a.md").read_text()
     assert (tmp_path / "a.html").stat().st_mode & 0o077 == 0
-    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export")
+    before = (tmp_path / "a.md").read_text()
+    (tmp_path / "folder.md").mkdir()
+    played = await play("/export a.md", "/export x.docx", "/export nowhere/x.md", "/export", "/export folder.md")
+    assert (tmp_path / "a.md").read_text() == before
     for sentence in (
-        "a.md cannot be written: File exists",
+        "a.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
         "'docx' is not a format of a transcript; the formats are md, json, jsonl, html",
         "nowhere/x.md cannot be written: No such file or directory",
         "write /export FILE with a name that ends in one of",
+        "folder.md exists; there is no terminal",
     ):
         assert sentence in played.out
 

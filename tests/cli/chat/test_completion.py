@@ -42,27 +42,28 @@ def after(before: str, of: Chat | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "expected"),
     [
-        ("/hel", ["/help"]),
-        ("/ex", ["/export", "/exit"]),
-        ("/prompt", ["/prompts", "/prompt"]),
-        ("/HEL", ["/help"]),
-        ("/text", ["/context"]),
+        ("/hel", ["/help "]),
+        ("/ex", ["/export ", "/exit "]),
+        ("/prompt", ["/prompts ", "/prompt "]),
+        ("/HEL", ["/help "]),
+        ("/text", ["/context "]),
         ("/xyz", []),
         ("hello /hel", []),
         ("line\n/hel", []),
         ("/hel\n", []),
         ("", []),
-        ("/model q", ["/model Qwen3-8B"]),
-        ("/model 3-8", ["/model Qwen3-8B"]),
+        ("/model q", ["/model Qwen3-8B "]),
+        ("/model 3-8", ["/model Qwen3-8B "]),
         ("/model lamb x", []),
-        ("/provider n", ["/provider next"]),
-        ("/help cont", ["/help continue", "/help context"]),
-        ("/memory o", ["/memory on", "/memory off"]),
-        ("/profile k", ["/profile keep"]),
-        ("/permissions f", ["/permissions forget"]),
+        ("/provider n", ["/provider next "]),
+        ("/help cont", ["/help continue ", "/help context "]),
+        ("/memory o", ["/memory on ", "/memory off "]),
+        ("/profile k", ["/profile keep "]),
+        ("/permissions f", ["/permissions forget "]),
         ("/mcp r", []),
-        ("/export note", ["/export notes.txt"]),
-        ("/export notes.txt h", ["/export notes.txt html"]),
+        ("/export note", ["/export notes.txt "]),
+        ("/export notes.txt h", ["/export notes.txt html "]),
+        ("/export s", ["/export sub/"]),
         ("/nope x", []),
         ("/clear x", []),
         ("see @no", ['see @"not es.md"', "see @notes.txt"]),
@@ -83,7 +84,7 @@ def test_offers_go_on_with_what_was_typed(folder: Path, before: str, expected: l
 
 
 def test_everything_is_offered_behind_a_slash_and_hidden_files_only_when_asked_for(folder: Path) -> None:
-    assert after("/") == list(COMMANDS)
+    assert after("/") == [f"{name} " for name in COMMANDS]
     assert after("@") == ['@"not es.md"', "@notes.txt", "@sub/"]
 
 

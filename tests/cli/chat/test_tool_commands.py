@@ -91,8 +91,8 @@ async def test_what_was_switched_off_stays_off_with_another_model(play: Play) ->
 
 async def test_answers_are_listed_and_forgotten(play: Play, tmp_path: Path) -> None:
     answers = ConsentStore(tmp_path / "answers.json")
-    answers.add(tmp_path, "write_file", "notes.txt")
-    answers.add(tmp_path, "execute_command", "git status")
+    answers.add(tmp_path, ("write_file", "notes.txt"))
+    answers.add(tmp_path, ("execute_command", "git status"))
     permission = Permission(answers=answers, folder=tmp_path)
     played = await play(
         "/permissions", "/permissions forget write_file", "/permissions", "/permissions forget all", "/permissions",

@@ -88,7 +88,7 @@ def test_forms_are_chosen_by_name_or_by_word(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(InvalidRequest, match="'pdf' is not a format"):
         transcript.save(str(tmp_path / "f.pdf"), CONVERSATION, system=None, model="m")
-    with pytest.raises(InvalidRequest, match="File exists"):
+    with pytest.raises(FileExistsError):
         transcript.save(str(tmp_path / "a.MD"), CONVERSATION, system=None, model="m")
     with pytest.raises(InvalidRequest, match="cannot be written"):
         transcript.save("a\0b", CONVERSATION, system=None, model="m")

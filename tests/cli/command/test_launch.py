@@ -105,6 +105,13 @@ def test_the_command_knows_exactly_the_clients_of_the_table() -> None:
     assert tuple(choice.choices) == tuple(CLIENTS)
 
 
+def test_help_shows_the_options_that_decide_how_large_the_context_is() -> None:
+    shown = command_line.run("launch", "--help").stdout
+    assert re.findall(r"^  (?:-c, )?(--context-size|--reserve|--max-tokens) ", shown, re.MULTILINE) == [
+        "--context-size", "--max-tokens", "--reserve",
+    ]  # fmt: skip
+
+
 def test_claude_code_is_told_what_keeps_the_prefix_and_how_much_room_there_is() -> None:
     settings = CLIENTS["claude"].configure(replace(SERVED, side_model=SIDE_MODEL, key="sk"), ())
     told = settings.variables
@@ -133,10 +140,26 @@ def test_settings_of_the_user_are_joined_with_ours(said: list[str]) -> None:
     assert settings.arguments == ("--settings", f"{FOLDER}/settings.json")
 
 
+def test_pi_gets_a_provider_of_its_own_and_names_its_conversations() -> None:
+    settings = CLIENTS["pi"].configure(replace(SERVED, key="sk"), ())
+    assert settings.variables["SHEPHERD_API_KEY"] == "sk"
+    assert settings.arguments == ("-e", f"{FOLDER}/shepherd.mjs", "--provider", "shepherd", "--model", "qwen")
+    assert "sk" not in settings.files["shepherd.mjs"]
+    script = re.fullmatch(
+        r'export default \(pi\) => pi\.registerProvider\("shepherd", (.*)\);', settings.files["shepherd.mjs"], re.DOTALL
+    )
+    assert script is not None
+    provider = json.loads(script[1])
+    assert provider["baseUrl"] == "http://127.0.0.1:8000/v1"
+    (model,) = provider["models"]
+    assert (model["id"], model["contextWindow"], model["maxTokens"]) == ("qwen", 65536, 4096)
+    assert model["compat"] == {"sendSessionAffinityHeaders": True}
+
+
 def test_nobody_is_told_about_room_that_is_not_known() -> None:
     for client in CLIENTS.values():
         settings = client.configure(replace(SERVED, n_ctx=0), ())
-        assert not re.search(r"CONTEXT_TOKENS|context_window|max_input|\"limit\"", repr(settings))
+        assert not re.search(r"CONTEXT_TOKENS|context_?[wW]indow|max_input|maxTokens|\"limit\"", repr(settings))
 
 
 @given(st.integers(1, 2_000_000), st.none() | st.integers(0, 3_000_000))

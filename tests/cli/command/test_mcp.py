@@ -209,7 +209,7 @@ def test_servers_are_tried(shell: Shell) -> None:
     assert "Not offered, because they are deprecated: freeze, old" in said
     assert "bad: failed, ended with exit status 1 before it was ready" in shell.run("test", ends=1).output
     good, bad = shell.json("test", ends=1)
-    assert (good["state"], len(good["tools"]), good["tools"][0]["effect"]) == ("ready", 19, "read")
+    assert (good["state"], len(good["tools"]), good["tools"][0]["effect"]) == ("ready", 19, "write")
     assert (bad["state"], bad["log"]) == ("failed", ["no licence"])
 
 

@@ -113,6 +113,14 @@ async def test_the_question_says_what_may_happen_and_why_it_is_asked(effect: Eff
     assert "(" not in asked.lines[1]
 
 
+@pytest.mark.parametrize(("key", "expected"), [("y", True), ("n", False), (ENTER, False), (END, False)])
+async def test_a_question_of_the_program_is_answered_with_yes_or_no(key: str, expected: bool) -> None:
+    asked = Asked("x", key)
+    assert await asked.person.confirm("a\nb.md exists. Overwrite it?") is expected
+    assert asked.while_asked[0] == ["", "a␊b.md exists. Overwrite it?", "[y] yes  [n] no  Enter: no"]
+    assert asked.lines[-1] == ("Yes." if expected else "No.")
+
+
 async def test_a_diff_is_shown_and_can_be_seen_whole() -> None:
     diff = "--- a\n+++ a\n@@ -1 +1,90 @@\n" + "".join(f"+line {n}\n" for n in range(90))
     asked = Asked("v", "v", "n", height=40)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from shepherd.cli.chat import completion
+from shepherd.cli.chat.commands import COMMANDS
+from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal import editor
 from shepherd.cli.terminal.reader import Suggest, Suggestion
 
@@ -54,6 +58,21 @@ def no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_keys_make_lines_however_fast_they_come(keys: str, line: str) -> None:
     assert await typed(keys) == line
+
+
+async def test_a_word_behind_a_completed_command_is_its_argument(tmp_path: Path) -> None:
+    def offers(before: str) -> Iterable[Suggestion]:
+        return completion.suggestions(cast("Chat", None), COMMANDS, before)
+
+    for keys, line in (
+        ("/he\tcontext\r", "/help context"),
+        ("/he\t\r", "/help "),
+        ("/\tcontext\r", "/help context"),
+        ("/\t\texit\r", "/clear exit"),
+        ("context\x01/he\t\r", "/help context"),
+        (" context\x01/he\t\r", "/help context"),
+    ):
+        assert await typed(keys, offers) == line, keys
 
 
 async def test_ctrl_c_at_an_empty_prompt_and_ctrl_d_are_told_apart() -> None:

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -35,7 +36,8 @@ async def main():
     from shepherd.tools.base import Form, Question
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(task.cancel))
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
     person = TerminalView().person()
     if "early" in sys.argv:
         print("type", flush=True)
@@ -49,6 +51,7 @@ async def main():
     except asyncio.CancelledError:
         said = "cancelled"
     print("said", said, flush=True)
+    await person.settled()
     if "prompt" in sys.argv:
         print("line", repr(await PromptSession().prompt_async("> ")), flush=True)
 
@@ -206,6 +209,24 @@ def test_ctrl_c_stops_the_turn(argument: str) -> None:
         typist.types("\x03")
         typist.waits_for("Not answered.")
         typist.waits_for("said cancelled")
+        typist.waits_for("left as before")
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("end", ["ter2\r", "\x15\x04", "\x03"])
+def test_what_is_typed_into_a_form_that_is_withdrawn_reaches_no_other_prompt(end: str) -> None:
+    with typing("form", "prompt") as typist:
+        typist.waits_for("city: Graz")
+        typist.types("hun")
+        typist.waits_for("hun")
+        typist.process.send_signal(signal.SIGUSR1)  # as the cancellation of the server does
+        typist.waits_for("said cancelled")
+        typist.waits_for("This is no longer asked for, and is not sent. Enter: continue  Grazhun")
+        typist.types(end)
+        typist.waits_for("Not answered.")
+        typist.waits_for(">")
+        typist.types("hello\r")
+        typist.waits_for("line 'hello'")
         typist.waits_for("left as before")
 
 

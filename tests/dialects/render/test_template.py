@@ -16,6 +16,7 @@ from tests.dialects.conformance import each_template, templates
 from tests.sampling import examples
 
 from shepherd.core import (
+    AnswerStart,
     BadCall,
     ConfigError,
     EngineError,
@@ -229,6 +230,8 @@ def test_real_templates_give_plain_jinjas_text_and_never_let_a_request_forge_mar
         "bos_token": "<BOS>",
         "eos_token": "<EOS>",
         "add_generation_prompt": True,
+        "enable_thinking": True,
+        "date_string": "02 Jan 2026",
     }
     if template.caps.tools == "undefined" and not tools:
         del given["tools"]
@@ -279,13 +282,15 @@ def test_absent_tools_are_told_in_the_way_that_the_template_takes(source: str, w
     assert spelled(template.render([Message.user("x")])) == without
 
 
-def test_the_thinking_switch_is_told_only_when_it_was_said() -> None:
-    template = Template("{{ enable_thinking|default('unsaid') }} {{ reasoning_effort|default('unsaid') }}")
-    levels: tuple[ReasoningLevel | None, ...] = (None, "off", "high")
+def test_a_template_that_has_a_switch_for_thinking_thinks_unless_the_request_switches_it_off() -> None:
+    names = ("enable_thinking", "thinking", "reasoning_effort")
+    template = Template(" ".join(f"{{{{ {name}|default('unset') }}}}" for name in names))
+    levels: tuple[ReasoningLevel | None, ...] = (None, "off", "on", "high")
     assert [spelled(template.render([], reasoning=level)) for level in levels] == [
-        "unsaid unsaid",
-        "False unsaid",
-        "True high",
+        "True unset unset",  # as llama-server has it; `thinking` is the switch of templates that do not think unasked
+        "False False unset",
+        "True True unset",
+        "True True high",
     ]
 
 
@@ -313,6 +318,14 @@ def test_every_template_has_its_own_word_for_no_thinking(source: str, off: str) 
     template = Template(source)
     assert spelled(template.render([], reasoning="off")) == off
     assert template.caps.switch
+
+
+def test_a_template_that_asks_for_the_date_gets_todays_unless_the_request_has_another() -> None:
+    source = "{% if not date_string is defined %}{% set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}"
+    template = Template(source, clock=clock)
+    assert template.is_dated
+    assert spelled(template.render([])) == "02 Jan 2026", "as llama-server has it"
+    assert spelled(template.render([], extra={"date_string": "1 April 2030"})) == "1 April 2030"
 
 
 def test_extra_arguments_reach_the_template_as_request_text() -> None:
@@ -701,6 +714,25 @@ def test_a_thought_can_be_continued_and_a_text_after_a_thought() -> None:
     assert prompt.opened == "<think>\nWell\n</think>\n\nYes"
     assert prompt.text.endswith(ASSISTANT + prompt.opened)
     assert prompt.pieces[-1] == Piece("Yes", 1)
+
+
+def test_a_request_can_set_how_the_answer_begins() -> None:
+    def text(last: Message, start: AnswerStart) -> str:
+        source = ALWAYS_THINKS.replace(
+            "message.content +",
+            "('<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' if message.reasoning_content else '') + "
+            "message.content +",
+        )
+        prompt = render(Template(source), detect(source), [Message.user("U"), last], start=start)
+        assert prompt.text.endswith(prompt.opened)
+        return prompt.text.removeprefix("<|im_start|>user\nU<|im_end|>\n")
+
+    whole, thought = Message.assistant("Hello, "), Message("assistant", (Reasoning("Well"),))
+    assert text(whole, "turn") == f"{ASSISTANT}Hello, <|im_end|>\n{ASSISTANT}<think>\n"
+    assert text(whole, "nothing") == f"{ASSISTANT}Hello, <|im_end|>\n"
+    assert text(whole, "text") == f"{ASSISTANT}Hello, "
+    assert text(thought, "text") == f"{ASSISTANT}<think>\nWell\n</think>\n\n", "its thought is over"
+    assert text(Message.user("V"), "nothing") == "<|im_start|>user\nV<|im_end|>\n"
 
 
 def test_an_assistant_message_with_calls_is_complete() -> None:

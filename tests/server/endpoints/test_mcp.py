@@ -19,12 +19,23 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
-from mcp_types import CallToolResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CallToolResult,
+    EmptyResult,
+    LoggingLevel,
+    ResourceTemplateReference,
+    SetLevelRequest,
+    SetLevelRequestParams,
+    TextResourceContents,
+)
 from tests.proven import proven
 from tests.server.conftest import Listening
 
 from shepherd import config as configuration
 from shepherd.app.app import App
+from shepherd.memory import Entry
+from shepherd.memory.users import LOCAL
 from shepherd.server.endpoints.mcp import make_server
 from shepherd.server.http.auth import Key
 
@@ -53,6 +64,26 @@ def program(folder: Path, *arguments: str) -> StdioServerParameters:
     return StdioServerParameters(command=sys.executable, args=command, env=env, cwd=folder)
 
 
+ECHO = """
+from mcp.server.mcpserver import MCPServer
+server = MCPServer('echo')
+
+@server.tool()
+def shout(text: str) -> str:
+    return text.upper()
+
+@server.resource("note://one")
+def note() -> str:
+    return "a note"
+
+@server.prompt()
+def greet(name: str) -> str:
+    return f"Greet {name}!"
+
+server.run()
+"""
+
+
 async def said(client: Client, name: str, **arguments: Any) -> str:
     result = await client.call_tool(name, arguments)
     assert isinstance(result, CallToolResult)
@@ -78,7 +109,9 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
         await said(client, "write_file", path="new.txt", content="three\n")
         assert (folder / "new.txt").read_text() == "three\n"
         assert "'path'" in await said(client, "read_file")
-        assert "there is no tool 'nope'" in await said(client, "nope")
+        with pytest.raises(MCPError, match="there is no tool 'nope'") as unknown:
+            await said(client, "nope")
+        assert unknown.value.code == -32602
         assert "not enabled" in await said(client, "execute_command", command="touch x")
         assert json.loads(await said(client, "set_fact", key="colour", value="blue")) == {"success": True}
         assert json.loads(await said(client, "get_fact", key="colour")) == {"value": "blue"}
@@ -120,6 +153,150 @@ async def test_an_older_agent_is_understood_too(folder: Path) -> None:
         assert "one" in await said(client, "read_file", path="notes.txt")
 
 
+async def read(client: Client, uri: str) -> str:
+    (found,) = (await client.read_resource(uri)).contents
+    assert isinstance(found, TextResourceContents)
+    return found.text
+
+
+def conversed(app: App, user: str, *texts: str) -> str:
+    """A conversation in the memory of a user; its uuid."""
+    store = app.memory(user)
+    assert store is not None
+    store.archive([Entry("user" if n % 2 == 0 else "assistant", text) for n, text in enumerate(texts)])
+    return store.conversations()[0].uuid
+
+
+async def test_an_agent_reads_the_memory_as_resources_and_asks_with_a_prompt(folder: Path) -> None:
+    async with opened(folder) as app:
+        offer = partial(app.offer, everything=True, allow=("*",))
+        uuid = conversed(app, LOCAL, "The cat is called Lamb.", "Noted.")
+        async with Client(make_server(offer)) as client:
+            await said(client, "set_fact", key="favourite colour/1", value="blue")
+            names = {each.uri: each.name for each in (await client.list_resources()).resources}
+            fact, conversation = "memory://facts/favourite%20colour%2F1", f"memory://conversations/{uuid}"
+            assert names[fact] == "favourite colour/1"
+            assert conversation in names
+            assert await read(client, fact) == "blue"
+            assert await read(client, conversation) == "user: The cat is called Lamb.\n\nassistant: Noted."
+            assert await read(client, f"{conversation[:-20]}?after=0") == "assistant: Noted."
+            templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
+            assert templates == ["memory://facts/{key}", "memory://conversations/{conversation}{?after}"]
+            for uri, name, begun, wanted in [
+                (templates[0], "key", "fav", ["favourite colour/1"]),
+                (templates[0], "key", "x", []),
+                (templates[1], "conversation", uuid[:8], [uuid]),
+                (templates[1], "after", "", []),
+                ("memory://else/{key}", "key", "", []),
+            ]:
+                reference = ResourceTemplateReference(uri=uri)
+                found = await client.complete(reference, {"name": name, "value": begun})
+                assert found.completion.values == wanted, (uri, name, begun)
+            assert [each.name for each in (await client.list_prompts()).prompts] == ["recall"]
+            (message,) = (await client.get_prompt("recall", {"question": "What is the cat called?"})).messages
+            assert "called Lamb" in str(message.content)
+            for name, problem in [("recall", "needs question"), ("nope", "there are: recall")]:
+                with pytest.raises(MCPError, match=problem) as refused:
+                    await client.get_prompt(name)
+                assert refused.value.code == -32602
+
+
+@pytest.mark.parametrize(("mode", "code"), [("auto", -32602), ("legacy", -32002)])
+@pytest.mark.parametrize(
+    "uri", ["memory://facts/nope", "memory://conversations/nope", "memory://x", "file:///etc/hostname"]
+)
+async def test_an_address_of_nothing_is_an_error_of_the_revision(folder: Path, mode: str, code: int, uri: str) -> None:
+    async with offered(folder) as server, Client(server, mode=mode) as client:
+        with pytest.raises(MCPError, match="there is no resource") as unknown:
+            await client.read_resource(uri)
+        assert unknown.value.code == code
+
+
+@pytest.mark.parametrize("key", ["disabled", "deny"])
+async def test_a_memory_whose_tools_are_closed_is_closed_as_resources_too(folder: Path, key: str) -> None:
+    (folder / "none").mkdir()
+    (folder / "none" / "config.toml").write_text(f"[tools]\n{key} = ['get_fact', 'search_memory']\n")
+    async with opened(folder) as app, offering(app) as client:
+        uuid = conversed(app, LOCAL, "secret", "sure")
+        for uri in (f"memory://conversations/{uuid}", "memory://facts/x"):
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
+        with pytest.raises(MCPError):
+            await client.get_prompt("recall", {"question": "secret"})
+
+
+@asynccontextmanager
+async def offering(app: App) -> AsyncIterator[Client]:
+    async with Client(make_server(partial(app.offer, everything=True, allow=("*",)))) as client:
+        yield client
+
+
+async def test_a_long_conversation_is_read_in_pages(folder: Path) -> None:
+    async with opened(folder) as app, offering(app) as client:
+        uuid = conversed(app, LOCAL, *(f"text {n}" for n in range(450)))
+        uri, n_pages, whole = f"memory://conversations/{uuid}", 0, ""
+        while uri:
+            page, _, more = (await read(client, uri)).partition("[more: ")
+            n_pages, whole, uri = n_pages + 1, whole + page, more.removesuffix("]")
+        assert n_pages == 3
+        assert re.findall(r"text (\d+)", whole) == [str(n) for n in range(450)]
+
+
+REPORTING = """
+import asyncio
+from shepherd.tools import ToolContext, tool
+
+@tool(effect="read")
+async def report(context: ToolContext) -> str:
+    context.tell("halfway")
+    return "done"
+
+@tool(effect="read")
+async def be_silent() -> str:
+    await asyncio.sleep(0.3)
+    return "done"
+"""
+
+
+async def test_a_client_that_wants_progress_or_the_log_gets_the_lines_of_a_tool(folder: Path) -> None:
+    logged: list[Any] = []
+    told: list[str | None] = []
+
+    async def log(params: Any) -> None:
+        logged.append((params.level, params.logger, params.data))
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    (folder / "own.py").write_text(REPORTING)
+    (folder / "none").mkdir()
+    (folder / "none" / "config.toml").write_text("[tools]\nfiles = ['../own.py']\n")
+    async with opened(folder) as app:
+        server = make_server(partial(app.offer, everything=True, allow=("*",)), silence_s=0.01)
+        levels: list[tuple[LoggingLevel | None, list[Any]]] = [
+            (None, []),
+            ("error", []),
+            ("info", [("info", "report", "halfway")]),
+        ]
+        for level, expected in levels:
+            logged.clear()
+            async with Client(server, mode="legacy", logging_callback=log) as client:
+                if level is not None:
+                    await client.session.send_request(
+                        SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult
+                    )
+                await client.call_tool("report", {}, progress_callback=progress)
+            assert logged == expected, level
+        assert told == ["halfway"] * 3
+        async with Client(server, logging_callback=log, log_level="info") as client:  # the newest revision
+            logged.clear()
+            await client.call_tool("report", {})
+            assert logged == expected
+            await client.call_tool("be_silent", {}, progress_callback=progress)
+            assert told[3:][:1] == [None], "a silent tool still runs"
+            assert logged == expected
+
+
 async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> None:
     closing: dict[str, Any] = {
         "disable_tools": ("delete_file", "http"),
@@ -136,6 +313,20 @@ async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> No
     assert {path.name for path in folder.iterdir()} <= {"notes.txt", "memory.db", "memory.db-wal", "memory.db-shm"}
 
 
+PRINTING = """
+import os
+print("loaded")
+
+class Shout:
+    name = "shout"
+    def execute(self, args):
+        print("shouting")
+        os.system("echo a program")
+        os.write(1, b"the descriptor")
+        return "shouted"
+"""
+
+
 @pytest.mark.costly
 def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     asked = [
@@ -144,8 +335,12 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_directory", "arguments": {}}},
         {"jsonrpc": "2.0", "id": 3, "method": "no/such/method"},
+        {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "shout", "arguments": {}}},
+        {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "nope", "arguments": {}}},
     ]  # fmt: skip
-    settings = program(folder, "--log-level", "debug")
+    (folder / "own.py").write_text(PRINTING)
+    (folder / "shepherd.toml").write_text("[tools]\nfiles = ['own.py']\n")
+    settings = program(folder, "--log-level", "debug", "--config", "shepherd.toml")
     with subprocess.Popen(
         [settings.command, *settings.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, env=settings.env, cwd=folder,
@@ -155,7 +350,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
         process.stdin.write("not json\n" + "".join(json.dumps(each) + "\n" for each in asked))
         process.stdin.flush()
         answers: dict[Any, Any] = {}
-        while not {1, 2, 3} <= set(answers):
+        while not {1, 2, 3, 4, 5} <= set(answers):
             message = json.loads(process.stdout.readline())
             assert message["jsonrpc"] == "2.0"
             answers[message.get("id")] = message
@@ -165,6 +360,8 @@ def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     assert answers[1]["result"]["protocolVersion"] == "2024-11-05"
     assert "notes.txt" in answers[2]["result"]["content"][0]["text"]
     assert answers[3]["error"]["code"] == -32601
+    assert answers[4]["result"]["content"][0]["text"] == "shouted"
+    assert answers[5]["error"]["code"] == -32602
 
 
 HELLO = (
@@ -229,16 +426,6 @@ def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Pa
         assert not alive(family)
 
 
-ECHO = """
-from mcp.server.mcpserver import MCPServer
-server = MCPServer('echo')
-@server.tool()
-def shout(text: str) -> str:
-    return text.upper()
-server.run()
-"""
-
-
 class Speaking(NamedTuple):
     """The program, and the folder that it works in."""
 
@@ -281,6 +468,16 @@ def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speak
     answers = speaking.answers(2)
     assert "own_shout" in {tool["name"] for tool in answers[4]["result"]["tools"]}
     assert answers[5]["result"]["content"][0]["text"] == "HELLO"
+
+
+def test_the_resources_and_prompts_of_our_own_mcp_servers_are_passed_on(speaking: Speaking) -> None:
+    speaking.tell("resources/list", 6)
+    speaking.tell("resources/read", 7, uri="note://one")
+    speaking.tell("prompts/get", 8, name="own_greet", arguments={"name": "Ada"})
+    answers = speaking.answers(3)
+    assert "note://one" in {each["uri"] for each in answers[6]["result"]["resources"]}
+    assert answers[7]["result"]["contents"][0]["text"] == "a note"
+    assert answers[8]["result"]["messages"][0]["content"]["text"] == "Greet Ada!"
 
 
 CUT = re.compile(r'(result:\d+)", offset=(\d+)')
@@ -333,10 +530,14 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
             assert names == {"chat", *MEMORY}
             await said(client, "set_fact", key="colour", value="blue")
             assert "blue" in await said(client, "get_fact", key="colour")
+            assert [each.uri for each in (await client.list_resources()).resources] == ["memory://facts/colour"]
             assert "not enabled" in await said(client, "read_file", path=str(folder / "notes.txt"))
             assert await said(client, "chat", prompt="Hello!")
         async with connected(address, authorization="Bearer secret") as client:
             assert "blue" not in await said(client, "get_fact", key="colour"), "the owner's memory is another one"
+            assert not (await client.list_resources()).resources
+            with pytest.raises(MCPError, match="there is no resource"):
+                await client.read_resource("memory://facts/colour")
         async with connected(address, **{**headers, "x-shepherd-user": "bob"}) as client:
             assert "blue" not in await said(client, "get_fact", key="colour")
         async with connected(address, authorization="Bearer anns") as client:

@@ -19,7 +19,7 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.server.app import Service, create_app
 from shepherd.server.http.auth import Key, generate_key, keys_for
 from shepherd.server.http.caller import is_loopback
-from shepherd.tools.toolbox import ConversationToolbox
+from shepherd.tools.offer import Offer
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
@@ -130,7 +130,7 @@ async def status_of(app: Any, method: str, raw: bytes, headers: list[tuple[bytes
     return answers[0]["status"]
 
 
-async def no_tools(_user: str | None) -> ConversationToolbox:
+async def no_tools(_user: str | None) -> Offer:
     raise AssertionError("a stranger came as far as the tools")
 
 

@@ -221,6 +221,12 @@ async def test_a_head_of_ordinary_size_is_accepted_after_any_other(listening: Li
             assert (await client.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
 
 
+async def test_white_space_around_the_value_of_a_header_is_no_part_of_it() -> None:
+    connection, _, _ = connection_in_process()
+    connection.data_received(b"GET /health HTTP/1.1\r\nHost: localhost\r\nMcp-Name: \t read file \t \r\n\r\n")
+    assert dict(connection.headers)[b"mcp-name"] == b"read file"
+
+
 async def test_a_head_that_does_not_come_to_its_end_is_given_up() -> None:
     connection, transport, loop = connection_in_process()
     connection.data_received(b"GET /health HTTP/1.1\r\nHost: ")
@@ -372,7 +378,7 @@ class Timer:
         self.cancelled = True
 
 
-def connection_in_process() -> tuple[asyncio.Protocol, Transport, Timers]:
+def connection_in_process() -> tuple[Connection, Transport, Timers]:
     loop = Timers()
     config = uvicorn.Config(create_app(ScriptedService(saying("Hi"))), lifespan="off", timeout_keep_alive=IDLE_S)
     connection = Connection(config, ServerState(), {}, _loop=loop)  # type: ignore[arg-type]  # all that it needs

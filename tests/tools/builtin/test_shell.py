@@ -1,6 +1,7 @@
 """`execute_command` with real processes: what it says, what it keeps out, and that nothing is left behind."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -9,7 +10,8 @@ import sys
 import threading
 import tracemalloc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from tests.in_time import in_time
 from shepherd.tools.arguments import coerce_arguments
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.shell import HeadAndTail, environment, execute_command, last_line, readable, run, seconds_of
+from shepherd.tools.sandbox.confinement import confine
 from shepherd.tools.sandbox.process_tree import MARK, ProcessTree
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.tool import CommandOptions, ToolContext
@@ -191,6 +194,53 @@ PLAIN = {
 }
 
 
+SECRET_VALUES = (
+    "hvs.CAESIJ0123456789abcdef",
+    "hvb.AAAAAQJ0123456789abcdef",
+    "xoxb-012345678901-abcdefgh",
+    "xoxe.xoxp-1-Mi0yLTAxMjM0NTY",
+    "xapp-1-A0123456-0123456789",
+    "https://hooks.slack.com/services/T01234567/B01234567/abcdefghijkl",
+    "https://hooks.slack.com/workflows/T01234567/A01234567/0123/abcdefgh",
+    "https://discord.com/api/webhooks/0123456789/abcdefghijkl",
+    "https://0123456789abcdef0123456789abcdef@o12345.ingest.sentry.io/67890",
+    "https://0123456789abcdef0123456789abcdef@sentry.example.com:9000/7",
+    "sntrys_0123456789abcdef",
+    "Server=db;Database=x;User Id=me;Password=hunter2;",
+    "Data Source=db; uid=me; PWD = hunter2",
+    "Password='a b';Server=db",
+    "host=db user=me password=hunter2",
+    "Driver={ODBC};Server=db;Uid=me;Pwd={hunter2}",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=MDEyMzQ1Njc4OQ==",
+    "Endpoint=sb://a.example/;SharedAccessKeyName=k;SharedAccessKey=MDEyMzQ1",
+)
+PLAIN_VALUES = (
+    "hvs.",
+    "hvs.example",
+    "hvsa0123456789abcdef",
+    "xoxb",
+    "xapp-icon",
+    "https://hooks.slack.com/",
+    "https://api.slack.com/services/T01234567",
+    "https://discord.com/channels/0123456789",
+    "https://me@sentry.io/organizations/x",
+    "https://0123456789abcdef0123456789abcdef.example/67890",
+    "Server=db;Trusted_Connection=True;",
+    "Server=db;Password=;",
+    "Password=",
+    "PasswordPolicy=strict;MinPasswordLength=8",
+    "reset_password=false",
+    "here; pwd=$(pwd)",
+    "AccountName=a;SharedAccessKeyName=k",
+)
+
+
+def test_a_value_is_secret_by_its_form() -> None:
+    values = {f"V{number}": value for number, value in enumerate((*SECRET_VALUES, *PLAIN_VALUES))}
+    seen = environment(values, keep=(), secrets=())
+    assert [value for value in values.values() if value in seen.values()] == list(PLAIN_VALUES)
+
+
 def test_the_environment_has_no_secrets() -> None:
     seen = environment(SECRETS | PLAIN, keep=(), secrets=("named_by_us",))
     assert {name: seen[name] for name in PLAIN} == PLAIN
@@ -224,6 +274,49 @@ async def test_a_command_sees_what_it_may(monkeypatch: pytest.MonkeyPatch) -> No
     assert "value-of-X_TOKEN" not in printed
     assert "value-of-OUR_SPECIAL" not in printed
     assert "TERM=dumb" in printed
+
+
+LOOKS = {
+    "the parent": "cat /proc/$PPID/environ",
+    "all parents": "p=$$; while [ $p -gt 1 ]; do cat /proc/$p/environ; p=$(($(ps -o ppid= -p $p))); done",
+    "everything": "cat /proc/[0-9]*/environ /proc/[0-9]*/task/*/environ",
+    "ps": "ps eww -A",
+}
+
+
+def in_a_thread(work: Callable[[], bool]) -> bool:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
+
+
+@pytest.mark.skipif(not in_a_thread(confine), reason="needs Landlock")
+def test_a_command_cannot_read_the_secrets_of_other_processes(tmp_path: Path) -> None:
+    # A parent's and our own environment have the secret from their start.
+    script = """
+import asyncio, json, sys
+from shepherd.tools.builtin.shell import execute_command
+from shepherd.tools.tool import CommandOptions, ToolContext
+async def seen(look, sudo):
+    context = ToolContext(commands=CommandOptions(allow_sudo=sudo))
+    command = f"({look}) 2>/dev/null | grep -ao 'a-long-[a-z-]*'"
+    return "a-long-secret-value" in (await execute_command.run(context, {"command": command})).content
+async def main():
+    print(json.dumps([[how for how, look in json.loads(sys.argv[1]).items() if await seen(look, sudo)]
+                      for sudo in (False, True)]))
+asyncio.run(main())
+"""
+    (tmp_path / "script.py").write_text(script)
+    line = [sys.executable, str(tmp_path / "script.py"), json.dumps(LOOKS)]
+    parents = ["bash", "-c", '"$@"; true', "bash", *line]
+    env = {**os.environ, "X_TOKEN": "a-long-secret-value"}
+    printed = subprocess.run(parents, env=env, capture_output=True, text=True, check=True).stdout
+    assert json.loads(printed) == [[], list(LOOKS)]
+
+
+async def test_a_confined_command_can_work_with_its_files_and_its_children(tmp_path: Path) -> None:
+    command = "mkdir a b && echo x > a/f && ln a/f b/g && mv a/f b/h && cat b/*; sleep 9 & cat /proc/$!/environ | wc -l"
+    result = await call(command, ToolContext(roots=Roots.of([str(tmp_path)])))
+    assert result.content.startswith("x\nx\n0\n")
 
 
 # -- how it ends ------------------------------------------------------------------------------------------------------

@@ -96,6 +96,9 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "freeze", "description": "DEPRECATED: nobody should.", "inputSchema": ANYTHING},
     {"name": "old", "description": "DEPRECATED: use echo.", "inputSchema": ANYTHING},
 ]
+TOOLS += [
+    {"name": f"t{n}", "description": "One of many.", "inputSchema": ANYTHING} for n in range(FAULTS.get("many", 0))
+]
 WAITING: dict[Any, Any] = {}
 """Our requests to the client, by their ids, and what to do with the answer."""
 
@@ -114,6 +117,11 @@ def call_tool(message: dict[str, Any]) -> None:
         answer(message, {"content": [{"type": "text", "text": text}]})
 
     match name:
+        case "echo" if "withdraw" in arguments:
+            (number,) = WAITING
+            WAITING.clear()
+            send({"method": "notifications/cancelled", "params": {"requestId": number}})
+            say("withdrawn")
         case "echo" | "old":
             say(json.dumps(arguments, sort_keys=True))
         case "many":
@@ -213,6 +221,8 @@ def handle(message: dict[str, Any]) -> None:
         if done is not None:
             done(message.get("result", {"error": message.get("error")}))
         return
+    if FAULTS.get("strict") and method == "server/discover":
+        os._exit(5)
     if FAULTS.get("hang_at") == method:
         return
     if FAULTS.get("crash_at") == method:
@@ -220,7 +230,7 @@ def handle(message: dict[str, Any]) -> None:
         os._exit(4)
     match method:
         case "initialize":
-            if FAULTS.get("modern"):
+            if FAULTS.get("modern") and not FAULTS.get("version"):
                 data = {"supported": ["2026-07-28"], "requested": message["params"]["protocolVersion"]}
                 send({"id": message["id"], "error": {"code": -32022, "message": "Unsupported", "data": data}})
                 return
@@ -232,6 +242,9 @@ def handle(message: dict[str, Any]) -> None:
             found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
             answer(message, {**found, "ttlMs": 0, "cacheScope": "private"})
         case "tools/list":
+            if FAULTS.get("echo"):
+                with open(FAULTS["echo"]) as file:
+                    TOOLS[0] |= json.load(file)
             modern = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"} if FAULTS.get("modern") else {}
             answer(message, {**page(message, "tools", TOOLS), **modern})
             if FAULTS.get("restless"):

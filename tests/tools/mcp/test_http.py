@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import uvicorn
@@ -34,7 +34,7 @@ async def served(app: App, lifespan: str = "off") -> AsyncIterator[str]:
 
 
 def sdk_app() -> App:
-    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
     from pydantic import BaseModel
 
     class Name(BaseModel):
@@ -56,9 +56,14 @@ def sdk_app() -> App:
             await ctx.report_progress(step, 3, "on")
         return "done"
 
-    @server.tool()
-    async def who(ctx: Context) -> str:
-        return str(await ctx.elicit("who?", Name))
+    async def asked() -> Elicit[Name]:
+        return Elicit("who?", Name)
+
+    async def who(name: Any) -> str:
+        return str(name)
+
+    who.__annotations__["name"] = Annotated[Name, Resolve(asked)]
+    server.tool()(who)
 
     @server.resource("note://x")
     def note() -> str:

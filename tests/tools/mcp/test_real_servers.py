@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ async def test_everything_works_with_everything() -> None:
 
 async def test_the_file_server_keeps_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
-    async with Stage(npm("filesystem", str(tmp_path)), roots=[str(tmp_path)]) as servers:
+    options = replace(npm("filesystem", str(tmp_path)), trust_annotations=True)
+    async with Stage(options, roots=[str(tmp_path)]) as servers:
         tools = {tool.name: tool for tool in servers.tools()}
         assert "filesystem_read_file" not in tools  # deprecated
         assert tools["filesystem_read_text_file"].effect == "read"

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ from tests.in_time import SHORT_S, in_time
 from tests.tools.mcp.scene import SCRIPT, Nod, Stage, call_tool, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
-from shepherd.tools.base import Result, ToolError
+from shepherd.tools.base import Form, Result, ToolError
 from shepherd.tools.mcp.servers import McpServerPool, sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, ServerOptions
-from shepherd.tools.tool import ToolContext
+from shepherd.tools.permission import Permission
+from shepherd.tools.tool import Tool, ToolContext
 
 CONTEXT = ToolContext()
 
@@ -80,10 +83,48 @@ async def test_a_schema_arrives_as_the_server_wrote_it() -> None:
     assert echo.parameters["properties"]["colour"] == {"enum": ["red", "green"]}
 
 
-async def test_what_a_tool_may_do_is_read_from_its_annotations() -> None:
-    async with Stage(scripted()) as servers:
-        effects = {tool.name: tool.effect for tool in servers.tools()}
-    assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("read", "net", "write")
+async def test_a_server_is_believed_that_its_tools_only_read_if_it_is_trusted(tmp_path: Path) -> None:
+    believed = replace(scripted("t"), trust_annotations=True)
+    async with Stage(scripted(), believed) as servers:
+        tools = {tool.name: tool for tool in (*servers.tools(), resolved(servers, "s"), resolved(servers, "t"))}
+        effects = {name: tool.effect for name, tool in tools.items()}
+    assert (effects["t_echo"], effects["t_many"], effects["t_wrong"]) == ("read", "net", "write")
+    assert (effects["s_echo"], effects["s_many"], effects["s_wrong"]) == ("write", "net", "write")
+    permission = Permission(read_only=True, folder=tmp_path)
+    await permission.check(tools["t_echo"], {})
+    with pytest.raises(ToolError, match="read-only, and s_echo changes"):
+        await permission.check(tools["s_echo"], {})
+
+
+def resolved(servers: McpServerPool, server: str) -> Tool:
+    """As `call_mcp_tool` finds it."""
+    return servers.resolve_call({"server": server, "tool": "echo"})[0]
+
+
+@pytest.mark.costly
+async def test_the_fingerprint_of_a_tool_is_that_of_its_definition_and_of_its_server(tmp_path: Path) -> None:
+    file = tmp_path / "echo.json"
+    file.write_text("{}")
+    options = scripted(echo=str(file))
+
+    async def fingerprint(options: ServerOptions, **changed: Any) -> str:
+        file.write_text(json.dumps(changed))
+        async with Stage(options) as servers:
+            return servers.tools()[0].fingerprint
+
+    first = await fingerprint(options)
+    assert first == await fingerprint(options)
+    others = [
+        await fingerprint(options, description="Say it again!"),
+        await fingerprint(options, description="x" * 2000),
+        await fingerprint(options, description="x" * 2000 + "!"),  # behind what the model is shown
+        await fingerprint(options, inputSchema={"type": "object"}),
+        await fingerprint(options, annotations={"readOnlyHint": False}),
+        await fingerprint(replace(options, cwd=str(tmp_path))),
+        await fingerprint(replace(options, args=("-B", *options.args))),
+        await fingerprint(replace(options, name="other")),
+    ]
+    assert len({first, *others}) == 1 + len(others)
 
 
 @pytest.mark.costly
@@ -350,10 +391,47 @@ async def test_a_list_without_end_is_cut_with_a_warning(fault: str) -> None:
     assert re.fullmatch(r"the MCP server s: its list of tools does not end; the first \d+ are used", warning)
 
 
-async def test_a_server_that_knows_only_the_newest_revision_is_spoken_to_in_it() -> None:
-    async with Stage(scripted(modern=True)) as servers:
+async def test_tools_above_the_limit_of_a_server_are_named_once_and_cannot_be_called() -> None:
+    stage = Stage(replace(scripted(many=200), max_tools=40))
+    async with stage as servers:
+        assert len(servers.tools()) == 40 - 2  # deprecated ones count
+        assert servers.tools()[-1].name == "s_t18"
+        assert "has no tool 't19'" in await failure_of(servers, "t19")
+        await servers.restart("s")
+    (warning,) = stage.warnings
+    assert warning == (
+        "the MCP server s has 221 tools, and the first 40 are used (max_tools = 40); not used: "
+        + ", ".join(f"t{n}" for n in range(19, 39)) + " and 161 more"
+    )  # fmt: skip
+
+
+async def test_without_a_limit_of_its_own_a_server_has_256_tools() -> None:
+    stage = Stage(scripted(many=10_000 - 21))
+    async with stage as servers:
+        assert len(servers.connections["s"].tools) == 256
+        assert len(servers.tools()) == 254
+    assert "has 10000 tools, and the first 256 are used" in stage.warnings[0]
+
+
+@pytest.mark.parametrize("limit_s", [120, 9], ids=["discover first", "initialize first"])
+@pytest.mark.parametrize(
+    ("faults", "protocol"),
+    [
+        ({"modern": True}, "2026-07-28"),
+        (
+            {"modern": True, "version": "2026-07-28"},
+            "2026-07-28",
+        ),  # `initialize` is answered with a revision without it
+        ({"strict": True}, "2025-11-25"),  # ends at a request before `initialize`
+    ],
+    ids=["refuses initialize", "answers initialize with the newest revision", "refuses discover"],
+)
+async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
+    faults: dict[str, Any], protocol: str, limit_s: float
+) -> None:
+    async with Stage(scripted(timeout=limit_s, **faults)) as servers:
         (status,) = servers.statuses()
-        assert (status.state, status.protocol, status.n_tools) == ("ready", "2026-07-28", 19)
+        assert (status.state, status.protocol, status.n_tools) == ("ready", protocol, 19)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -455,6 +533,27 @@ async def test_the_user_is_asked_for_what_a_server_wants_to_know(values: Any, an
         assert json.loads((await call(servers, "ask_user")).content) == answer
     (form,) = person.forms
     assert (form.server, form.message, list(form.fields["properties"])) == ("s", "Who are you?", ["name"])
+
+
+async def test_a_form_that_the_server_withdraws_is_taken_from_the_person() -> None:
+    opened, withdrawn = asyncio.Event(), asyncio.Event()
+
+    class Slow(Nod):
+        async def fill(self, form: Form) -> Mapping[str, Any] | None:
+            opened.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                withdrawn.set()
+            raise AssertionError
+
+    async with Stage(scripted(), person=Slow(None)) as servers:
+        asking = asyncio.create_task(call(servers, "ask_user"))
+        await opened.wait()
+        assert (await call(servers, "echo", withdraw=True)).content == "withdrawn"
+        await asyncio.wait_for(withdrawn.wait(), 60)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_the_model_answers_a_server_only_with_consent() -> None:

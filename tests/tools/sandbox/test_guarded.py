@@ -119,7 +119,7 @@ async def test_a_person_is_asked_each_time_and_no_answer_is_kept(tmp_path: Path)
         arguments = {"path": "shepherd.toml", "content": content}
         assert "success" in await call(tmp_path, "write_file", arguments, person=person, answers=kept)
     assert [(each.why, each.each_time) for each in person.questions] == [(OWN, True)] * 2
-    assert kept.of(tmp_path) == []
+    assert kept.of(tmp_path) == {}
     refused = await call(tmp_path, "write_file", {"path": "shepherd.toml", "content": "c"}, person=Answering("no"))
     assert "the user refused" in refused
     assert (tmp_path / "shepherd.toml").read_text() == "b"

@@ -21,7 +21,7 @@ from shepherd.backends.local.completion import BarePrompt, encode
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.backends.local.turns import cuts, spans
-from shepherd.core import InvalidRequest, Request, ToolSpec
+from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
 from shepherd.dialects import Dialect, Prompt, Template, render
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.dialects.render.replay import WrittenAnswer
@@ -80,8 +80,8 @@ class Compiler:
         with_tools: Template | None = None,
         thinking: bool | None = None,
     ) -> None:
-        """`with_tools`: the template for requests with tools, where a model has two. `thinking`: False turns reasoning
-        off for requests that do not choose."""
+        """`with_tools`: the template for requests with tools, where a model has two. `thinking`: whether models
+        reason for requests that do not choose; None: as their templates have it."""
         self.vocabulary = vocabulary
         self.dialect = dialect
         self._template = template
@@ -93,6 +93,11 @@ class Compiler:
         sources = template.source + (with_tools.source if with_tools else "")
         self.encoder = Encoder(vocabulary, " ".join((sources, *dialect.openers, *chain(*dialect.thoughts))))
 
+    def level_of(self, request: Request) -> ReasoningLevel | None:
+        """How much the model thinks about this request; None: as its template has it."""
+        default: dict[bool | None, ReasoningLevel] = {True: "on", False: "off"}
+        return request.reasoning or default.get(self._thinking)
+
     def template_for(self, request: Request) -> Template:
         """The template that renders this request."""
         return self._with_tools if _offered(request) else self._template
@@ -101,10 +106,14 @@ class Compiler:
         """The prompt of a request in tokens. Raises: `InvalidRequest`; as `Template.render`."""
         request = prepared.request
         if request.completion is not None:
-            bare = encode(request.completion, self.vocabulary, model=self._model)
+            completion = request.completion
+            if completion.special and isinstance(completion.prompt, str):
+                tokens = self.encoder.tokenize(completion.prompt, special=True, bos=True)
+                completion = replace(completion, prompt=tuple(tokens))
+            bare = encode(completion, self.vocabulary, model=self._model)
             return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
         prompt = self._render(prepared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments))
+        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments), request.owner)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, prompt.segments, encoded.edges, n_ctx=self._n_ctx)
@@ -125,9 +134,6 @@ class Compiler:
 
     def _render(self, prepared: Prepared) -> Prompt:
         request, template = prepared.request, self.template_for(prepared.request)
-        reasoning = request.reasoning
-        if reasoning is None and self._thinking is False:
-            reasoning = "off"
         extra = request.extra.get("chat_template_kwargs", {})
         for name in RESERVED_VARIABLES & extra.keys():
             raise InvalidRequest(f"{name} is set by the server", field=f"chat_template_kwargs.{name}")
@@ -142,10 +148,11 @@ class Compiler:
             self.dialect,
             request.messages,
             tools=tools,
-            reasoning=reasoning,
+            reasoning=self.level_of(request),
             extra=extra,
             now=prepared.day or template.clock(),
             answers=prepared.answers,
+            start=request.start,
         )
         if prepared.earlier is None or not prompt.segments:
             return prompt

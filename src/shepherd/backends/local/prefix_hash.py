@@ -5,8 +5,8 @@
     ─────────────▶ h1
     ─────────────────────────▶ h2
 
-Two requests with the same hash at message n have equal messages up to there. Reasoning does not count, since clients
-may drop it, and neither does white space around an answer, which clients strip. Pure.
+Two requests with the same hash at message n have equal messages up to there. White space around an answer does not
+count, for clients strip it, and reasoning only where the hash is exact, for clients may drop it. Pure.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shepherd.core import Image, Message, Reasoning, Text, ToolCall, ToolResult,
 from shepherd.dialects.render.replay import meaning
 
 
-def prefix_hashes(messages: Sequence[Message], apart: str = "", *, ids: bool = False) -> list[bytes]:
+def prefix_hashes(messages: Sequence[Message], apart: str = "", *, exact: bool = False) -> list[bytes]:
     """For each message, a hash of it and all before it.
 
-    `apart` keeps equal conversations of different owners apart; with `ids` the ids of calls count, too.
+    `apart` keeps equal conversations of different owners apart; `exact`: the ids of calls and the thoughts count, too.
     """
     hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=16)
     made: list[bytes] = []
     for message in messages:
-        for word in (message.role, *_visible(message, ids=ids), "."):
+        for word in (message.role, *_visible(message, exact), "."):
             data = word.encode("utf-8", "replace")
             hashed.update(b"%d:" % len(data))
             hashed.update(data)
@@ -52,14 +52,16 @@ def text_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def _visible(message: Message, *, ids: bool) -> Iterator[str]:
+def _visible(message: Message, exact: bool) -> Iterator[str]:
+    if exact and (thought := message.reasoning.strip()):
+        yield repr(("thought", thought))
     yield message.text.strip() if message.role == "assistant" else message.text
     for part in message.parts:
         match part:
             case ToolCall():
-                yield repr(("call", part.id if ids else "", *meaning(part)))
+                yield repr(("call", part.id if exact else "", *meaning(part)))
             case ToolResult():
-                yield repr(("result", part.call_id if ids else "", len(part.parts)))
+                yield repr(("result", part.call_id if exact else "", len(part.parts)))
                 yield from map(_shown, part.parts)
             case Image():
                 yield _shown(part)

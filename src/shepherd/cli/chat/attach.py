@@ -13,10 +13,11 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.cli.text import format_count, format_size
 from shepherd.core import Image, InvalidRequest, Text
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
-def parts(text: str, app: App, n_ctx: int) -> tuple[Text | Image, ...]:
+def parts(text: str, app: App, n_ctx: int, note: Callable[[str], object] = lambda _: None) -> tuple[Text | Image, ...]:
     """The files and images that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`: tokens of the
-    conversation. Raises: `InvalidRequest` for an existing path that cannot be attached."""
+    conversation. `note` gets a line about each. Raises: `InvalidRequest` for an existing path that cannot be attached.
+    """
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
-            found[path] = _read(name, path, app, n_ctx)
+            found[path], what = _read(name, path, app, n_ctx)
+            note(f"Attached: {name} ({what})")
     return (*found.values(), Text(_ESCAPED.sub("", text)))
 
 
@@ -89,7 +92,8 @@ def _path(name: str, folder: Path) -> Path:
         return folder / name
 
 
-def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
+def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Text | Image, str]:
+    """What is sent of a file, and how much it is."""
     try:
         raw, size = _bytes(name, path)
     except OSError as error:
@@ -117,9 +121,11 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> Text | Image:
             field="message",
         )
     if media_type is not None:
-        return Image(media_type, raw)
-    suffix = Path(name).suffix.removeprefix(".")
-    return Text(f"File {name}:\n{fenced(decode(raw), suffix if suffix.isalnum() else '')}\n\n", aside=True)
+        return Image(media_type, raw), f"{media_type}, {format_size(size)}"
+    suffix, text = Path(name).suffix.removeprefix("."), decode(raw)
+    n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})
+    part = Text(f"File {name}:\n{fenced(text, suffix if suffix.isalnum() else '')}\n\n", aside=True)
+    return part, f"{format_count(n_lines, 'line')}, {format_size(size)}"
 
 
 def _bytes(name: str, path: Path) -> tuple[bytes, int]:

@@ -107,7 +107,7 @@ async def _edit(chat: Chat, argument: str) -> None:
         chat.note("Nothing has changed.")
         return
     chat.note(f"Instead: {excerpt(text)}")
-    await chat.play(chat.session.edit(await asyncio.to_thread(chat.read_parts, text)))
+    await chat.play(chat.session.edit(await chat.read_parts(text)))
 
 
 async def _system(chat: Chat, argument: str) -> None:
@@ -210,7 +210,7 @@ async def _export(chat: Chat, argument: str) -> None:
         raise InvalidRequest(
             f"write /export FILE with a name that ends in one of {', '.join(transcript.FORMATS)}", field="file"
         )
-    saved_commands.write(chat, name, form)
+    await saved_commands.write(chat, name, form)
 
 
 def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[str, str]]:
@@ -263,7 +263,7 @@ COMMANDS: dict[str, Command] = {
         "Write the conversation into a file.",
         _export,
         "FILE [md|json|jsonl|html]",
-        "The end of the name selects the format; the default is Markdown. Existing files are not overwritten.",
+        "The end of the name selects the format; the default is Markdown. It asks before it overwrites a file.",
         _export_words,
     ),
     "/system": Command('Set or show the system prompt; "" removes it.', _system, "[TEXT]"),

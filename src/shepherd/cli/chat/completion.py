@@ -36,8 +36,8 @@ def suggestions(chat: Chat, commands: Mapping[str, Command], before: str) -> Ite
     if not blank:
         yield from _fitting(word, ((name, command.help) for name, command in commands.items()))
     elif (command := commands.get(word)) is not None and command.complete is not None:
-        *words, last = argument.lstrip().split(" ")
-        yield from islice(_fitting(last, command.complete(chat, tuple(words), last)), MAX_SUGGESTIONS)
+        *words, last = argument.split(" ")
+        yield from islice(_fitting(last, command.complete(chat, tuple(filter(None, words)), last)), MAX_SUGGESTIONS)
 
 
 def paths(typed: str) -> Iterator[str]:
@@ -54,11 +54,12 @@ def paths(typed: str) -> Iterator[str]:
 
 
 def _fitting(typed: str, words: Iterable[tuple[str, str]]) -> Iterator[Suggestion]:
-    """The words that begin with `typed`, in any case; or else those that contain it."""
+    """The words that begin with `typed`, in any case; or else those that contain it. A blank follows a whole word, so
+    that the next key begins another one."""
     known = list(words)
     small = typed.casefold()
     found = [row for row in known if row[0].casefold().startswith(small)]
     if not found and len(small.strip("/")) > 1:
         found = [row for row in known if small.strip("/") in row[0].casefold()]
     for text, note in found:
-        yield Suggestion(text, len(typed), note)
+        yield Suggestion(text if text.endswith(("/", "=")) else f"{text} ", len(typed), note)

@@ -49,7 +49,7 @@ async def profile(chat: Chat, argument: str) -> None:
             chat.note("A question mark is a proposal: /profile keep N keeps it, /profile drop N drops it.")
         elif not kept:
             chat.note("The profile is empty.")
-    elif verb in {"keep", "drop"} and number.isdecimal():
+    elif verb in {"keep", "drop"} and number.strip().isdecimal():
         settle = store.confirm if verb == "keep" else store.reject
         await asyncio.to_thread(settle, int(number))
         chat.note("Kept: it is in the system prompt from now on." if verb == "keep" else "Dropped.")

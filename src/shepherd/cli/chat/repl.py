@@ -39,6 +39,7 @@ class Repl:
         quiet = mode.reading(keys=True) if chat.reader.has_editor else nullcontext()
         with handling(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._stop)), quiet:
             while not chat.is_over:
+                await chat.view.settled()
                 try:
                     line = await chat.reader.read(self._suggest)
                 except KeyboardInterrupt:
@@ -49,6 +50,8 @@ class Repl:
                 if line is None:
                     break
                 await self._take(line)
+        if chat.name and chat.reader.is_person:
+            chat.note(f"To continue this conversation: shepherd --resume {chat.name}")
         return int(chat.has_failed and not chat.reader.is_person)
 
     def _suggest(self, before: str) -> Iterable[Suggestion]:
@@ -85,7 +88,7 @@ class Repl:
     async def _send(self, text: str) -> None:
         """Send `text` with the files that it names, and show the answer. Raises: as `attach.parts`."""
         chat = self._chat
-        parts = await asyncio.to_thread(chat.read_parts, text)
+        parts = await chat.read_parts(text)
         if await chat.play(chat.session.chat((*chat.attached, *parts))):
             chat.attached = []
             await self._propose_instructions(text)

@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import transcript
-from shepherd.cli.text import excerpt, format_age
+from shepherd.cli.text import cut, format_age
 from shepherd.core import InvalidRequest
 
 if TYPE_CHECKING:
@@ -58,13 +59,20 @@ async def resume(chat: Chat, name: str) -> None:
 
 
 def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
-    """Replace the conversation with the one saved under `name`."""
+    """Replace the conversation with the one saved under `name`, and show the last exchange."""
     chat.session.restore(saved)
     chat.reset()
     chat.name = name
     chat.note(f"Continuing {name or chat.session.title}: {len(saved.messages)} messages.")
-    if question := chat.last_question():
-        chat.note(f"Last question: {excerpt(question)}")
+    for label, text in (("question", chat.last_question()), ("answer", chat.last_answer())):
+        if text:
+            chat.note(f"Last {label}: {_beginning(text)}")
+
+
+def _beginning(text: str) -> str:
+    """At most 8 lines and 600 columns of `text`."""
+    lines = text.strip().splitlines()
+    return cut("\n".join(lines[:8]) + " …" * (len(lines) > 8), 600)
 
 
 async def continue_(chat: Chat, argument: str) -> None:
@@ -78,7 +86,7 @@ async def continue_(chat: Chat, argument: str) -> None:
 
 async def save(chat: Chat, argument: str) -> None:
     if is_file(argument):
-        write(chat, argument, "")
+        await write(chat, argument, "")
         return
     saves = _given(chat.saves)
     if not chat.session.messages:
@@ -90,10 +98,22 @@ async def save(chat: Chat, argument: str) -> None:
     chat.note(f"Saved as {chat.name}; 'shepherd --resume {chat.name}' continues it.")
 
 
-def write(chat: Chat, name: str, form: str) -> None:
-    """Write a transcript. Raises: `InvalidRequest`."""
-    system, messages = chat.session.system, chat.session.messages
-    path = transcript.save(name, messages, system=system, model=chat.app.conversations.active.model, form=form)
+async def write(chat: Chat, name: str, form: str) -> None:
+    """Write a transcript; asks before it overwrites a file. Raises: `InvalidRequest`."""
+    messages = chat.session.messages
+    model = chat.app.conversations.active.model
+    save = partial(transcript.save, name, messages, system=chat.session.system, model=model, form=form)
+    try:
+        path = save()
+    except FileExistsError as error:
+        if (person := chat.view.person()) is None:
+            raise InvalidRequest(
+                f"{name} exists; there is no terminal to ask whether to overwrite it, so choose another name",
+                field="file",
+            ) from error
+        if not await person.confirm(f"{name} exists. Overwrite it?"):
+            return
+        path = save(overwrite=True)
     chat.note(f"Saved {len(messages)} messages to {path}")
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
@@ -73,9 +74,13 @@ class Chat:
 
     # turns
 
-    def read_parts(self, text: str) -> tuple[Text | Image, ...]:
-        """As `attach.parts`."""
-        return attach.parts(text, self.app, self.session.n_ctx)
+    async def read_parts(self, text: str) -> tuple[Text | Image, ...]:
+        """As `attach.parts`; shows a line for each file."""
+        notes: list[str] = []
+        parts = await asyncio.to_thread(attach.parts, text, self.app, self.session.n_ctx, notes.append)
+        for line in notes:
+            self.note(line)
+        return parts
 
     async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
@@ -120,6 +125,11 @@ class Chat:
             if message.role == "user":
                 return "".join(part.text for part in message.parts if isinstance(part, Text) and not part.aside)
         return None
+
+    def last_answer(self) -> str:
+        """The text that answers the last message of the user; empty without an answer."""
+        answers = itertools.takewhile(lambda message: message.role != "user", reversed(self.session.messages))
+        return "\n".join(message.text for message in [*answers][::-1] if message.role == "assistant" and message.text)
 
     # lines
 

@@ -18,24 +18,32 @@ from typing import Any
 
 from shepherd.cli.chat.attach import fenced
 from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core.files import replace_private
 
 Render = Callable[[Sequence[Message], str | None, str], str]
 
 
-def save(name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "") -> Path:
-    """Write a new file in the format `form`, or else of the end of `name`; its path. Raises: `InvalidRequest`."""
+def save(
+    name: str, messages: Sequence[Message], *, system: str | None, model: str, form: str = "", overwrite: bool = False
+) -> Path:
+    """Write a file in the format `form`, or else of the end of `name`; its path. Raises: `InvalidRequest`;
+    `FileExistsError` for an existing one, unless it may `overwrite` it."""
     path = Path(name).expanduser()
     suffix = form or path.suffix.lower().removeprefix(".") or "md"
     if suffix not in FORMATS:
         raise InvalidRequest(
             f"{suffix!r} is not a format of a transcript; the formats are {', '.join(FORMATS)}", field="form"
         )
-    text = FORMATS[suffix](messages, system, model)
+    content = FORMATS[suffix](messages, system, model).encode("utf-8", "replace")
     try:
         # Conversations are private: only the owner may read the file.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
+        if overwrite:
+            replace_private(path, content)
+        else:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+    except FileExistsError:
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise InvalidRequest(f"{name} cannot be written: {reason or error}", field="file") from error

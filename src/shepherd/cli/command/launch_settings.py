@@ -242,6 +242,36 @@ def _aider(target: LaunchTarget, arguments: Sequence[str]) -> Settings:
     return Settings(variables, (*arguments, "--model-metadata-file", f"{FOLDER}/{file}"), {file: _json(metadata)})
 
 
+def _pi(target: LaunchTarget, arguments: Sequence[str]) -> Settings:
+    """An extension that adds a provider: its models.json can be replaced only together with its sessions and keys."""
+    room = {"contextWindow": target.n_ctx, "maxTokens": target.answer} if target.n_ctx else {}
+    thinks = any(
+        entry.get("slug") == target.model and entry.get("supported_reasoning_levels") for entry in target.catalog
+    )
+    model = {
+        "id": target.model,
+        "name": target.model,
+        "input": ["text"],
+        "reasoning": thinks,
+        "thinkingLevelMap": {"off": "none"},  # else it sends nothing, and the model may think
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "compat": {"sendSessionAffinityHeaders": True},  # the name of the conversation
+        **room,
+    }
+    provider = {
+        "name": "Shepherd",
+        "baseUrl": f"{target.url}/v1",
+        "api": "openai-completions",
+        # A command: `$NAME` is a variable in new versions only, and `NAME` in old ones only.
+        "apiKey": '!printf %s "$SHEPHERD_API_KEY"',
+        "models": [model],
+    }
+    variables = {"SHEPHERD_API_KEY": target.key, "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
+    words = ("-e", f"{FOLDER}/shepherd.mjs", "--provider", "shepherd", "--model", target.model)
+    script = f'export default (pi) => pi.registerProvider("shepherd", {_json(provider)});'
+    return Settings(variables, words, {"shepherd.mjs": script})
+
+
 def _json(value: Any, indent: int | None = 2) -> str:
     # The placeholder of the key must stay one character.
     return json.dumps(value, ensure_ascii=False, indent=indent)
@@ -252,6 +282,7 @@ CLIENTS: Mapping[str, Client] = {
     "codex": Client("Codex", "codex", "npm install -g @openai/codex", 8_000, _codex),
     "opencode": Client("opencode", "opencode", "npm install -g opencode-ai", 10_000, _opencode),
     "aider": Client("aider", "aider", "uv tool install aider-chat", 3_000, _aider),
+    "pi": Client("pi", "pi", "npm install -g @earendil-works/pi-coding-agent", 2_000, _pi),
 }
 
 

@@ -5,14 +5,13 @@ Not here: `add` and `remove` (`mcp_file.py`), `serve` (`mcp_serve.py`), the clie
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import configure, render
+from shepherd.cli import configure, render, signals
 from shepherd.cli.text import clean
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
@@ -60,7 +59,8 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
     chosen = [replace(known[name], enabled=True) for name in names] or [each for each in known.values() if each.enabled]
     if not chosen:
         raise InvalidRequest("no MCP server is enabled; 'shepherd mcp list' shows the configured ones")
-    tried = asyncio.run(_try([ServerOptions.of(each) for each in chosen]))
+    trying = _try([ServerOptions.of(each) for each in chosen])
+    tried = signals.run(trying, stopped="the test was stopped before every server was ready")
     if as_json:
         render.show_json([report for _, report in tried])
     else:

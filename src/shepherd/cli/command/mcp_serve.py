@@ -15,22 +15,26 @@ from shepherd.cli import configure, signals
 
 if TYPE_CHECKING:
     from shepherd.config import Config
-    from shepherd.tools.toolbox import ConversationToolbox
+    from shepherd.server.endpoints.mcp import Wire
+    from shepherd.tools.offer import Offer
 
 
 def run(options: Mapping[str, Any]) -> None:
     """Serve until the agent closes standard input, or Ctrl-C."""
-    signals.run(_serve(configure.load_config({**options, "server": True})))
+    from shepherd.server.endpoints.mcp import standard_streams_taken
+
+    with standard_streams_taken() as wire:
+        signals.run(_serve(configure.load_config({**options, "server": True}), wire))
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, wire: Wire) -> None:
     from shepherd.app.app import App
     from shepherd.server.endpoints.mcp import serve_stdio
 
     app = App(config)
     offer = partial(app.offer, everything=True, allow=("*",))  # the agent asks its own user
 
-    async def open_box(user: str | None) -> ConversationToolbox:
+    async def open_offer(user: str | None) -> Offer:
         # An agent asks for the tools once, so wait for all MCP servers. Each has its own `timeout` to start.
         await asyncio.shield(equipping)
         return await offer(user)
@@ -42,7 +46,7 @@ async def _serve(config: Config) -> None:
         try:
             # The greeting is answered at once: agents drop a server after some seconds. A model is loaded at its first
             # call: most agents never chat.
-            await serve_stdio(open_box)
+            await serve_stdio(open_offer, wire)
         finally:
             equipping.cancel()
     finally:

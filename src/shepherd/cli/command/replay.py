@@ -12,6 +12,7 @@ import asyncio
 import difflib
 import json
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli import configure, render
+from shepherd.cli import configure, render, signals
 from shepherd.cli.command.replies import ReplySummary
 from shepherd.cli.command.serve import running
 from shepherd.cli.command.server_client import find_address, transport_error
@@ -95,7 +96,7 @@ def run(
         finally:
             await app.aclose()
 
-    answers = asyncio.run(play_all())
+    answers = signals.run(play_all(), stopped="the replay was stopped before its last request had an answer")
     if as_json:
         render.write(json.dumps({"summary": summary(answers)}) + "\n")
     else:
@@ -311,9 +312,12 @@ async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()
 
     key = secrets.token_urlsafe(24)
     asgi = create_app(service, api_keys=[key], observe=observe)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     async with running(asgi, host="127.0.0.1", port=0) as (server, port):
         if port is None:
             await server
+        for number, handler in handlers.items():
+            signal.signal(number, handler)  # the server has taken the signals: they would end only the server
         yield f"http://127.0.0.1:{port}", key
 
 

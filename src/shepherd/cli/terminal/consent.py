@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,6 +65,7 @@ class TerminalPerson:
         self._lock = asyncio.Lock()
         self._n_asked = 0
         """Open and waiting questions."""
+        self._withdrawn: set[asyncio.Task[Any]] = set()
         self._refresh: Callable[[], None] = lambda: None
         """Draws the keys of the open question again."""
 
@@ -75,7 +76,25 @@ class TerminalPerson:
             return _VERDICTS[await self._choose(show, list(_question(question)), choices)][0]
 
     async def fill(self, form: Form) -> Mapping[str, Any] | None:
-        """The values; None = refused."""
+        """The values; None = refused. A form that the server withdraws stays until the person has ended the line that
+        is open; see `settled`."""
+        asking = asyncio.create_task(self._fill(form))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.cancel()
+            self._withdrawn.add(asking)
+            asking.add_done_callback(self._withdrawn.discard)
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({asking}, timeout=0)
+            raise
+
+    async def settled(self) -> None:
+        """Wait until no question is open."""
+        async with self._lock:
+            pass
+
+    async def _fill(self, form: Form) -> Mapping[str, Any] | None:
         async with self._attention() as show:
             parts = list(_request(form))
             try:
@@ -87,6 +106,12 @@ class TerminalPerson:
                 return {} if await self._choose(show, parts, _YES_OR_NO) == "y" else None
             show(self._rows(parts))
             return await self._fill_in(show, fields)
+
+    async def confirm(self, question: str) -> bool:
+        """The answer to a question of the program itself."""
+        async with self._attention() as show:
+            lines = [Text(), row(exposed(question, in_one_line=True), "bold yellow", wraps=True)]
+            return await self._choose(show, [Part(lines)], _YES_OR_NO) == "y"
 
     @asynccontextmanager
     async def _attention(self) -> AsyncIterator[Draw]:

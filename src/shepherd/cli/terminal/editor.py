@@ -113,8 +113,10 @@ class _Completer(Completer):
         self._suggest = suggest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        has_blank = document.current_char == " "
         for found in self._suggest(document.text_before_cursor):
-            yield Completion(found.text, -found.n_replaced, display=clean(found.text), display_meta=clean(found.note))
+            text = found.text.rstrip(" ") if has_blank else found.text
+            yield Completion(text, -found.n_replaced, display=clean(found.text), display_meta=clean(found.note))
 
 
 def _history() -> History:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ENTER, END = "enter", "end"
 """Keys without a character; END is Ctrl-D, or a closed terminal."""
+WITHDRAWN = "  This is no longer asked for, and is not sent. Enter: continue  "
 _MOST_AT_ONCE = 3
 """Characters of a fast typist that arrive together; more are pasted, and are not an answer."""
 _PASTE = "<bracketed-paste>"
@@ -64,7 +65,8 @@ class TerminalKeyboard:
         return {"c-d": END}.get(name, name)
 
     async def line(self, prompt: str, default: str = "") -> str | None:
-        """A line that the person edits; None after Ctrl-D, which refuses."""
+        """A line that the person edits; None after Ctrl-D, which refuses. When cancelled, it drops the line, and ends
+        with it: after Enter."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 
@@ -73,6 +75,11 @@ class TerminalKeyboard:
         session: PromptSession[str] = PromptSession(erase_when_done=True, input=self._input)
         try:
             return await session.prompt_async(prompt, default=default, handle_sigint=False)
+        except asyncio.CancelledError:
+            # The person types on, and must not type into the next prompt what was meant for this one.
+            with suppress(EOFError, KeyboardInterrupt):
+                await session.prompt_async(WITHDRAWN, default=session.default_buffer.text, handle_sigint=False)
+            raise
         except EOFError:
             return None
         except KeyboardInterrupt:

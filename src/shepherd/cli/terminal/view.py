@@ -20,8 +20,8 @@ from shepherd.cli.terminal.screen import Screen
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
+    from shepherd.cli.terminal.consent import TerminalPerson
     from shepherd.cli.terminal.live import MarkdownAnswer
-    from shepherd.tools.base import Person
 
 
 class TerminalView:
@@ -34,6 +34,7 @@ class TerminalView:
         self.console = render.console(sys.stdout)
         self.screen = Screen(self.console)
         self._show_thinking = show_thinking
+        self._person: TerminalPerson | None = None
 
     @property
     def width(self) -> int:
@@ -62,11 +63,17 @@ class TerminalView:
 
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         """The person at the terminal, for questions; None without a person."""
         from shepherd.cli.terminal.consent import TerminalPerson
 
-        return TerminalPerson(self.screen)
+        self._person = self._person or TerminalPerson(self.screen)
+        return self._person
+
+    async def settled(self) -> None:
+        """Wait until no question to the person is open: it has the keyboard."""
+        if self._person is not None:
+            await self._person.settled()
 
 
 class PipeView:
@@ -94,8 +101,11 @@ class PipeView:
             return JsonAnswer(render.write)
         return PlainAnswer(render.write, lambda text: click.echo(text, nl=False, err=True))
 
-    def person(self) -> Person | None:
+    def person(self) -> TerminalPerson | None:
         return None
+
+    async def settled(self) -> None:
+        pass
 
 
 View = TerminalView | PipeView

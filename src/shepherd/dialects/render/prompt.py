@@ -15,7 +15,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from shepherd.core import Message, Reasoning, ReasoningLevel, ToolSpec
+from shepherd.core import AnswerStart, Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
 from shepherd.dialects.render.frame import USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.offer import offered
@@ -40,8 +40,10 @@ def render(
     extra: Mapping[str, Any] = NOTHING,
     now: datetime | None = None,
     answers: Mapping[int, WrittenAnswer] = NO_ANSWERS,
+    start: AnswerStart | None = None,
 ) -> Prompt:
-    """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's.
+    """The prompt for the next assistant message, or for the rest of the last one if that is the assistant's, unless
+    `start` sets something else.
 
     `now` is the date that the template prints. `answers` holds, by message index, assistant messages as the model wrote
     them; a message that the client has changed since stays as the client sent it.
@@ -70,15 +72,23 @@ def render(
         empty = no_thought(opened, dialect, has_switch=template.caps.switch)
         return joined(pieces, Piece(empty, None)), opened + empty
 
-    begun = beginning(messages, dialect)
-    if begun is None:
+    begun = beginning(messages, dialect) if start in (None, "text") else None
+    if start == "nothing":
+        pieces, opened = run(messages, add_generation_prompt=False), ""
+    elif begun is None:
         pieces, opened = asked(messages)
     else:
         index = len(messages) - 1
         messages[index] = begun
-        pieces, opened = continued(run(messages, add_generation_prompt=False), begun, index, dialect)
-        if not pieces:  # the template leaves something of it out
-            pieces, opened = prefilled(*asked(messages[:-1]), begun, index, template=template, dialect=dialect)
+        ends_thought = bool(begun.text) or start == "text"
+        pieces, opened = (), ""
+        if begun.text or not ends_thought:
+            pieces, opened = continued(run(messages, add_generation_prompt=False), begun, index, dialect)
+        if not pieces:  # the template leaves something of it out, or would end the message behind its thought
+            head = asked(messages[:-1])
+            pieces, opened = prefilled(
+                *head, begun, index, template=template, dialect=dialect, ends_thought=ends_thought
+            )
     earlier = {index: answer for index, answer in answers.items() if begun is None or index < len(messages) - 1}
     if earlier:
         pieces = replayed(pieces, earlier, dialect, tools)
@@ -151,7 +161,14 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
 
 
 def prefilled(
-    pieces: tuple[Piece, ...], opened: str, last: Message, index: int, *, template: Template, dialect: Dialect
+    pieces: tuple[Piece, ...],
+    opened: str,
+    last: Message,
+    index: int,
+    *,
+    template: Template,
+    dialect: Dialect,
+    ends_thought: bool,
 ) -> tuple[tuple[Piece, ...], str]:
     """The conversation before the last message, with that message written behind its generation prompt."""
     added = [Piece(last.text, index)]
@@ -159,7 +176,7 @@ def prefilled(
         # The message's thought replaces the one that the generation prompt opened.
         opener, closer = around_thought(template, dialect, opened)
         pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
-        closing = Piece(closer if last.text else "", None)
+        closing = Piece(closer if ends_thought else "", None)
         added = [Piece(opener, None), Piece(last.reasoning, index), closing, *added]
     elif dialect.thoughts:
         added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]

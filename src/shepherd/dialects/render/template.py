@@ -67,7 +67,7 @@ class Template:
     @property
     def is_dated(self) -> bool:
         """Whether it may print the date or the time."""
-        return not self._asks.isdisjoint({"strftime_now", "datetime"})
+        return not self._asks.isdisjoint({"strftime_now", "datetime", "date_string"})
 
     def render(
         self,
@@ -157,6 +157,9 @@ class Template:
     ) -> str:
         today = now or self.clock()
         given: dict[str, Any] = {
+            # As llama-server has them where a request does not choose.
+            "enable_thinking": True,
+            "date_string": today.strftime("%d %b %Y"),
             **switched,
             "messages": list(turns),
             "bos_token": self.bos_token,
@@ -181,6 +184,8 @@ def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[s
         return {}
     if reasoning == "off":
         return dict(OFF)
+    if reasoning == "on":
+        return dict(ON)
     wanted = LEVELS.index(reasoning)
     nearest = sorted(efforts, key=lambda level: (abs(LEVELS.index(level) - wanted), -LEVELS.index(level)))
     return ON | dict.fromkeys(EFFORTS, nearest[0]) if nearest else dict(ON)

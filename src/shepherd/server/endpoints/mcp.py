@@ -1,10 +1,12 @@
-"""Our tools for other agents: a toolbox as an MCP server, over standard input and output or over HTTP.
+"""What we offer to other agents, as an MCP server over standard input and output or over HTTP.
 
-    MCP client ─ tools/list, tools/call ─▶ official SDK ─▶ Toolbox ─▶ tools
+    MCP client ─ tools/list, tools/call ──────────────▶ official SDK ─▶ Toolbox ─▶ tools
+               ─ prompts, resources, completion ──────▶ `mcp_library.py` ─▶ `Offer`
+               ─ logging/setLevel, a progressToken ───▶ the lines that a tool reports come as notifications
 
 The SDK speaks the protocol, in all its revisions; this file maps it to tools. A tool that fails is a result with
-`isError`, which the calling model reads, never an error of the protocol. Not here: which tools there are and what they
-may do (`app`).
+`isError`, which the calling model reads; only a name that no tool has is an error of the protocol. Not here: what is
+offered, and what it may do (`app`).
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import itertools
 import json
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
 
 from shepherd.core import Image, InvalidRequest, Text, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
@@ -26,6 +29,7 @@ from shepherd.memory.users import LOCAL
 from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
 from shepherd.server.http.caller import address_of, is_loopback, named_user
 from shepherd.server.observe.record import CALLER, Caller
+from shepherd.tools.base import ToolError
 from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
 
@@ -33,13 +37,22 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from mcp.server import Server, ServerRequestContext
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp_types import CallToolRequestParams, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams
+    from mcp_types import (
+        CallToolRequestParams,
+        CallToolResult,
+        ContentBlock,
+        ListToolsResult,
+        LoggingLevel,
+        PaginatedRequestParams,
+    )
     from mcp_types import Tool as McpTool
     from starlette.types import Message, Receive, Scope, Send
 
     from shepherd.server.endpoints.handler import Limits
+    from shepherd.tools.offer import Offer
     from shepherd.tools.tool import Tool
-    from shepherd.tools.toolbox import ConversationToolbox
+
+    Context = ServerRequestContext[Any, Any]
 
 logger = logging.getLogger(__name__)
 
@@ -50,76 +63,109 @@ INSTRUCTIONS = (
 )
 INVALID_REQUEST = -32600
 """JSON-RPC 2.0, section 5.1."""
-SHORTEST_SILENCE_S = 0.1
-"""Between two messages of progress: a command may print thousands of lines in a second."""
+SHORTEST_SILENCE_S, LONGEST_SILENCE_S = 0.1, 10.0
+"""Between two messages of progress: a command may print thousands of lines in a second, and an agent that hears nothing
+for a minute drops the call.
+"""
 MOST_CONVERSATIONS = 16
 """Over HTTP: the server keeps the toolboxes, with their cut results, of so many conversations."""
 
-Open = Callable[[str | None], Awaitable["ConversationToolbox"]]
-"""The tools for one user; None = an unknown user."""
+Open = Callable[[str | None], Awaitable["Offer"]]
+"""What there is for one user; None = an unknown user."""
 
 
-def make_server(open_box: Open) -> Server[Any]:
-    """An MCP server over the tools that `open_box` gives, one box for each conversation."""
+def make_server(open_offer: Open, *, silence_s: float = LONGEST_SILENCE_S) -> Server[Any]:
+    """An MCP server over what `open_offer` gives, once for each conversation."""
     from mcp.server import Server  # noqa: PLC0415 - 0.7 s
-    from mcp_types import ListToolsResult  # noqa: PLC0415
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+    from mcp_types import INVALID_PARAMS, EmptyResult, ListToolsResult, SetLevelRequestParams  # noqa: PLC0415
+
+    from shepherd.server.endpoints.mcp_library import add_library  # noqa: PLC0415
 
     numbers = itertools.count(1)
-    boxes = LruCache["ConversationToolbox"](MOST_CONVERSATIONS)
+    offers = LruCache["Offer"](MOST_CONVERSATIONS)
     """A later request reads the rest of a result that was cut in the box that keeps it."""
+    levels = LruCache["LoggingLevel"](MOST_CONVERSATIONS)
+    """That a client has set; the newest revision has it in each request instead."""
 
-    async def box_of(context: ServerRequestContext[Any, Any]) -> ConversationToolbox:
+    async def offer_of(context: Context) -> Offer:
         place = _conversation(context)
-        if (known := boxes.find(place)) is not None:
+        if (known := offers.find(place)) is not None:
             return known
-        opened = await open_box(_user(context))
-        if (known := boxes.find(place)) is None:  # another request may have been faster
-            boxes.keep(place, opened)
+        opened = await open_offer(_user(context))
+        if (known := offers.find(place)) is None:  # another request may have been faster
+            offers.keep(place, opened)
         return known or opened
 
-    async def list_tools(
-        context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
-    ) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(tool) for tool in (await box_of(context)).tools])
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[_described(tool) for tool in (await offer_of(context)).toolbox.tools])
 
-    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         call = ToolCall(f"mcp-{next(numbers)}", params.name, json.dumps(params.arguments or {}, ensure_ascii=False))
-        box = await box_of(context)
-        async with _reporting(context) as tell:
+        box = (await offer_of(context)).toolbox
+        try:
+            box.get_known(params.name)
+        except ToolError as error:
+            raise MCPError(INVALID_PARAMS, error.message) from error
+        async with _reporting(context, levels.find(_conversation(context)), silence_s) as tell:
             return _encode_result((await box.run(call, tell=tell)).result)
 
-    return Server(
+    async def set_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
+        levels.keep(_conversation(context), params.level)
+        return EmptyResult()
+
+    server = Server(
         "shepherd",
         version=version("shepherd"),
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
+    add_library(server, offer_of)
+    return server
 
 
-async def serve_stdio(open_box: Open) -> None:
-    """Serve until the client closes our standard input. Only the protocol goes to standard output meanwhile."""
+async def serve_stdio(open_offer: Open, wire: Wire) -> None:
+    """Serve until the client closes its end of the wire."""
+    import anyio  # noqa: PLC0415 - the SDK's
     from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
-    server = make_server(open_box)
-    with _input_taken() as wire:
-        # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
-        lines = cast(Any, _lines(wire))  # it is only iterated over
-        async with stdio_server(stdin=lines) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+    server = make_server(open_offer)
+    # The SDK would read in a thread that cannot be interrupted: no signal could end us before the client does.
+    lines = cast(Any, _lines(wire.input))  # it is only iterated over
+    async with stdio_server(stdin=lines, stdout=anyio.wrap_file(wire.output)) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+class Wire(NamedTuple):
+    """Standard input and output as the client's: closed never, since a thread may still be waiting for them."""
+
+    input: TextIO
+    output: TextIO
 
 
 @contextlib.contextmanager
-def _input_taken() -> Iterator[TextIO]:
-    """Our standard input, which tools cannot read within the block: theirs is empty."""
-    wire, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+def standard_streams_taken() -> Iterator[Wire]:
+    """Within the block only the protocol reads standard input and writes standard output. Everything else, such as a
+    file of tools that prints when it is loaded, and a program that a tool starts, reads nothing and writes to standard
+    error.
+    """
+    sys.stdout.flush()
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    os.dup2(2, 1)
     try:
-        # Never closed: a thread may still be waiting for it.
-        yield open(wire, encoding="utf-8", errors="replace", newline="\n", closefd=False)  # noqa: SIM115
+        yield Wire(
+            open(source, encoding="utf-8", errors="replace", newline="\n", closefd=False),  # noqa: SIM115
+            open(sink, "w", encoding="utf-8", newline="\n", closefd=False),  # noqa: SIM115
+        )
     finally:
-        os.dup2(wire, 0)
+        sys.stdout.flush()
+        os.dup2(source, 0)
+        os.dup2(sink, 1)
 
 
 async def _lines(file: TextIO) -> AsyncIterator[str]:
@@ -128,12 +174,12 @@ async def _lines(file: TextIO) -> AsyncIterator[str]:
         yield line
 
 
-def add_mcp_path(app: FastAPI, open_box: Open, limits: Limits) -> None:
-    """Put the MCP server at `/mcp`, behind the middleware of the other paths."""
+def add_mcp_path(app: FastAPI, make: Callable[[], Server[Any]], limits: Limits) -> None:
+    """Put the MCP server that `make` returns at `/mcp`, behind the middleware of the other paths."""
     from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
 
     app.router.routes.append(
-        Route(PATH, _Endpoint(open_box, limits), methods=["GET", "POST", "DELETE"], include_in_schema=False)
+        Route(PATH, _Endpoint(make, limits), methods=["GET", "POST", "DELETE"], include_in_schema=False)
     )
 
 
@@ -143,8 +189,8 @@ class _Endpoint:
     The SDK reads bodies of any length, and parses them on the event loop: this class reads and bounds them.
     """
 
-    def __init__(self, open_box: Open, limits: Limits) -> None:
-        self._open_box = open_box
+    def __init__(self, make: Callable[[], Server[Any]], limits: Limits) -> None:
+        self._make = make
         self._limits = limits
         self._sessions: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
@@ -176,7 +222,7 @@ class _Endpoint:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
         try:
-            sessions = StreamableHTTPSessionManager(make_server(self._open_box))  # `AuthMiddleware` checks the host
+            sessions = StreamableHTTPSessionManager(self._make())  # `AuthMiddleware` checks the host
             async with sessions.run():
                 started.set_result(sessions)
                 await asyncio.Event().wait()
@@ -187,32 +233,70 @@ class _Endpoint:
 
 
 @contextlib.asynccontextmanager
-async def _reporting(context: ServerRequestContext[Any, Any]) -> AsyncIterator[Callable[[str], None]]:
-    """Within the block, lines of progress go to the client, if it wants them; the newest one counts."""
+async def _reporting(
+    context: Context, level: LoggingLevel | None, silence_s: float
+) -> AsyncIterator[Callable[[str], None]]:
+    """Within the block, lines of progress go to the client, if it wants them; the newest one counts. Without
+    lines, a message without text says every `silence_s` that the call still runs. `level`: of the log that it wants.
+    """
+    is_logged = _is_wanted("info", context, level)
+    numbers = itertools.count(1)
     newest: list[str] = []
-    fresh = asyncio.Event()
+    fresh, sending = asyncio.Event(), asyncio.Lock()
 
     def tell(line: str) -> None:
         newest[:] = [line]
         fresh.set()
 
     async def report() -> None:
-        for n in itertools.count(1):
-            await fresh.wait()
-            fresh.clear()
-            await context.session.report_progress(n, message=newest[0])
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(silence_s):
+                    await fresh.wait()
+            await send()
             await asyncio.sleep(SHORTEST_SILENCE_S)
+
+    async def send() -> None:
+        async with sending:
+            line = newest.pop() if newest else None
+            fresh.clear()
+            await context.session.report_progress(next(numbers), message=line)
+            if is_logged and line is not None:
+                await _log(context, "info", line)
 
     task = asyncio.create_task(report())
     try:
         yield tell
+        async with sending:  # a message is sent whole
+            task.cancel()
+        if newest:
+            await send()
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
 
-def _user(context: ServerRequestContext[Any, Any]) -> str | None:
+def _is_wanted(kind: LoggingLevel, context: Context, level: LoggingLevel | None) -> bool:
+    """Whether the client wants such messages: in 2026-07-28 by this request, before by the `level` that it has set."""
+    from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel  # noqa: PLC0415
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415
+
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    wanted = (context.meta or {}).get(LOG_LEVEL_META_KEY) if is_modern else level
+    order = get_args(LoggingLevel)
+    return wanted in order and order.index(kind) >= order.index(wanted)
+
+
+async def _log(context: Context, kind: LoggingLevel, line: str) -> None:
+    from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415
+
+    params = LoggingMessageNotificationParams(level=kind, logger=context.params["name"] if context.params else None,
+                                              data=line)  # fmt: skip
+    await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)
+
+
+def _user(context: Context) -> str | None:
     """The user whose memory is used, as for `/v1/memory`: the owner, unless the key or the header names another. None
     for a client on another machine without a key."""
     if context.request is None:
@@ -222,7 +306,7 @@ def _user(context: ServerRequestContext[Any, Any]) -> str | None:
     return None if is_stranger else named_user(scope) or LOCAL
 
 
-def _conversation(context: ServerRequestContext[Any, Any]) -> Hashable:
+def _conversation(context: Context) -> Hashable:
     """The identity of a conversation; newer revisions of the protocol have only the caller."""
     if context.request is None:  # standard input has one agent at its other end
         return None

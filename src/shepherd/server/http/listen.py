@@ -172,6 +172,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._head_timer = self.loop.call_later(HEAD_S, self._give_up_head)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.rstrip(b" \t"))  # RFC 9110, section 5.5; the parser strips the other end
+
     def on_headers_complete(self) -> None:
         self._end_head()
         super().on_headers_complete()

@@ -28,6 +28,7 @@ from fnmatch import fnmatchcase
 from typing import IO, Annotated
 
 from shepherd.tools.base import Result, ToolError
+from shepherd.tools.sandbox.confinement import confine
 from shepherd.tools.signature import tool
 from shepherd.tools.tool import ToolContext
 
@@ -62,6 +63,8 @@ async def execute_command(
     stop = threading.Event()
 
     def work() -> FinishedCommand:
+        if not may.allow_sudo:
+            confine()
         return run(arguments, folder, env, timeout_s=seconds, max_bytes=may.max_bytes, stop=stop, tell=context.tell)
 
     # Not a daemon: the program waits for this thread, which waits for everything that the command has started.
@@ -113,11 +116,13 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 SECRET_VALUE = re.compile(
-    r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"  # a URL with a password
-    r"|(sk|pk|rk|xai|gsk|hf|pplx|r8|npm|glpat|xox[a-z]|gh[opsur]|github_pat)[-_][\w-]{8}|AKIA|ASIA|AIza|ey[JK][\w-]+\.ey"
-    r"|-----BEGIN"
+    r"\A([a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"  # a URL with a password
+    r"|https?://[0-9a-f]{32}@|https://(hooks\.slack\.com|discord(app)?\.com/api/webhooks)/\w+/\w+"  # Sentry, webhooks
+    r"|(sk|pk|rk|xai|gsk|hf|pplx|r8|npm|glpat|xox[a-z]|xapp|sntry[su]|gh[opsur]|github_pat)[-_][\w-]{8}"
+    r"|xoxe\.xox|hv[sbr]\.[\w-]{16}|AKIA|ASIA|AIza|ey[JK][\w-]+\.ey|-----BEGIN)"
+    r"|(?i:(?<!\w)password|(\A|;)\s*(pwd|accountkey|sharedaccesskey))\s*=\s*[^\s;$]"  # a connection string
 )
-"""At the beginning of a value: how the keys of well-known services look."""
+"""How the keys of well-known services look."""
 PLAIN_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 SET_NAMES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """No person can answer a pager or a prompt."""
@@ -135,7 +140,7 @@ def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Coll
             return False
         if name.upper() in private:
             return True
-        looks = SECRET_NAME.search(name) is not None or SECRET_VALUE.match(value) is not None
+        looks = SECRET_NAME.search(name) is not None or SECRET_VALUE.search(value) is not None
         return looks and not any(fnmatchcase(name, pattern) for pattern in keep)
 
     hidden = {name for name, value in have.items() if is_secret(name, value)}

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
@@ -23,7 +23,7 @@ from shepherd.tools.mcp.values import AskModel, ServerLog, ServerOptions, Server
 from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
-    from shepherd.tools.mcp.session import Connector, Kind, Session
+    from shepherd.tools.mcp.session import Connector, Kind, Mode, Session
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ LONGEST_S = 3600.0
 """Of a request that reports progress; without progress, `timeout` is the limit."""
 RELIST_S, MOST_RELIST_S = 1.0, 60.0
 """Between two lists of tools; longer each time without a change: some servers report one whenever they are asked."""
+MOST_NAMED, NAMED_CHARS = 20, 64
+"""Of the tools in a warning."""
 T = TypeVar("T")
 
 
@@ -51,6 +53,8 @@ class Connection:
     state: State = "starting"
     problem: str = ""
     tools: tuple[ServerTool, ...] = ()
+    unused: tuple[str, ...] = ()
+    """The names of those above the limit of a server."""
     session: Session | None = None
     connector: Connector | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -158,25 +162,25 @@ class Connection:
             on_change=self._change,
         )
         self.connector = connector
-        modes: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
-        for mode in modes:
+        first, _ = connector.modes
+        for mode in connector.modes:
             try:
                 await self._open(connector, mode)
                 break
             except Exception as error:  # foreign code may raise anything
-                if not self.was_ready and mode == "legacy" and sdk.refuses_handshake(error):
+                if not self.was_ready and mode == first and sdk.wants_other(mode, error):
                     continue
                 self._end(await self._explain_end(sdk, connector, error))
                 break
         return self.was_ready, self.ending
 
-    async def _open(self, connector: Connector, mode: Literal["legacy", "auto"]) -> None:
+    async def _open(self, connector: Connector, mode: Mode) -> None:
         """Start it and keep it until it is lost."""
         self.was_ready = False
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(connector.options.timeout):
                 session = await stack.enter_async_context(connector.open(mode))
-                self.tools = await session.tools()
+                self.tools = self._within_limit(await session.tools())
             self.was_ready = True
             self.session, self.state = session, "ready"
             self.lists.clear()
@@ -233,7 +237,7 @@ class Connection:
             if "tools" in kinds:
                 try:
                     async with asyncio.timeout(self.options.timeout):
-                        tools = await session.tools()
+                        tools = self._within_limit(await session.tools())
                 except Exception as error:  # the old list is better than none
                     logger.info("MCP server %s: its tools have changed, but cannot be listed: %s", self.name, error)
                     tools = self.tools
@@ -242,6 +246,22 @@ class Connection:
                     self.tools = tools
                     self.on_tools()
             await asyncio.sleep(pause_s)
+
+    def _within_limit(self, tools: tuple[ServerTool, ...]) -> tuple[ServerTool, ...]:
+        """The first of them; a warning names the others, once."""
+        most = self.options.max_tools
+        unused = tuple(each.name for each in tools[most:])
+        if unused and unused != self.unused:
+            left = len(unused) - MOST_NAMED
+            names = ", ".join(name[:NAMED_CHARS] for name in unused[:MOST_NAMED]) + (
+                f" and {left} more" if left > 0 else ""
+            )
+            self.warn(
+                f"the MCP server {self.name} has {len(tools)} tools, and the first {most} are used "
+                f"(max_tools = {most}); not used: {names}"
+            )
+        self.unused = unused
+        return tools[:most]
 
     # -- requests ---------------------------------------------------------------------------------------------------
 

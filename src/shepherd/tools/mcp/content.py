@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,7 +29,9 @@ def as_tool(tool: types.Tool) -> ServerTool:
     notes = tool.annotations or types.ToolAnnotations()
     # Only explicit hints count: by the protocol's default, an open world, every tool would call other machines.
     effect: Any = "net" if notes.open_world_hint else "read" if notes.read_only_hint else "write"
-    return ServerTool(tool.name, description, tool.input_schema, effect)
+    whole = json.dumps(tool.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+    return ServerTool(tool.name, description, tool.input_schema, effect, digest)
 
 
 def as_resource(server: str, found: types.Resource | types.ResourceTemplate) -> Resource:

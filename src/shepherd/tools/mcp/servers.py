@@ -159,9 +159,10 @@ class McpServerPool:
             parameters=offer.schema,
             run=run,
             category="mcp",
-            effect=offer.effect,
+            effect="write" if offer.effect == "read" and not connection.options.trust_annotations else offer.effect,
             aliases=(f"{connection.name}:{offer.name}",),
             timeout_s=WALL_S,
+            fingerprint=connection.options.fingerprint(offer),
         )
 
     def _name(self, server: str, tool: str) -> str:

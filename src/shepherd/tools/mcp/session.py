@@ -1,8 +1,8 @@
 """A session with one server: the SDK's client over our process or over HTTP, and its answers as our values.
 
-`initialize` comes first: servers from before 2026 need it, and most newer ones take it. A server that refuses gets
-`server/discover`, as in the newest revision, over a new connection. The SDK's own order is the other one, and waits ten
-seconds for a server that does not answer unknown requests.
+`server/discover` comes first, as in the newest revision ("auto"). A server that refuses it gets `initialize`; one that
+ends at an unknown request gets it over a new connection ("legacy"). The SDK waits ten seconds for a server that ignores
+unknown requests, so a start with less time than that begins with `initialize`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import httpx2
 import mcp_types as types
 from mcp.client.client import Client
+from mcp.client.session import DISCOVER_TIMEOUT_SECONDS
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -38,6 +39,7 @@ ITEMS = 10_000
 CONNECT_S = 30.0
 
 Kind = Literal["tools", "prompts", "resources"]
+Mode = Literal["auto", "legacy"]
 CHANGES: Mapping[type, Kind] = {
     types.ToolListChangedNotification: "tools",
     types.PromptListChangedNotification: "prompts",
@@ -154,8 +156,13 @@ class Connector:
     status: int = 0
     """The last HTTP status that was an error."""
 
+    @property
+    def modes(self) -> tuple[Mode, Mode]:
+        """The one to begin with, and the one for a server that `wants_other`."""
+        return ("auto", "legacy") if self.options.timeout > DISCOVER_TIMEOUT_SECONDS else ("legacy", "auto")
+
     @asynccontextmanager
-    async def open(self, mode: Literal["legacy", "auto"] = "legacy") -> AsyncIterator[Session]:
+    async def open(self, mode: Mode = "auto") -> AsyncIterator[Session]:
         """A session, entered and left in one task. Raises: `ToolError`, and what `explain` explains."""
         # A server's mistake is no traceback in a user's terminal: only developers see the SDK's logs.
         level = logging.NOTSET if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.CRITICAL
@@ -233,9 +240,13 @@ def first_of(error: BaseException) -> BaseException:
     return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def refuses_handshake(error: BaseException) -> bool:
-    """Whether a server has answered `initialize` with an error: it may know only the newest revision."""
+def wants_other(mode: Mode, error: BaseException) -> bool:
+    """Whether a server that failed to start in this mode may start in the other one."""
     error = first_of(error)
+    if mode == "auto":
+        return is_gone(error)
+    if isinstance(error, RuntimeError):  # the SDK's, for `initialize` answered with a revision that has none
+        return "protocol version" in str(error)
     return isinstance(error, MCPError) and error.code not in {types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT}
 
 

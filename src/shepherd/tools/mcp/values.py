@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections import deque
@@ -39,6 +40,10 @@ class ServerOptions:
     timeout: float = 60.0
     """Seconds for the start, and for each request."""
     ask_model: bool = True
+    trust_annotations: bool = False
+    """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
+    max_tools: int = 256
+    """The first so many tools are used; the others cannot be called."""
 
     @classmethod
     def of(cls, configured: Any) -> ServerOptions:
@@ -72,6 +77,11 @@ class ServerOptions:
             cwd=None if self.cwd is None else fill("cwd", self.cwd),
         )
 
+    def fingerprint(self, tool: ServerTool) -> str:
+        """A digest of a tool and of the server that offers it."""
+        parts = (self.name, self.command, *self.args, self.cwd, self.url, tool.digest)
+        return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest() if tool.digest else ""
+
 
 class ServerLog:
     """The last lines that a server wrote outside the protocol."""
@@ -97,6 +107,9 @@ class ServerTool:
     schema: Mapping[str, Any]
     """Of its arguments, untouched."""
     effect: Effect
+    """As the server declares it."""
+    digest: str = ""
+    """Of its whole definition; empty = the server has not listed it yet."""
 
     @property
     def is_deprecated(self) -> bool:

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -35,6 +35,10 @@ WORLD = IPv6Network("2000::/3")
 """The public part of IPv6."""
 EMBEDDING = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """Where the last four bytes are an IPv4 address: NAT64, and the deprecated form."""
+
+CLOUD = tuple(map(ip_network, ("168.63.129.16", "192.0.0.0/24", "100.100.100.200", "fd00:ec2::254")))
+"""Where clouds hand out passwords besides the link-local addresses: Azure, Oracle, Alibaba, Amazon. 192.0.0.0/24 is
+reserved for protocols."""
 
 IP = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -114,8 +118,8 @@ class NetworkPolicy:
     """The addresses that HTTP tools may call, and the limit of a body."""
 
     allow_private: bool = False
-    """Also this machine and its networks. Link-local addresses stay closed: clouds hand out passwords there
-    (169.254.169.254)."""
+    """Also this machine and its networks. Link-local addresses and those in `CLOUD` stay closed: clouds hand out
+    passwords there (169.254.169.254)."""
     allow_hosts: tuple[str, ...] = ()
     """Names or globs of hosts, also `host:port`, that may be called at any address."""
     max_bytes: int = 5 * 2**20
@@ -173,6 +177,8 @@ def classify_alone(address: IP) -> AddressClass:
     if address.is_unspecified or address.is_loopback:
         return "near"
     is_old = isinstance(address, IPv4Address)
+    if any(address in each for each in CLOUD):
+        return "nowhere"
     if address.is_link_local or address.is_multicast or (is_old and address.is_reserved):
         return "nowhere"
     return "world" if address.is_global and (is_old or address in WORLD or embedded(address)) else "near"

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import (
+    AnswerStart,
     BadCall,
     CallEnded,
     Event,
     Finished,
     InvalidRequest,
+    Message,
     ReasoningDelta,
     ReasoningLevel,
     Reply,
@@ -27,12 +29,20 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.bad_calls import HeldCalls
-from shepherd.wire.base import Decoded, Fields, Json, compact, shown
+from shepherd.wire.base import Decoded, Fields, Json, compact, shown, wrong
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
-from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, STREAM_OPTIONS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.settings import (
+    EFFORTS,
+    NAMES,
+    RETURN_PROGRESS,
+    STREAM_OPTIONS,
+    TEMPLATE_ARGUMENTS,
+    reasoning_level,
+    request_settings,
+)
 from shepherd.wire.openai.shapes import encode_error, encode_scores
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -59,6 +69,7 @@ class ChatOptions:
     is_legacy: bool = False
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
+    return_progress: bool = False
 
 
 # ---- the request
@@ -78,6 +89,15 @@ def _decode_thinking(body: Fields, key: str) -> bool | None:
     return {"enabled": True, "disabled": False}.get(kind or "")
 
 
+def _decode_continued(body: Fields, key: str) -> str | None:
+    value = body.find_any(key)
+    if isinstance(value, bool):
+        return "auto" if value else "none"
+    if value not in (None, "auto", "content", "reasoning_content"):
+        raise wrong(body.at(key), "true, false, auto, content or reasoning_content", value)
+    return body.find_string(key)
+
+
 def _decode_parallel(body: Fields, key: str) -> bool | None:
     return False if body.has("functions") else body.find_boolean(key)  # their answer has one place for one call
 
@@ -88,6 +108,7 @@ _REASONING = inside(
     Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
 )
 _THINKING = {"type": ["boolean", "object", "null"]}
+_CONTINUED = {"enum": [True, False, "auto", "content", "reasoning_content"]}
 FIELDS = (
     *GENERATION,
     STREAM_OPTIONS,
@@ -102,11 +123,13 @@ FIELDS = (
     Field("enable_thinking", BOOLEAN),
     Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
+    Field("continue_final_message", Kind(_decode_continued, _CONTINUED), "Go on with the last message, or not."),
+    Field("add_generation_prompt", BOOLEAN, "Begin a new turn, or write nothing behind the last message."),
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
-    CACHE_KEY,
-    USER,
+    RETURN_PROGRESS,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
 BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
@@ -127,6 +150,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         tools=tools,
         tool_choice=choice,
         reasoning=_reasoning_level(given),
+        start=_start(given),
         parallel_calls=given["parallel_tool_calls"],
         logprobs=logprobs,
         **request_settings(given, given["response_format"], given["max_completion_tokens"]),
@@ -138,6 +162,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         custom=custom_tools(fields),
         is_legacy=fields.has("functions"),
         hides_reasoning=given["reasoning"]["exclude"],
+        return_progress=given["return_progress"],
     )
     return Decoded(repeat_request(request, given["n"]), given["stream"], options)
 
@@ -153,15 +178,31 @@ def _n_alternatives(given: Json) -> int | None:
 
 
 def _reasoning_level(given: Json) -> ReasoningLevel | None:
-    """`reasoning` is OpenRouter's object; the switches are those of vLLM, of llama-server and of several providers."""
-    arguments = given["chat_template_kwargs"] or {}
+    """`reasoning` is OpenRouter's object, whose default is medium; `thinking` is the switch of several providers."""
     switches = given["reasoning"]["enabled"], given["thinking"]
-    if False in (arguments.get("enable_thinking"), given["enable_thinking"], *switches):  # the most explicit word wins
-        return "off"
-    effort = given["reasoning_effort"] or given["reasoning"]["effort"]
-    if effort is None:
-        return "medium" if True in switches else None
-    return EFFORTS[effort]
+    effort = given["reasoning_effort"] or given["reasoning"]["effort"] or ("medium" if True in switches else None)
+    return reasoning_level(given, effort, given["enable_thinking"], *switches)
+
+
+def _start(given: Json) -> AnswerStart | None:
+    """How the answer begins, by the switches of vLLM and of llama-server."""
+    part, heads_turn = given["continue_final_message"], given["add_generation_prompt"]
+    last: Message | None = given["messages"][-1] if given["messages"] else None
+    is_answer = last is not None and last.role == "assistant"
+    if part in (None, "none"):
+        if heads_turn is False and (part or not is_answer):
+            return "nothing"
+        return "turn" if part or heads_turn else None
+    field = "continue_final_message"
+    if heads_turn:
+        why = f"{field} and add_generation_prompt cannot both be true; leave one of them out"
+    elif last is None or not is_answer or last.calls or not (last.text or last.reasoning):
+        why = f"{field} needs a last message of the assistant with a text and no tool calls; send one, or leave it out"
+    elif part == "reasoning_content" and (last.text or not last.reasoning):
+        why = f"{field} reasoning_content needs a last message with reasoning_content and no content"
+    else:
+        return "text" if part == "content" else None
+    raise InvalidRequest(why, field=field)
 
 
 # ---- the answer
@@ -177,27 +218,43 @@ class Encoder:
         n = options.n
         self._options = options
         self._chunks = Chunks(
-            n, n, options.include_usage, kind="chat.completion.chunk", id=id, created=created, model=model
-        )
+            n, n, options.include_usage, options.return_progress,
+            kind="chat.completion.chunk", id=id, created=created, model=model,
+        )  # fmt: skip
         self._heads = self._chunks.heads
+        self._text_heads = [b""] * n
+        """Of the chunks of each choice, up to their text; empty until it has some."""
         self._tail = b',"finish_reason":null}]' + self._chunks.tail
+        self._text_tail = b"}" + self._tail
         self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
         deltas = self._deltas[choice]
-        if type(event) is TextDelta and not event.scores and deltas.calls.held is None:
+        if (
+            type(event) is TextDelta
+            and not event.scores
+            and deltas.calls.held is None
+            and (head := self._text_heads[choice])
+        ):
             # Once per token: everything but the text is a constant.
-            return self._heads[choice] + b'"content":' + quote(event.text).encode("ascii") + b"}" + self._tail
+            return head + quote(event.text).encode("ascii") + self._text_tail
+        self.note_time(event)
         if isinstance(event, Started):
             self._chunks.begin(choice, event.model, '"delta":{')
+        elif isinstance(event, TextDelta):
+            self._text_heads[choice] = self._heads[choice] + b'"content":'
+        progress = self._chunks.progress(choice, event, b'},"finish_reason":null}]')
         ready = list(deltas.feed(event))
         scores = event.scores if isinstance(event, TextDelta) else ()
         chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else ()) for delta in ready]
         if isinstance(event, Finished):
             reason = quote(deltas.finish_reason(event.reason)).encode("ascii")
-            chunks.append(self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1))
-            chunks.append(self._chunks.end(choice, event.usage))
-        return b"".join(chunks)
+            chunks.append(self._chunks.end(choice, b'},"finish_reason":' + reason + b"}]", event.usage))
+        # The role comes first, and the prompt is read before the text.
+        return b"".join((*chunks, progress) if isinstance(event, Started) else (progress, *chunks))
+
+    def note_time(self, event: Event) -> None:
+        self._chunks.watch.note_time(event)
 
     def encode_failure(self, error: Exception) -> bytes:
         """An error in the middle: OpenAI's clients raise at the `error` field. No `[DONE]`, for it is not done."""

@@ -57,9 +57,18 @@ def _encode_score(piece: bytes, logprob: float) -> Json:
     return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
 
 
-def encode_model(id: str, *, created: int, n_ctx: int) -> Json:
+def encode_model(id: str, *, created: int, n_ctx: int, n_bytes: int) -> Json:
     """One model. `created` in Unix seconds, `n_ctx` in tokens."""
-    return {"id": id, "object": "model", "created": created, "owned_by": "shepherd", "max_model_len": n_ctx}
+    return {
+        "id": id,
+        "object": "model",
+        "created": created,
+        "owned_by": "shepherd",
+        # The context, where clients of vLLM, of OpenRouter and of llama-server look.
+        "max_model_len": n_ctx,
+        "context_length": n_ctx,
+        "meta": {"n_ctx": n_ctx, "size": n_bytes},
+    }
 
 
 def encode_models(models: list[Json]) -> Json:

@@ -21,7 +21,7 @@ from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
-from shepherd.wire.openai.settings import CACHE_KEY, EFFORTS, TEMPLATE_ARGUMENTS, USER, request_settings
+from shepherd.wire.openai.settings import EFFORTS, NAMES, TEMPLATE_ARGUMENTS, reasoning_level, request_settings
 from shepherd.wire.sampling import GENERATION, MODEL, token_limit
 from shepherd.wire.table import (
     ANYTHING,
@@ -113,8 +113,7 @@ _REQUEST = (
     Field("truncation", one_of("auto", "disabled"), "auto: the oldest items may be dropped."),
     Field("top_logprobs", integer(0, 20)),
     TEMPLATE_ARGUMENTS,
-    CACHE_KEY,
-    USER,
+    *NAMES,
     Field("background", BOOLEAN, "Only false: the server answers while the client waits."),
 )
 _ANSWER = (
@@ -182,7 +181,7 @@ def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
         messages=messages,
         tools=tools,
         tool_choice=choice,
-        reasoning=_reasoning_level(given),
+        reasoning=reasoning_level(given, given["reasoning"]["effort"], efforts=_EFFORTS),
         parallel_calls=given["parallel_tool_calls"],
         logprobs=given["top_logprobs"] or None,
         on_full=_ON_FULL[given["truncation"]],
@@ -236,14 +235,6 @@ def _offers(fields: Fields, items: list[Fields]) -> Iterator[Fields]:
     for item in items:
         if kind_of(item) in ("additional_tools", "tool_search_output"):
             yield from item.objects("tools", MAX_TOOLS)
-
-
-def _reasoning_level(given: Json) -> ReasoningLevel | None:
-    # Qwen's switch, as vLLM and llama-server take it; the most explicit word wins.
-    if (given["chat_template_kwargs"] or {}).get("enable_thinking") is False:
-        return "off"
-    effort = given["reasoning"]["effort"]
-    return None if effort is None else _EFFORTS[effort]
 
 
 # ---- what the answer repeats
