@@ -1,4 +1,4 @@
-.PHONY: check test thorough clients fix size picture bench lock
+.PHONY: check test thorough clients suites fix size picture bench lock
 
 check:  ## formatting, lint, types, layers, and a glance at the tests that need no model: under a minute
 	uv run ruff format --check .
@@ -25,6 +25,9 @@ clients:  ## real clients against our server: coding agents, LiteLLM, LangChain 
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install aider-chat
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install mcp-server-time
 	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run --group clients pytest -m clients tests/clients tests/tools/mcp
+
+suites:  ## other projects' own tests against our server, as far as they can be had; writes docs/conformance.md (half an hour)
+	uv run --all-groups python -m suites.report
 
 fix:  ## what can be mended by itself
 	uv run ruff format .

@@ -97,6 +97,11 @@ class ScriptedService:
             said.append(prompt if isinstance(prompt, str) else "".join(map(chr, prompt)))
         return sum(len(text.encode("utf-8", "replace")) for text in said)
 
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        self.requests.append(request)
+        self.endpoints.append(endpoint)
+        return "".join(f"<{message.role}>{message.text}" for message in request.messages) + "<assistant>"
+
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         return [256] * bos + list(text.encode())
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import EntryCache, MemoryBackend, entry_of
-from shepherd.backends.local.window import Window
+from shepherd.backends.local.window import Window, WindowRow
 from shepherd.core import (
     BadCall,
     Event,
@@ -24,6 +24,7 @@ from shepherd.core import (
     MemoryFailure,
     Message,
     Reasoning,
+    Recalled,
     Request,
     Started,
     Text,
@@ -56,6 +57,9 @@ class Room:
 
     async def count(self, request: Request) -> int:
         return sum(self.count_tokens(message.text) for message in request.messages)
+
+    async def render(self, request: Request) -> str:
+        return "".join(message.text for message in request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -166,6 +170,37 @@ async def test_what_was_said_in_another_conversation_stands_before_the_question(
     assert not any("quoted" in body for body in bodies(store)), "quotes are not archived again (M9)"
 
 
+def started(events: list[Event]) -> Started:
+    (found,) = [event for event in events if isinstance(event, Started)]
+    return found
+
+
+async def test_what_is_recalled_is_reported_with_its_count_its_time_and_its_tokens(
+    shelf: UserStores, store: MemoryStore
+) -> None:
+    room = Room(answering("Got it."))
+    memory = MemoryBackend(room, shelf)
+    told = await run(memory, request("My hamster is called Ziggurat.", session="yesterday"))
+    assert (started(told).recalled, started(told).usage.recalled) == (None, 0)
+    asked = request("What is my hamster called?")
+    events = await run(memory, asked)
+    block = room.requests[-1].messages[0].parts[0]
+    assert isinstance(block, Text)
+    n = room.count_tokens(block.text)
+    times = [message.created_ms / 1000 for message in store.stored([1])]
+    assert started(events).recalled == Recalled(1, n, *times, *times)
+    assert (started(events).usage.recalled, fold(events).usage.recalled) == (n, n)
+    assert started(await run(memory, asked)).recalled is not None, "another answer to the same question has it, too"
+    call = Message("assistant", (ToolCall("1", "look", "{}"),))
+    result = Message("tool", (ToolResult("1", (Text("nothing"),), "look"),))
+    for later in (request(*asked.messages, call, result), request(*asked.messages, "Got it.", "Thanks!")):
+        events = await run(memory, later)
+        assert (started(events).recalled, started(events).usage.recalled) == (None, n), "it is there from before"
+    store.mark([3], State.EVICTED)
+    assert started(events := await run(memory, later)).usage.recalled == 0, "the quote has left with its question"
+    assert fold(events).usage.recalled == 0
+
+
 async def test_what_is_recalled_stays_where_it_is_so_that_every_prompt_begins_like_the_one_before(
     shelf: UserStores, store: MemoryStore
 ) -> None:
@@ -254,9 +289,11 @@ async def test_evictions_are_counted_from_the_clients_messages_not_from_ours(
 class Cache(Room):
     """One that can say what it holds, and lets messages leave when it is told to."""
 
+    rows: tuple[WindowRow, ...] = ()
+
     async def window(self, request: Request) -> Window:
         self.requests.append(request)
-        return Window(self.n_ctx, 0)
+        return Window(self.n_ctx, 0, self.rows)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
         self.requests.append(request)
@@ -288,6 +325,27 @@ async def test_what_is_looked_at_is_what_the_model_reads(shelf: UserStores, stor
         assert looked.messages[:2] == cache.requests[-3].messages
         assert looked.messages[2] == told.messages[1]
     assert len(bodies(store)) == n_archived, "to look at it stores nothing"
+
+
+async def test_what_is_recalled_has_a_row_of_its_own_in_the_window(shelf: UserStores, store: MemoryStore) -> None:
+    cache, memory, told = await remembered(shelf, store)
+    n = memory.quotes(told)[0].n_tokens
+    system = WindowRow("system", 0, ("system",), "", 9, 9, "cached", True)
+    for state, n_held, states in (
+        ("cached", n + 30, ["cached", "cached"]),
+        ("partly", n + 10, ["cached", "partly"]),
+        ("partly", n - 1, ["partly", "partly"]),
+        ("new", 0, ["new", "new"]),
+        ("evicted", 0, ["evicted"]),
+    ):
+        turn = WindowRow("turn", 1, ("user", "assistant"), "What is my hamster called?", n + 30, n_held, state, False)  # type: ignore[arg-type]
+        cache.rows = (system, turn)
+        first, *rows = (await memory.window(told)).rows
+        assert (first, rows[-1].kind, [row.state for row in rows]) == (system, "turn", states)
+        assert (sum(row.n_tokens for row in rows), sum(row.n_held for row in rows)) == (n + 30, n_held)
+        if len(rows) == 2:
+            assert (rows[0].kind, rows[0].n_tokens) == ("memory", n)
+            assert rows[0].excerpt.endswith('user: "My hamster is called Ziggurat."')
 
 
 async def test_what_is_sent_away_by_hand_is_marked_and_can_be_recalled(shelf: UserStores, store: MemoryStore) -> None:

@@ -1,8 +1,10 @@
 """Conversations over real models: moved from one to another, with tools, and for HTTP callers."""
 
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,17 @@ from shepherd.app.app import App
 from shepherd.core import (
     ConfigError,
     EngineError,
+    InvalidRequest,
     Message,
     Request,
     Text,
     TextDelta,
     ToolCall,
     ToolSpec,
-    UnknownModel,
     fold,
 )
 from shepherd.memory.users import LOCAL
+from shepherd.models import catalog
 
 pytestmark = pytest.mark.model
 
@@ -106,7 +109,7 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
 async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
         session = app.conversations.session(user=LOCAL)
-        with pytest.raises(UnknownModel, match=r"'nope'.*ann, bob, gone"):
+        with pytest.raises(InvalidRequest, match=r"no model is called 'nope'.*ann, bob, gone"):
             await app.conversations.switch(session, "nope")
         (tmp_path / "gone.gguf").write_bytes(b"GGUF no more")
         before = app.conversations.active
@@ -115,6 +118,37 @@ async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_p
         assert app.conversations.active == before
         assert loaded(app) == ["ann"]
         assert (await say(session, "Hello!"))[0]
+
+
+async def test_any_model_of_this_machine_takes_the_place_of_the_current_one(tmp_path: Path) -> None:
+    other = tmp_path / "models" / "other.gguf"
+    other.parent.mkdir()
+    shutil.copy(catalog.embedded(), other)
+    async with running(tmp_path, context_size=1024) as app:
+        conversations = app.conversations
+        session = conversations.session(user=LOCAL)
+        await say(session, "My name is Bob.")
+        first = conversations.active
+        assert await conversations.switch(session, str(catalog.embedded())) == first, "it is the current one"
+        facts = await conversations.switch(session, str(other))
+        assert (facts.path, facts.n_ctx, loaded(app)) == (other, 1024, ["other"])
+        settings = app.dispatcher.registry.entries["other"].model
+        assert (settings.n_threads, settings.sampling.temperature) == (1, None), "only the embedded model is greedy"
+        assert [(each.name, each.current) for each in conversations.choices()] == [
+            (first.model, False),
+            ("other", True),
+        ]
+        assert "Bob" in (await say(session, "What is my name?"))[0], "the conversation continues"
+        for damage in (b"GGUF no more", other.read_bytes()[:400_000]):
+            (tmp_path / "broken.gguf").write_bytes(damage)
+            with pytest.raises((InvalidRequest, EngineError), match=r"broken\.gguf"):
+                await conversations.switch(session, str(tmp_path / "broken.gguf"))
+            assert (conversations.active, loaded(app), len(conversations.choices())) == (facts, ["other"], 2)
+        with pytest.raises(InvalidRequest, match=r"none\.gguf: this model file does not exist"):
+            await conversations.switch(session, str(tmp_path / "none.gguf"))
+        assert await conversations.switch(session, "embedded") == first
+        assert (await conversations.switch(session, str(other))).cache == facts.cache, "it is known from before"
+        assert app.n_loads()["other"] == 2
 
 
 @pytest.mark.costly
@@ -171,6 +205,21 @@ async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path
         assert [call.name for call in theirs.calls] == ["read_file"], "calls of a client's own tools are the client's"
     async with running(tmp_path, use_tools=True, enable_tools=()) as app:
         assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
+
+
+async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -> None:
+    asked = Request("lamb", (Message.system("Write <call>NAME</call>."), Message.user("Read the file plan.txt")))
+    given = replace(asked, tools=(READ,))
+    async with running(tmp_path, enable_tools=()) as app:
+        assert await app.count(given) > await app.count(asked), "without tools of ours, a client's own ones stay"
+    async with running(tmp_path, enable_tools=(), client_tools=False) as app:
+        assert await app.count(given) == await app.count(asked)
+        calls = (await answer(app, "Read the file plan.txt", tools=(READ,))).calls
+        assert [call.name for call in calls] == ["read_file"], "this model knows the form without a description (C12)"
+        for choice in ("required", ("named", "read_file")):
+            with pytest.raises(InvalidRequest, match="--notools") as error:
+                await answer(app, "Read it", tools=(READ,), tool_choice=choice)
+            assert error.value.field == "tool_choice"
 
 
 READ = ToolSpec(

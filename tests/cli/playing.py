@@ -13,6 +13,7 @@ import pytest
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
+from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
@@ -44,6 +45,17 @@ class Scripted:
         self.answers = list(answers)
         self.requests: list[Request] = []
         self.waiting = asyncio.Event()
+
+    n_ctx = 2000
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    async def count(self, request: Request) -> int:
+        return sum(self.count_tokens(message.text) for message in request.messages)
+
+    async def render(self, request: Request) -> str:
+        return "\n".join(message.text for message in request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -89,6 +101,7 @@ class Stage:
     servers: Any = None
     wants_tools: bool = True
     sees: bool = False
+    archive: MemoryStore | None = None
 
     @property
     def conversations(self) -> Stage:
@@ -124,7 +137,7 @@ class Stage:
         return self.kept
 
     def memory(self, user: str | None) -> MemoryStore | None:
-        return None
+        return self.archive
 
 
 class Script:
@@ -166,12 +179,13 @@ def player(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     async def run(
         *lines: str,
         stage: Stage | None = None,
-        backend: Scripted | None = None,
+        backend: Backend | None = None,
         box: ConversationToolbox | None = None,
         is_person: bool = False,
+        user: str | None = None,
     ) -> Played:
         stage = stage or Stage(ConversationStore(tmp_path / "saved"))
-        session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box)
+        session = Session(backend or Scripted(), model="m", n_ctx=100, toolbox=box, user=user, recall=True)
         reader = Script(*lines)
         reader.is_person = is_person
         chat = Chat(cast("App", stage), session, PipeView(), cast("PipeReader", reader))

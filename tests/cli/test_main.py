@@ -11,8 +11,10 @@ import sys
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import gguf
 import pytest
 from click.testing import CliRunner, Result
+from tests.dialects.test_derive import CALLS, template
 
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
@@ -149,7 +151,7 @@ def test_a_wrong_line_is_refused_with_status_2_and_a_hint(home: Path, arguments:
         (["--host", "0.0.0.0", "--port", "0"], ['host = "0.0.0.0"', "port = 0"]),
         (["--api-key", "secret"], ["# api_keys: set, not shown"]),
         (["--enable-tools", "a,b", "--disable-tools", "c"], ['enabled = ["a", "b"]', 'disabled = ["c"]']),
-        (["--notools"], ["enabled = []"]),
+        (["--notools"], ["enabled = []", "client_tools = false"]),
         (["--model", "/x/y.gguf"], ['path = "/x/y.gguf"']),
     ],
 )
@@ -285,6 +287,18 @@ def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> N
     told = json.loads(shepherd("models", "info", "embedded", "--json").stdout)
     assert told["architecture"] == "llama"
     assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]
+
+
+@pytest.mark.costly
+def test_models_info_says_that_the_markup_of_calls_is_derived(home: Path) -> None:
+    writer = gguf.GGUFWriter(home / "own.gguf", "llama")
+    writer.add_chat_template(template(CALLS["json"]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "Chat template:   yes, derived dialect" in shepherd("models", "info", "own.gguf").stdout
+    assert json.loads(shepherd("models", "info", "own.gguf", "--json").stdout)["dialect"] == "derived"
 
 
 MODELS = """

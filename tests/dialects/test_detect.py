@@ -24,7 +24,6 @@ SPOKEN = {
     "deepseek-v3.1": "deepseek-ai-DeepSeek-V3.1",
     "deepseek-v3.2": "deepseek-ai-DeepSeek-V3.2",
     "deepseek-v4": "deepseek-ai-DeepSeek-V4-Flash-0731 deepseek-ai-DeepSeek-V4",
-    "firefunction": "fireworks-ai-llama-3-firefunction-v2",
     "functionary": "meetkai-functionary-medium-v3.2",
     "functionary-3.1": "meetkai-functionary-medium-v3.1",
     "gemma": "google-gemma-2-2b-it",
@@ -56,7 +55,10 @@ SPOKEN = {
     "mistral-list": "mistralai-Mistral-Nemo-Instruct-2407",
     "muse": "muse-glimmer",
     "nemotron-v2": "NVIDIA-Nemotron-Nano-v2",
-    "plain": "HuggingFaceTB-SmolLM3-3B llama-cpp-rwkv-world microsoft-Phi-3.5-mini-instruct",
+    "plain": (
+        "HuggingFaceTB-SmolLM3-3B fireworks-ai-llama-3-firefunction-v2 llama-cpp-rwkv-world "
+        "microsoft-Phi-3.5-mini-instruct"
+    ),
     "qwen-xml": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 Qwen3-Coder Qwen3.5-4B StepFun3.5-Flash",
     "seed": "ByteDance-Seed-OSS",
     "solar": "upstage-Solar-Open-100B",

@@ -85,7 +85,6 @@ FAMILIES: dict[str, tuple[Write, tuple[str, ...]]] = {
         ("<|action_start|><|plugin|>", "<|action_end|>"),
     ),
     "granite-20b": (lambda calls: "".join(f"<function_call> {call}" for call in objects(calls)), ("<function_call>",)),
-    "firefunction": (lambda calls: f" functools{listed(calls)}", ("functools[",)),
     "command-r": (actions, ("Action:", "\n```json", "Action:\n```json")),
 }
 each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
@@ -109,7 +108,7 @@ def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text
 
 @each_family
 def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Write) -> None:
-    if name not in {"firefunction", "command-r"}:  # their markers are words
+    if name != "command-r":  # its marker is a word
         assert_cut_calls_never_leak(
             write, dialect(name), [("roll", '{"sides": 6, "note": "a [b] {c}"}'), ("now", "{}")]
         )
@@ -145,8 +144,6 @@ def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
         ("granite-3", f"<|tool_call|>{ROLL}"),
         ("phi-4", f"functools[{ROLL}]"),
         ("phi-4", f'<|tool_call|>[{{"type": "function", "function": {ROLL}}}]<|/tool_call|>'),
-        ("firefunction", f"functools[{ROLL}]"),
-        ("firefunction", f" functools[{ROLL}"),
         ("command-r", 'Action: ```json\n[{"tool_name": "roll", "parameters": {"sides": 6}}]\n```'),
         ("command-r", 'Action:\n[{"tool_name": "roll", "parameters": {"sides": 6}}]'),
         ("command-r", f"Action:\n```json\n[{ROLL}]\n```"),
@@ -221,7 +218,6 @@ def test_the_tags_around_an_answer_go_and_the_same_tags_within_text_stay(name: s
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("firefunction", "import functools\n@functools.cache\ndef f(): ..."),
         ("command-r", "Action: go left\nAction:\nThen stop."),
         ("apertus", "Use <|tools_prefix|> to begin, please."),
         ("minimax-m1", "Write <tool_calls> first."),
@@ -239,7 +235,6 @@ def test_text_that_speaks_of_a_marker_stays_text(name: str, text: str) -> None:
         ("apertus", '<|tools_prefix|>[{"roll": {"sid', "ended inside"),
         ("apertus", '<|tools_prefix|>[{"roll": 6}]<|tools_suffix|>', ""),
         ("nemotron-v2", "<TOOLCALL>roll a die</TOOLCALL>", "not valid JSON"),
-        ("firefunction", " functools[", "empty"),
         ("command-r", 'Action:\n```json\n[{"tool_na', "ended inside"),
     ],
 )
@@ -260,7 +255,6 @@ def test_what_cannot_be_read_is_a_bad_call_that_says_why(name: str, raw: str, er
         ("respond with <|tool_call|> followed by a list", "granite-3"),
         ("<|tool|> <|/tool|>", "phi-4"),
         ("<|tool|> <|/tool|> <|tool_call|>{}<|/tool_call|>", "phi-4"),
-        ("functools[{", "firefunction"),
         ("<|action_start|><|plugin|>", "internlm"),
         ("output <function_call> {", "granite-20b"),
         ("<function_calls>\\nget(a=1)\\n</function_calls>", "olmo-3"),

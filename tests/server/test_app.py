@@ -104,6 +104,34 @@ async def test_evicted_messages_are_in_a_header_and_in_the_log(stream: bool, cap
     assert " evicted=3 " in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "details"),
+    [
+        (CHAT, BODY, "prompt_tokens_details"),
+        ("/v1/responses", {"model": "gpt-4", "input": "Hello"}, "input_tokens_details"),
+        ("/v1/messages", {**BODY, "max_tokens": 9}, ""),
+    ],
+)
+async def test_recalled_tokens_are_in_a_header_in_the_usage_and_in_the_log(
+    path: str, body: dict[str, Any], details: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="shepherd.server")
+    usage = Usage(7, recalled=38)
+    async with client_of(ScriptedService(playing(Started("m", usage=usage), Finished("end", usage)))) as client:
+        answer = await client.post(path, json=body)
+        caches = (await client.get("/v1/caches")).json()
+    assert answer.headers["x-shepherd-recalled"] == "38"
+    assert " recalled=38 " in caplog.text
+    assert caches["server"]["recalled_tokens"] == 38
+    assert not details or answer.json()["usage"][details]["recalled_tokens"] == 38
+
+
+async def test_without_memories_nothing_is_said_of_them(client: httpx2.AsyncClient) -> None:
+    answer = await client.post(CHAT, json=BODY)
+    assert "x-shepherd-recalled" not in answer.headers
+    assert "recalled" not in answer.text
+
+
 async def test_messages_evicted_after_the_head_of_a_stream_are_in_the_stream_and_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -138,6 +166,8 @@ async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) 
         "created": 1_700_000_000,
         "owned_by": "shepherd",
         "max_model_len": 4096,
+        "context_length": 4096,
+        "meta": {"n_ctx": 4096, "size": 0},
     }
     told = (await client.get("/v1/models")).json()  # what else is told, and to whom: test_models.py
     assert (told["object"], told["data"]) == ("list", [card])
@@ -495,13 +525,15 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
     lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     assert len(lines) == 2
     assert re.fullmatch(
-        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- in=7 cached=4 out=9 evicted=0 first_ms=[\d.]+ "
-        r"tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- session=- status=200 stop=length",
+        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- in=7 cached=4 recalled=0 out=9 evicted=0 "
+        r"first_ms=[\d.]+ tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- session=- "
+        r"status=200 stop=length",
         lines[0],
     )
     assert re.fullmatch(
-        r"id-2 openai-chat model=- backend=- cache=- in=0 cached=0 out=0 evicted=0 first_ms=- tokens_per_s=- "
-        r"queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 stop=invalid_request field=temperature",
+        r"id-2 openai-chat model=- backend=- cache=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- "
+        r"tokens_per_s=- queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 "
+        r"stop=invalid_request field=temperature",
         lines[1],
     )
     assert "-text" not in caplog.text

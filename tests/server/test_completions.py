@@ -90,7 +90,7 @@ async def test_everything_arrives(listening: Listening) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"best_of": 5}, "best_of"), ({"logprobs": 6}, "logprobs"), ({"prompt": []}, "prompt"), ({"n": 0}, "n")],
+    [({"best_of": 5}, "best_of"), ({"logprobs": 21}, "logprobs"), ({"prompt": []}, "prompt"), ({"n": 0}, "n")],
 )
 async def test_what_is_wrong_is_named(listening: Listening, fields: Any, param: str) -> None:
     async with connecting(listening, ScriptedService(saying("x"))) as client:

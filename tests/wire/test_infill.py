@@ -22,6 +22,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json
 from shepherd.wire.llama import infill
+from shepherd.wire.llama.answer import AnswerOptions
 from shepherd.wire.llama.infill import decode_request
 
 
@@ -58,7 +59,7 @@ def test_what_editors_send_along_arrives() -> None:
         archive=False,
         recall=False,
     )
-    assert (decoded.stream, decoded.options) == (True, None)
+    assert (decoded.stream, decoded.options) == (True, AnswerOptions(max_tokens=12))
     assert decode_request({"input_prefix": "a", "n_predict": -1}).request.max_tokens is None
 
 
@@ -86,14 +87,14 @@ def test_a_wrong_field_is_named(body: Json, field: str) -> None:
 def test_a_stream_and_a_whole_answer_say_the_same(reason: StopReason, stop: str | None, kind: str) -> None:
     usage = Usage(input=4, cache_read=6, output=3)
     events: list[Event] = [Started("real"), TextDelta("x"), TextDelta("é"), Finished(reason, usage, stop)]
-    whole = infill.encoder(None, id="", created=0, model="").encode_replies([fold(events)])
+    whole: Any = infill.encoder(AnswerOptions(), id="", created=0, model="").encode_replies([fold(events)])
     assert (whole["content"], whole["stop"], whole["model"], whole["stop_type"]) == ("xé", True, "real", kind)
     assert whole["stopping_word"] == (stop or "")
     assert (whole["tokens_evaluated"], whole["tokens_cached"], whole["tokens_predicted"]) == (10, 6, 3)
-    made = infill.encoder(None, id="", created=0, model="")
+    made = infill.encoder(AnswerOptions(), id="", created=0, model="")
     text = b"".join(map(made.encode, events)).decode()
     chunks: list[Any] = [json.loads(line.removeprefix("data: ")) for line in text.split("\n\n")[:-1]]
     assert "".join(chunk["content"] for chunk in chunks) == "xé"
     assert [chunk["stop"] for chunk in chunks] == [False, False, True]
-    assert chunks[-1] == {**whole, "content": ""}
+    assert {**chunks[-1], "timings": 0} == {**whole, "content": "", "timings": 0}
     assert b'"error"' in made.encode_failure(InvalidRequest("no"))

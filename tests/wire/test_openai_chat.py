@@ -42,6 +42,7 @@ from shepherd.core import (
 from shepherd.wire.base import Json
 from shepherd.wire.openai import chat as openai_chat
 from shepherd.wire.openai.chat import ChatOptions, encode_error
+from shepherd.wire.openai.chunks import fingerprint
 
 
 def stream_of(events: Iterable[Event], *, model: str = "gpt-4", include_usage: bool = False) -> list[Json]:
@@ -121,11 +122,14 @@ def test_usage_comes_in_a_chunk_of_its_own_only_when_asked() -> None:
 
 def test_a_whole_reply_is_a_chat_completion() -> None:
     message = Message("assistant", (Reasoning("Hm."), Text("Look:"), ToolCall("c1", "look", '{"a": 1}')))
-    assert whole_of(Reply(message, "tool_calls", USAGE, "real")) == {
+    whole = whole_of(Reply(message, "tool_calls", USAGE, "real"))
+    assert whole.pop("timings")["predicted_n"] == 8
+    assert whole == {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 17,
         "model": "gpt-4",
+        "system_fingerprint": fingerprint(),
         "choices": [
             {
                 "index": 0,

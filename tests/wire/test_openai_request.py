@@ -657,7 +657,7 @@ def call(**fields: object) -> Json:
         ({"seed": "abc"}, "seed", "an integer"),
         ({"ignore_eos": 1}, "ignore_eos", "true or false"),
         ({"dry_sequence_breakers": [1]}, "dry_sequence_breakers[0]", "a string"),
-        ({"logit_bias": [[1, 2]]}, "logit_bias", "an object"),
+        ({"logit_bias": [[1, 2], ["a", 2]]}, "logit_bias[1]", "a token id and a number"),
         ({"logit_bias": {"a": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"²": 1}}, "logit_bias", "token ids"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias", "token ids"),

@@ -63,6 +63,8 @@ class Quote:
     text: str
     ids: tuple[int, ...] = ()
     """In the archive."""
+    n_tokens: int = 0
+    """For the model that reads it; not saved."""
 
 
 @dataclass(slots=True)

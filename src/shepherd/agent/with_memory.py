@@ -17,7 +17,7 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from shepherd.agent.archiving import Archiving
 from shepherd.agent.storage import Quote
 from shepherd.backends.base import Backend
 from shepherd.backends.local.kept_prefix import ENTRY_BYTES
-from shepherd.backends.local.window import Window, WindowedBackend
+from shepherd.backends.local.window import RowState, Window, WindowedBackend, WindowRow
 from shepherd.core import (
     Assembler,
     BadCall,
@@ -35,6 +35,7 @@ from shepherd.core import (
     Image,
     InvalidRequest,
     Message,
+    Recalled,
     Request,
     ShepherdError,
     Started,
@@ -64,6 +65,10 @@ class CountingBackend(Backend, Protocol):
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has. Raises: as `stream`, before `Started`."""
+        ...
+
+    async def render(self, request: Request) -> str:
+        """The prompt of `request` as text. Raises: as `count`."""
         ...
 
     @property
@@ -110,6 +115,12 @@ class EnrichedRequest:
     """Of the messages in the archive, 0 for a message that is not in it; empty when nothing is archived."""
     n_inserted: int = 0
     """Messages in front of the client's: the profile, where there is no system prompt."""
+    quotes: Mapping[int, Quote] = field(default_factory=dict)
+    """By the index of the client's message."""
+    recalled: Recalled | None = None
+    """In front of the last message."""
+    n_recalled: int = 0
+    """Tokens of the quotes in the prompt."""
 
 
 class MemoryBackend:
@@ -141,8 +152,10 @@ class MemoryBackend:
         try:
             async with aclosing(self._backend.stream(enriched.request)) as events:
                 async for event in events:
-                    if is_lost and isinstance(event, Started):
-                        event = replace(event, archived=False)
+                    if isinstance(event, Started | Finished):
+                        event = replace(event, usage=replace(event.usage, recalled=enriched.n_recalled))
+                    if isinstance(event, Started):
+                        event = replace(event, archived=not is_lost, recalled=enriched.recalled)
                     if store is not None:
                         assembler.feed(event)
                         match event:
@@ -163,11 +176,16 @@ class MemoryBackend:
         """How many tokens the prompt has, with earlier quotes; nothing is stored or recalled."""
         return await self._backend.count((await self._with_earlier_quotes(request)).request)
 
+    async def render(self, request: Request) -> str:
+        """The prompt as text, under the same conditions as `count`."""
+        return await self._backend.render((await self._with_earlier_quotes(request)).request)
+
     # the window of a conversation
 
     async def window(self, request: Request) -> Window:
         """See `WindowedBackend.window`; quotes are part of it. Raises: `InvalidRequest` for other back ends."""
-        return await self._windowed.window((await self._with_earlier_quotes(request)).request)
+        enriched = await self._with_earlier_quotes(request)
+        return _with_memory_rows(await self._windowed.window(enriched.request), enriched)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
         """See `WindowedBackend.evict`; the archive marks what leaves. Raises: `InvalidRequest` for other back ends."""
@@ -192,7 +210,7 @@ class MemoryBackend:
         _, chains = self._histories.of(request)
         for at, quote in quotes.items():
             if at < len(chains):
-                self._keep(chains[at], quote)
+                self._keep(chains[at], replace(quote, n_tokens=self._backend.count_tokens(quote.text)))
 
     def _keep(self, chain: bytes, quote: Quote) -> None:
         self._quotes.keep(chain, quote, ENTRY_BYTES + sys.getsizeof(quote.text))
@@ -210,12 +228,12 @@ class MemoryBackend:
         if store is None:
             return EnrichedRequest(request, history)
         asked = [at for at, message in enumerate(request.messages) if message.is_input]
-        messages = _quoted(request.messages, {at: self._quotes.find(chains[at]) for at in asked})
+        quotes = {at: quote for at in asked if (quote := self._quotes.find(chains[at])) is not None}
         try:
             system = await asyncio.to_thread(self._profile, store)
         except ShepherdError:
             system = ""
-        return _with_profile(request, messages, system, history)
+        return _with_profile(EnrichedRequest(request, history, quotes=quotes), system)
 
     async def _store_for(self, request: Request) -> MemoryStore | None:
         if not _wants_memory(request):
@@ -234,12 +252,15 @@ class MemoryBackend:
         if not request.recall:
             return EnrichedRequest(request, history, ids)
         try:
-            messages = await self._with_quotes(store, request, history, chains, ids)
-            system = await asyncio.to_thread(self._profile, store)
+            quotes = await self._find_quotes(store, request, history, chains, ids)
+            (n_recalled, recalled), system = await asyncio.to_thread(
+                lambda: (_described(store, request, quotes, ids), self._profile(store))
+            )
         except ShepherdError as error:
             logger.warning("nothing is recalled for this turn: %s", error)
             return EnrichedRequest(request, history, ids)
-        return _with_profile(request, messages, system, history, ids)
+        enriched = EnrichedRequest(request, history, ids, 0, quotes, recalled, n_recalled)
+        return _with_profile(enriched, system)
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
         """Store what is new of a history, durably; the ids. A memory that fails does not fail the request.
@@ -257,15 +278,15 @@ class MemoryBackend:
         self._archiving.succeed()
         return tuple(ids)
 
-    async def _with_quotes(
+    async def _find_quotes(
         self,
         store: MemoryStore,
         request: Request,
         history: Sequence[Entry],
         chains: Sequence[bytes],
         ids: Sequence[int],
-    ) -> tuple[Message, ...]:
-        """The messages with their quotes; for the newest question the memory is searched now."""
+    ) -> dict[int, Quote]:
+        """The quotes by the index of their message; for the newest question the memory is searched now."""
         asked = [at for at, message in enumerate(request.messages) if message.is_input and message.text.strip()]
         quotes = {at: quote for at in asked if (quote := self._quotes.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
@@ -273,7 +294,7 @@ class MemoryBackend:
             previous = history[asked[-2]].body if len(asked) > 1 else ""
             quotes[newest] = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, quotes)
             self._keep(chains[newest], quotes[newest])
-        return _quoted(request.messages, quotes)
+        return quotes
 
     def _recall(
         self, store: MemoryStore, question: str, previous: str, ids: Sequence[int], quotes: dict[int, Quote]
@@ -283,7 +304,7 @@ class MemoryBackend:
         shown = {id for at, quote in quotes.items() if not ids or ids[at] in live for id in quote.ids}
         budget, count = min(BUDGET_TOKENS, self._backend.n_ctx // BUDGET_SHARE), self._backend.count_tokens
         found = recall(store, question, previous=previous, live=live, shown=shown, budget=budget, count=count)
-        return Quote("") if found is None else Quote(found.text, found.ids)
+        return Quote("") if found is None else Quote(found.text, found.ids, count(found.text))
 
     def _profile(self, store: MemoryStore) -> str:
         return profile.render(store.profile(), PROFILE_TOKENS, self._backend.count_tokens)
@@ -305,28 +326,61 @@ def _mark(store: MemoryStore, enriched: EnrichedRequest, gone: Sequence[int]) ->
         store.submit_mark(ids, State.EVICTED)
 
 
-def _quoted(messages: Sequence[Message], quotes: Mapping[int, Quote | None]) -> tuple[Message, ...]:
-    """The messages, each quote behind the other asides of its message."""
+def _described(
+    store: MemoryStore, request: Request, quotes: Mapping[int, Quote], ids: Sequence[int]
+) -> tuple[int, Recalled | None]:
+    """The tokens of the quotes in the context, and what is quoted for the last message."""
+    quotes = {at: quote for at, quote in quotes.items() if quote.text}
+    if not quotes:
+        return 0, None
+    states = store.states([ids[at] for at in quotes]) if ids else {}
+    gone = {at for at in quotes if ids and states.get(ids[at]) == State.EVICTED}
+    n_tokens = sum(quote.n_tokens for at, quote in quotes.items() if at not in gone)
+    quote = quotes.get(len(request.messages) - 1)
+    times = [message.created_ms / 1000 for message in store.stored(quote.ids)] if quote else []
+    recalled = Recalled(len(times), quote.n_tokens, min(times), max(times)) if quote and times else None
+    return n_tokens, recalled
+
+
+def _quoted(messages: Sequence[Message], quotes: Mapping[int, Quote]) -> tuple[Message, ...]:
+    """The messages, each with its quote in front of its own text."""
     made = list(messages)
     for at, quote in quotes.items():
-        if quote is not None and quote.text:
+        if quote.text:
             parts = made[at].parts
             n = next((n for n, part in enumerate(parts) if not (isinstance(part, Text) and part.aside)), 0)
             made[at] = replace(made[at], parts=(*parts[:n], Text(quote.text, aside=True), *parts[n:]))
     return tuple(made)
 
 
-def _with_profile(
-    request: Request, messages: tuple[Message, ...], text: str, history: tuple[Entry, ...], ids: tuple[int, ...] = ()
-) -> EnrichedRequest:
-    """The request with these messages, and the profile at the end of the system prompt, which is made if needed."""
-    n_inserted = 0
+def _with_profile(enriched: EnrichedRequest, text: str) -> EnrichedRequest:
+    """The request with its quotes, and the profile at the end of the system prompt, which is made if needed."""
+    request, n_inserted = enriched.request, 0
+    messages = _quoted(request.messages, enriched.quotes)
     if text and messages and messages[0].role == "system":
         first = replace(messages[0], parts=(*messages[0].parts, Text(f"\n\n{text}", aside=True)))
         messages = (first, *messages[1:])
     elif text:
         messages, n_inserted = (Message("system", (Text(text, aside=True),)), *messages), 1
-    return EnrichedRequest(replace(request, messages=messages), history, ids, n_inserted)
+    return replace(enriched, request=replace(request, messages=messages), n_inserted=n_inserted)
+
+
+def _with_memory_rows(window: Window, enriched: EnrichedRequest) -> Window:
+    """The window with a row of its own for the quotes in front of each turn that the context holds."""
+    rows: list[WindowRow] = []
+    at = -enriched.n_inserted
+    for row in window.rows:
+        quotes = [enriched.quotes[n] for n in range(at, at + len(row.roles)) if n in enriched.quotes]
+        at += len(row.roles)
+        n = min(sum(quote.n_tokens for quote in quotes), row.n_tokens)
+        if n and row.state != "evicted":
+            lines = [line[2:] for quote in quotes for line in quote.text.splitlines() if line.startswith("- ")]
+            n_held = min(n, row.n_held)
+            state: RowState = "cached" if row.state == "partly" and n_held == n else row.state
+            rows.append(WindowRow("memory", row.index, (), " ".join(lines), n, n_held, state, row.kept))
+            row = replace(row, n_tokens=row.n_tokens - n, n_held=row.n_held - n_held)
+        rows.append(row)
+    return replace(window, rows=tuple(rows))
 
 
 def entry_of(message: Message) -> Entry:

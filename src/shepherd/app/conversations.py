@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
-from shepherd.core import ConfigError, Event, Request, ShepherdError, UnknownModel
+from shepherd.core import ConfigError, Event, InvalidRequest, Request, ShepherdError
 from shepherd.core.status import ActiveModel, ModelChoice
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Conversations:
     def choices(self) -> tuple[ModelChoice, ...]:
         """What our conversation can switch to."""
         pool = self._dispatcher.pool
-        entries = {cache.name: self._dispatcher.entry_of(cache.name) for cache in self._config.caches}
+        entries = {cache: self._dispatcher.entry_of(cache) for cache in self._dispatcher.caches}
         n_caches = Counter(entry.name for entry in entries.values())
         loaded = pool.loaded()
         return tuple(
@@ -123,23 +123,33 @@ class Conversations:
     async def switch(self, session: Session, name: str) -> ActiveModel:
         """Move a conversation to another model: the old one is unloaded, then the new one is loaded (C31).
 
-        Where that fails, the old model is loaded again. Raises: `UnknownModel` with the names of `choices`; what
-        loading raises.
+        `name`: one of `choices`, or whatever `--model` takes: a path, or a model that the catalogue finds. Where
+        loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
+        raises.
         """
-        choices, before = self.choices(), self.active.cache
-        word = name.strip().casefold()
-        found = next((each for each in choices if word in (each.name.casefold(), each.cache.casefold())), None)
+        choices, before, dispatcher = self.choices(), self.active.cache, self._dispatcher
+        known, name = dispatcher.caches, name.strip()
+        word = name.casefold()
+        found = next((each.cache for each in choices if word in (each.name.casefold(), each.cache.casefold())), None)
+        added = None
         if found is None:
-            raise UnknownModel(name, known=tuple(each.name for each in choices))
-        if not found.current:
             try:
-                await self._move(session, found.cache, found.name)
+                added = await asyncio.to_thread(dispatcher.add, name, before)
+            except ConfigError as error:
+                names = ", ".join(each.name for each in choices)
+                raise InvalidRequest(f"{error.message}; the configuration has {names}", field="name") from error
+            found = added.name
+        if found != before:
+            try:
+                await self._move(session, found)
             except ShepherdError:
-                await self._move(session, before, before)
+                await self._move(session, before)
+                if added is not None and added.name not in known:
+                    dispatcher.remove(added)
                 raise
         return self.active
 
-    async def _move(self, session: Session, cache: str, name: str) -> None:
+    async def _move(self, session: Session, cache: str) -> None:
         """Move our conversation to a cache. The model that it leaves is unloaded first, if it is another one."""
         pool, entry = self._dispatcher.pool, self._dispatcher.entry_of(cache)
         old = self._held.get(session)
@@ -148,7 +158,7 @@ class Conversations:
             pool.let_go(old)
             if not pool.states()[old].n_leases:
                 await pool.unload(old)
-            logger.info("Loading provider: %s", name)
+            logger.info("Loading provider: %s", next(each.name for each in self.choices() if each.cache == cache))
         async with self._dispatcher.lease(entry) as loaded:
             if session not in self._held:
                 pool.hold(entry.key)
@@ -176,15 +186,39 @@ class Conversations:
 
     def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
         """The events of one answer: with our tools, where the operator has allowed it (`server.use_tools`)."""
+        request = self._without_client_tools(request)
         if self._gets_our_tools(request):
             return self._with_tools(request, endpoint)
         return self._dispatcher.stream(request, endpoint=endpoint)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
+        return await self._dispatcher.count(await self._offered(request, endpoint), endpoint=endpoint)
+
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        """The prompt of `request` as text, with the tools that it would get."""
+        return await self._dispatcher.render(await self._offered(request, endpoint), endpoint=endpoint)
+
+    async def _offered(self, request: Request, endpoint: str) -> Request:
+        request = self._without_client_tools(request)
         if self._gets_our_tools(request):
-            request = replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
-        return await self._dispatcher.count(request, endpoint=endpoint)
+            return replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
+        return request
+
+    def _without_client_tools(self, request: Request) -> Request:
+        """The request, whose own tools the prompt leaves out where the operator wants that (`--notools`).
+
+        Calls are parsed all the same: a client may describe its tools in its system prompt (C12). Raises:
+        `InvalidRequest` when a call must come.
+        """
+        if self._config.server.client_tools or not request.tools:
+            return request
+        if request.tool_choice not in ("auto", "none"):
+            raise InvalidRequest(
+                'tool_choice: this server describes no tools to the model (--notools); send "auto" or "none"',
+                field="tool_choice",
+            )
+        return replace(request, tool_choice="none")
 
     def _gets_our_tools(self, request: Request) -> bool:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)

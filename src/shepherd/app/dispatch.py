@@ -22,7 +22,7 @@ from shepherd.app.model_registry import ModelEntry, ModelRegistry
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route, Router
-from shepherd.config import Config
+from shepherd.config import CacheConfig, Config
 from shepherd.core import ConfigError, EngineError, Event, InvalidRequest, Request, ShepherdError, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.names import model_names
@@ -64,6 +64,12 @@ class Dispatcher:
         route = self.router.choose(request.model, endpoint)
         async with self.lease(self._behind(route), _keep_alive(request)) as model:
             return await self._backend(model, route).count(route.fill(request))
+
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        """The prompt of `request` as text."""
+        route = self.router.choose(request.model, endpoint)
+        async with self.lease(self._behind(route), _keep_alive(request)) as model:
+            return await self._backend(model, route).render(route.fill(request))
 
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
@@ -125,6 +131,23 @@ class Dispatcher:
     def n_loads(self) -> dict[str, int]:
         """By name, how often each model was loaded since the start."""
         return {str(key): n for key, n in self.pool.n_loads().items()}
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The names of all caches, open or not."""
+        return tuple(self._models)
+
+    def add(self, spec: str, like: str) -> CacheConfig:
+        """As `ModelRegistry.add`; reads files."""
+        cache = self.registry.add(spec, like)
+        self.pool.add(self.registry.residencies())
+        self._models = {**self._models, cache.name: cache.model}
+        return cache
+
+    def remove(self, cache: CacheConfig) -> None:
+        """Undo `add`."""
+        self._models = {name: model for name, model in self._models.items() if name != cache.name}
+        self.registry.remove(cache)
 
     def entry_of(self, cache: str) -> ModelEntry:
         """The model that a cache is of."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import MemoryBackend
+from shepherd.app.derivation import derived_dialect
 from shepherd.app.model_pool import LoadCancelled
 from shepherd.app.model_registry import CachePlan, ModelEntry
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -234,6 +235,7 @@ class ModelLoader:
                 thinking=self.config.thinking,
                 on_full=cache.overflow or "error",
                 constrain_calls=model.constrain_calls,
+                shared_prefix=self.config.server.shared_prefix,
             ),
         )
         opened.backends[cache.name] = backend
@@ -270,4 +272,5 @@ def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> C
         template=Path(model.chat_template) if model.chat_template else None,
         dialect=model.dialect,
         key=f"models.{model.name}.chat_template",
+        derive=derived_dialect,
     )

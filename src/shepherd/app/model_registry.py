@@ -10,8 +10,9 @@ those leave, since models that are loaded on demand make room for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ import psutil
 from shepherd.app.model_pool import Residency
 from shepherd.backends.local.chat_template import FOR_TOOLS, read_text
 from shepherd.config import CacheConfig, Config, ModelConfig, model_name
-from shepherd.core import ConfigError
+from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard
 from shepherd.dialects import detect, get, names
 from shepherd.models import catalog, gguf, gguf_file, soundness
@@ -126,6 +127,40 @@ class ModelRegistry:
         self.entries = {**self.entries, name: entry}
         self.embedders = {**self.embedders, **self._embedder(entry)}
 
+    def add(self, spec: str, like: str) -> CacheConfig:
+        """The cache of a model that may not be in the configuration: a new one has the settings of the cache `like` and
+        of its model, whose place in memory it takes. Raises: `ConfigError`."""
+        header = self._header(spec)
+        if makes_vectors(header):
+            raise ConfigError(f"{header.path.name} makes vectors of texts and cannot chat; choose another model")
+        config, left = self._config, self._left
+        cache = next(each for each in config.caches if each.name == like)
+        old = self.entries[cache.model]
+        for entry in (old, *self.entries.values()):
+            if entry.plans and entry.header is not None and entry.header.path.samefile(header.path):
+                return cache if entry is old else entry.plans[0].cache
+        name = _free_name(model_name(spec), self.entries)
+        cache = replace(cache, name=_free_name(name, [each.name for each in config.caches]), model=name, description="")
+        model = _like(old.model, name, spec if spec == "embedded" else str(header.path))
+        self._config = replace(config, models=(*config.models, model), caches=(*config.caches, cache))
+        self._left += old.residency.n_bytes if old.residency.stays else 0
+        try:
+            entry = self._planned(model)
+        except ConfigError:
+            self._config = config
+            raise
+        finally:
+            self._left = left
+        self.entries = {**self.entries, name: entry}
+        return cache
+
+    def remove(self, cache: CacheConfig) -> None:
+        """Undo `add`."""
+        config, model = self._config, self.entries[cache.model].model
+        models = tuple(each for each in config.models if each is not model)
+        self._config = replace(config, models=models, caches=tuple(each for each in config.caches if each != cache))
+        self.entries = {name: entry for name, entry in self.entries.items() if name != cache.model}
+
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None:
             return None
@@ -214,6 +249,28 @@ def makes_vectors(header: gguf.Header) -> bool:
     architecture = header.architecture
     pooling = header.metadata.get(f"{architecture}.pooling_type", 0)
     return any(name in architecture for name in _ENCODERS) or (isinstance(pooling, int) and pooling > 0)
+
+
+def _like(model: ModelConfig, name: str, path: str) -> ModelConfig:
+    """Another model, with the settings of this one that do not depend on its file."""
+    sampling, greedy = model.sampling, Sampling(temperature=0)  # the embedded model is too small to sample from
+    if model.path == "embedded" and sampling.temperature == 0:
+        sampling = replace(sampling, temperature=None)
+    return replace(
+        model,
+        name=name,
+        path=path,
+        dialect=None,
+        chat_template=None,
+        pooling=None,
+        load="demand",
+        keep_alive=-1.0,
+        sampling=sampling.over(greedy) if path == "embedded" else sampling,
+    )
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    return next(each for n in count(1) if (each := name if n == 1 else f"{name}-{n}") not in taken)
 
 
 def _residency(model: ModelConfig, n_bytes: int) -> Residency:

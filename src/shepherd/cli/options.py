@@ -129,7 +129,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _flag("--list-tools", help="List the tools and exit."),
         _option("--enable-tools", **_NAMES, help="Offer only these tools or groups to the model."),
         _option("--disable-tools", **_NAMES, help="Never offer these tools or groups."),
-        _flag("--notools", help="Offer no tool at all."),
+        _flag("--notools", help="Offer no tool at all; a server leaves out those of its clients, too."),
         _option("--allow-tools", **_NAMES, help="Run these without asking; '*' for all."),
         _repeated("--root", "roots", type=click.Path(), metavar="DIR", help="A folder that file tools may use"),
         _flag("--read-only", help="Refuse calls that change anything."),
@@ -162,7 +162,7 @@ def config_flags(options: Mapping[str, Any]) -> dict[str, Any]:
     """The `options` that are keys of the configuration."""
     flags = {key: value for key, value in options.items() if key not in NOT_CONFIG}
     if options.get("notools"):
-        flags["enable_tools"] = ()
+        flags |= {"enable_tools": (), "client_tools": False}
     return flags
 
 

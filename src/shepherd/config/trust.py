@@ -65,6 +65,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
     "server.record_dir": _FILES,
@@ -77,7 +78,7 @@ HARMLESS = (
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
     *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
-    *("server.debug_keep", "server.debug_bytes"),
+    *("server.debug_keep", "server.debug_bytes", "server.client_tools"),
 )
 """Globs over the other keys. A key in neither table needs trust."""
 _NARROW: Mapping[str, tuple[Any, ...]] = {
@@ -91,6 +92,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
     "routes.archive": (False, None),
     "routes.recall": (False, None),
     "mcp_servers": ([],),
+    "server.shared_prefix": ("none",),
     "backend": LOCAL_BACKENDS,
     "server.host": ("127.0.0.1", "localhost", "::1"),
 }

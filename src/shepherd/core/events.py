@@ -35,6 +35,8 @@ class Usage:
     output: int = 0
     reasoning: int = 0
     """How many of `output` were reasoning."""
+    recalled: int = 0
+    """How many of the prompt were quotes from the memory."""
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
@@ -50,6 +52,17 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """Earlier messages that the memory has put in front of a question."""
+
+    messages: int
+    tokens: int
+    oldest_s: float
+    newest_s: float
+    """Unix times of the messages."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The request was accepted and fits: the first event, once."""
 
@@ -61,6 +74,8 @@ class Started:
     """The name of the cache that answers."""
     archived: bool = True
     """False: the messages of the request should have been stored in the memory, and could not be."""
+    recalled: Recalled | None = None
+    """In front of the last message, if that is a question; quotes in front of earlier ones are only in `usage`."""
 
 
 @dataclass(frozen=True, slots=True)

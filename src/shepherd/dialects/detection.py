@@ -7,7 +7,7 @@ The template decides, never the name of a file: a renamed model still writes as 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shepherd.core import Message, Text, ToolSpec, fold
@@ -16,13 +16,15 @@ from shepherd.dialects.base import Dialect, Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
 
 
-def detect(template: str, more: Sequence[Dialect] = ()) -> Dialect:
+def detect(
+    template: str, more: Sequence[Dialect] = (), derive: Callable[[str], Dialect | None] = lambda template: None
+) -> Dialect:
     """The dialect that a chat template speaks, fitted to it; plain when it shows no protocol.
 
-    `more` are dialects of other packages; they come first.
+    `more` are dialects of other packages; they come first. `derive` is asked where no family signs the template.
     """
-    spoken = next((dialect for dialect in (*more, *DIALECTS) if dialect.signs(template)), PLAIN)
-    return spoken.fitted(template)
+    spoken = next((dialect for dialect in (*more, *DIALECTS) if dialect.signs(template)), None)
+    return (spoken or derive(template) or PLAIN).fitted(template)
 
 
 def get(name: str) -> Dialect:

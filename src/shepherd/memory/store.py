@@ -178,6 +178,7 @@ class MemoryStore:
     conversation_with = _reads(queries.conversation_with)
     newest_message = _reads(queries.newest_message)
     newest_turn = _reads(queries.newest_turn)
+    set_aside = _writes(histories.set_aside)
     set_title = _writes(histories.set_title)
     pin = _writes(histories.pin)
 

@@ -217,7 +217,7 @@ _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
 _EXPOSED = (
     "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-evicted",
-    "mcp-session-id",
+    "x-shepherd-recalled", "mcp-session-id",
 )  # fmt: skip
 
 _STAINLESS = (

@@ -14,6 +14,7 @@ from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
 from shepherd.server.endpoints.generate import Generate
 from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestContext
+from shepherd.server.endpoints.llama import LLAMA_ENDPOINTS, answer_apply_template
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_pull, answer_show
@@ -22,6 +23,7 @@ from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
 from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize, count_responses, counting
 from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.llama import completion as llama_completion
 from shepherd.wire.llama import infill, tokens
 from shepherd.wire.ollama import chat as ollama_chat
 from shepherd.wire.ollama import embed as ollama_embed
@@ -52,8 +54,12 @@ GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
         openai_chat.BODY, "Answer a conversation (OpenAI chat completions), whole or streamed",
     ),
     _row(
-        "openai-completions", ("/v1/completions", "/completions"), Generate(openai_completions, "cmpl-").respond,
+        "openai-completions", ("/v1/completions",), Generate(openai_completions, "cmpl-").respond,
         openai_completions.BODY, "Continue a text, or fill a gap in it (OpenAI completions), whole or streamed",
+    ),
+    _row(  # without /v1 as llama-server has them
+        "llama-completion", ("/completion", "/completions"), Generate(llama_completion, "cmpl-").respond,
+        llama_completion.BODY, "Continue a text (llama-server's completion), whole or streamed",
     ),
     _row(
         "llama-infill", ("/infill", "/v1/infill"), Generate(infill, "infill-").respond,
@@ -80,6 +86,15 @@ GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
 )  # fmt: skip
 
 QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
+    _row(
+        "apply-template", ("/apply-template", "/v1/apply-template"), query(answer_apply_template),
+        openai_chat.BODY, "The prompt of a conversation as text (llama-server)",
+    ),
+    _row(
+        "openai-chat-count", ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"),
+        query(counting(openai_chat)),
+        openai_chat.BODY, "How many tokens the prompt of a conversation has (llama-server), exactly",
+    ),
     _row(
         "tokenize", ("/tokenize", "/v1/tokenize"), query(answer_tokenize),
         tokens.TOKENIZE_BODY, "The tokens of a text (llama-server, vLLM)",
@@ -116,6 +131,6 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
-    *STATUS_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
+    *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
     TELEMETRY_ENDPOINT, DOCS_ENDPOINT,
 )  # fmt: skip

@@ -50,6 +50,9 @@ class Service(Protocol):
         Raises: `UnknownModel`, `InvalidRequest`, `EngineDown`, `EngineError`.
         """
 
+    async def render(self, request: Request, *, endpoint: str) -> str:
+        """The prompt of `request` as the chat template writes it. Raises: as `count`."""
+
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has. Raises: as `count`."""

@@ -52,8 +52,8 @@ class Models(Protocol):
     def advisors(self) -> Sequence[AskableModel]:
         """The default model comes first."""
 
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
-        """The visible text of the answer. Raises: as `Backend.stream`."""
+    async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
+        """The visible text of the answer. `user`: of the one that asks. Raises: as `Backend.stream`."""
 
 
 class McpResource(Protocol):

@@ -64,7 +64,7 @@ class Encoder(Protocol):
         """The bytes for `event`: none for notices and for unfinished calls. `choice`: the index of its request."""
         ...
 
-    def encode_replies(self, replies: Sequence[Reply]) -> Json:
+    def encode_replies(self, replies: Sequence[Reply]) -> Json | list[Json]:
         """The whole answer as one body, a reply for each request; equal to the stream of the same events."""
         ...
 

@@ -31,6 +31,8 @@ def _decode_breakers(body: Fields, key: str) -> tuple[str, ...] | None:
 
 
 def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int, float], ...] | None:
+    if isinstance(pairs_given := body.find_any(key), list):
+        return _decode_bias_pairs(pairs_given, body.at(key))
     biases = body.find_object(key)
     if biases is None:
         return None
@@ -42,6 +44,23 @@ def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int, float], ...] 
                 f'the keys of {biases.path} must be token ids such as "50256", not {token[:40]!r}', field=biases.path
             )
         pairs.append((int(token), check_number(bias, f"{biases.path}.{token}", Range(-100, 100))))
+    return tuple(pairs)
+
+
+_BIASES: Json = {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "array"}}]}
+
+
+def _decode_bias_pairs(values: list[Any], path: str) -> tuple[tuple[int, float], ...]:
+    """llama-server's form: `[[id, bias], ...]`, where false bans a token."""
+    limit.check_size(path, "tokens", len(values), limit.MAX_BIASES)
+    pairs = []
+    for at, value in enumerate(values):
+        match value:
+            case [int() as token, bias] if not isinstance(token, bool) and 0 <= token <= limit.INT32_MAX:
+                bias = -100 if bias is False else bias
+                pairs.append((token, check_number(bias, f"{path}[{at}][1]", Range(-100, 100))))
+            case _:
+                raise wrong(f"{path}[{at}]", "a token id and a number, such as [50256, -100]", value)
     return tuple(pairs)
 
 
@@ -62,7 +81,7 @@ SAMPLING = (
     *map(_limited, ("mirostat_tau", "mirostat_eta")),
     Field("seed", integer(-(2**63), 2**64 - 1), "Of several choices, that of the first."),
     Field("ignore_eos", BOOLEAN),
-    Field("logit_bias", Kind(_decode_logit_bias, {"type": "object"}), "-100 to 100 by token id."),
+    Field("logit_bias", Kind(_decode_logit_bias, _BIASES), "-100 to 100 by token id, or pairs of both."),
 )
 
 

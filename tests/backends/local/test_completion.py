@@ -244,6 +244,21 @@ def test_a_prompt_is_between_what_is_put_around_it(text: str, suffix: str | None
     assert around == [258] * bos + ([] if suffix is None else [259, 260, 261])
 
 
+async def test_control_tokens_count_only_in_a_prompt_that_the_client_has_rendered(make: Make) -> None:
+    backend, _ = make(bos=True)
+    text = "<|im_start|>user"
+    rendered = await backend.compile(Request("fake", completion=Completion(text, special=True)))
+    plain = await backend.compile(Request("fake", completion=Completion(text)))
+    assert list(rendered.encoded.tokens) == [258, 256, *b"user"]
+    assert list(plain.encoded.tokens) == [258, *text.encode()]
+
+
+async def test_the_prompt_of_a_conversation_is_text(make: Make) -> None:
+    backend, _ = make()
+    asked = Request("fake", (Message.user("Hi"),))
+    assert await backend.render(asked) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
 async def test_bare_prompts_are_no_change_of_anybodys_system_prompt(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

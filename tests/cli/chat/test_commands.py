@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -13,6 +14,7 @@ from tests.cli.playing import Play, Script, Scripted, Stage, player
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
+from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app.app import App
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.chat.commands import COMMANDS, is_command
@@ -25,6 +27,7 @@ from shepherd.core import (
     Message,
     Text,
 )
+from shepherd.memory.users import LOCAL, UserStores
 
 
 @pytest.fixture
@@ -295,6 +298,35 @@ def test_ages_are_one_number(ago: timedelta, expected: str) -> None:
 )
 def test_a_form_may_stand_behind_a_name(argument: str, expected: tuple[str, str]) -> None:
     assert saved_commands.split_format(argument) == expected
+
+
+# -- recall -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def remembering(tmp_path: Path) -> Iterator[tuple[Stage, Scripted, MemoryBackend]]:
+    """A stage with a memory, the back end that answers, and the one that recalls for it."""
+    stores, room = UserStores(tmp_path / "memory.db"), Scripted()
+    stage = Stage(ConversationStore(tmp_path / "saved"), archive=stores.find_store(LOCAL))
+    yield stage, room, MemoryBackend(room, stores)
+    stores.close()
+
+
+async def test_a_conversation_that_was_cleared_is_not_recalled_until_it_continues(
+    play: Play, remembering: tuple[Stage, Scripted, MemoryBackend]
+) -> None:
+    stage, room, memory = remembering
+    room.answers = ["Noted.", "I do not know.", "I do not know."]
+    asked = "What opens my bicycle lock?"
+    lines = ["My bicycle lock opens with 4711.", "/save lock", "/clear", asked, "/memory bicycle lock"]
+    played = await play(*lines, stage=stage, backend=memory, user=LOCAL)
+    assert room.requests[1].messages == (Message.user(asked),)
+    assert "User: My bicycle lock opens with 4711." in played.out, "the search finds it"
+    await play(asked, stage=stage, backend=memory, user=LOCAL)
+    assert room.requests[2].messages == (Message.user(asked),), "in another process as well"
+    await play("/load lock", "Remember it.", stage=stage, backend=memory, user=LOCAL)
+    await play(asked, stage=stage, backend=memory, user=LOCAL)
+    assert "4711" in room.requests[4].messages[0].text
 
 
 # -- export -----------------------------------------------------------------------------------------------------------

@@ -57,6 +57,13 @@ def test_head_legend_and_table_say_it_in_numbers() -> None:
     ]
 
 
+def test_what_was_recalled_has_a_row_of_its_own() -> None:
+    quotes = WindowRow("memory", 1, (), 'user: "My lock opens with 4711."', 40, 40, "cached", False)
+    *_, memory, turn = drawn(Window(1000, 190, (system(), quotes, row())), plain=True)
+    assert memory.split()[:4] == ["memory", "40", "cached", "user:"]
+    assert turn.split()[:2] == ["1", "100"]
+
+
 def test_neighbours_of_one_state_have_two_colours_and_every_state_its_own_sign() -> None:
     two = Window(100, 100, (row(n=50, index=1), row(n=50, index=2)))
     bar = context_view.draw(two, width=80)[1]

@@ -154,9 +154,10 @@ def test_the_board_shows_caches_and_their_sequences() -> None:
 
 
 def test_the_last_line_of_the_board_is_about_the_server() -> None:
-    counts = {"requests": 12, "active": 2, "refused": 1}
+    counts = {"requests": 12, "active": 2, "refused": 1, "recalled_tokens": 380}
     lines = drawn(sample(12.0, counts, main=MAIN, fast=MAIN), sample(10.0, {**counts, "requests": 5}, main=MAIN))
-    assert lines[-2:] == ["", "Server  2 active · 3.5 requests/s · 12 answered · 1 refused · 1 model loaded"]
+    summary = "2 active · 3.5 requests/s · 12 answered · 1 refused · 380 tokens recalled · 1 model loaded"
+    assert lines[-2:] == ["", f"Server  {summary}"]
     assert drawn(sample(1.0, counts))[0] == "This server has no cache."
 
 

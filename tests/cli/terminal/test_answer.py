@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from shepherd.cli.terminal.answer import (
     PlainAnswer,
     call_line,
     eviction_line,
+    recall_line,
     result_line,
 )
 from shepherd.cli.text import clean, cut, n_columns, output_line, readable
@@ -31,6 +33,7 @@ from shepherd.core import (
     Image,
     Progress,
     ReasoningDelta,
+    Recalled,
     Started,
     Text,
     TextDelta,
@@ -79,6 +82,30 @@ def test_the_plain_answer_hides_reasoning_and_puts_calls_in_lines_of_their_own()
 )
 def test_an_eviction_is_told_in_one_line(event: Evicted, line: str) -> None:
     assert eviction_line(event) == line
+
+
+def test_what_was_recalled_is_a_line_with_its_count_and_its_time() -> None:
+    noon = datetime(2026, 11, 23, 12).timestamp()
+    now = datetime(2026, 11, 23, 18)
+    day = 86_400
+    for recalled, line in (
+        (Recalled(2, 30, noon, noon + 40), "[recalled 2 messages of 12:00 · /memory off]"),
+        (Recalled(2, 30, noon, noon + 120), "[recalled 2 messages of 12:00 to 12:02 · /memory off]"),
+        (Recalled(1, 30, noon - day, noon - day), "[recalled 1 message of 2026-11-22 · /memory off]"),
+        (Recalled(3, 30, noon - 9 * day, noon), "[recalled 3 messages of 2026-11-14 to 12:00 · /memory off]"),
+    ):
+        assert recall_line(recalled, now) == line
+
+
+def test_a_plain_answer_notes_what_was_recalled_beside_the_text() -> None:
+    out: list[str] = []
+    notices: list[str] = []
+    answer = PlainAnswer(out.append, notices.append)
+    recalled = Recalled(1, 30, 0.0, 0.0)
+    for event in (Started("m", recalled=recalled), TextDelta("a"), Finished("end")):
+        answer.feed(event)
+    answer.close()
+    assert ("".join(out), notices) == ("a\n", [recall_line(recalled) + "\n"])
 
 
 def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() -> None:
@@ -157,7 +184,7 @@ def test_json_is_one_object_per_event() -> None:
     answer = JsonAnswer(out.append)
     call = ToolCall("1", "f", "{}")
     for event in (
-        Started("m", usage=Usage(input=3)),
+        Started("m", usage=Usage(input=3), recalled=Recalled(1, 30, 0.0, 0.0)),
         Progress(1, 3),
         Evicted(1, 2),
         TextDelta("two\nlines"),
@@ -185,7 +212,9 @@ def test_json_is_one_object_per_event() -> None:
     assert "é" in out[9]
     out[9].encode()
     assert told[10]["reason"] == "tool_calls"
-    assert told[10]["usage"] == {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0}
+    counts = {"input": 3, "cache_read": 0, "cache_write": 0, "output": 2, "reasoning": 0, "recalled": 0}
+    assert told[10]["usage"] == counts
+    assert told[0]["recalled"] == {"messages": 1, "tokens": 30, "oldest_s": 0.0, "newest_s": 0.0}
 
 
 def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> CallReturned:

@@ -27,6 +27,7 @@ from shepherd.core import (
     Finished,
     Progress,
     ReasoningDelta,
+    Recalled,
     Started,
     Text,
     TextDelta,
@@ -243,6 +244,14 @@ def test_an_eviction_is_told_in_dim_letters() -> None:
     painter = Painter(width=80)
     painter.finish(Evicted(3, 12))
     assert "\x1b[2m[3 messages (12 tokens) left the context; the conversation continues]\x1b[0m" in painter.terminal.raw
+
+
+def test_what_was_recalled_is_told_in_dim_letters_before_the_answer() -> None:
+    painter = Painter(60)
+    lines = painter.finish(Started("m", recalled=Recalled(2, 30, 0.0, 0.0)), TextDelta("Otto."))
+    assert lines[0].startswith("[recalled 2 messages of 19")
+    assert lines[1:] == ["", "Otto."]
+    assert "\x1b[2m[recalled" in painter.terminal.raw
 
 
 def test_hidden_thinking_shows_that_it_goes_on_and_then_nothing() -> None:

@@ -29,7 +29,8 @@ ANSWER: tuple[Event, ...] = (
 )
 LINE = re.compile(
     r"(?P<id>\S+) (?P<surface>\S+) model=(?P<model>\S+) backend=(?P<backend>\S+) cache=(?P<cache>\S+) in=(?P<in>\d+) "
-    r"cached=(?P<cached>\d+) out=(?P<out>\d+) evicted=(?P<evicted>\d+) first_ms=(?P<first_ms>[\d.]+|-) "
+    r"cached=(?P<cached>\d+) recalled=(?P<recalled>\d+) out=(?P<out>\d+) "
+    r"evicted=(?P<evicted>\d+) first_ms=(?P<first_ms>[\d.]+|-) "
     r"tokens_per_s=(?P<tokens_per_s>[\d.]+|-) queue_ms=(?P<queue_ms>[\d.]+|-) received=(?P<received>\d+) "
     r"sent=(?P<sent>\d+) key=(?P<key>\S+) session=(?P<session>\S+) status=(?P<status>\d+) stop=(?P<stop>.+)"
 )
@@ -66,6 +67,7 @@ async def test_the_line_has_the_cost_of_a_request_and_its_sender(
         "cache": "main",
         "in": "7",
         "cached": "4",
+        "recalled": "0",
         "out": "9",
         "evicted": "0",
         "received": str(len(json.dumps(body, separators=(",", ":")))),
@@ -108,7 +110,7 @@ def test_what_is_not_known_is_none_for_programs_and_a_dash_for_people(caplog: py
     record.write()
     (written,) = caplog.records
     assert written.getMessage().endswith(
-        "model=m backend=- cache=- in=0 cached=0 out=0 evicted=0 first_ms=- tokens_per_s=- queue_ms=- "
+        "model=m backend=- cache=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- tokens_per_s=- queue_ms=- "
         "received=0 sent=0 key=- session=- status=0 stop=-"
     )
     facts: Any = vars(written)["facts"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -88,9 +88,16 @@ class ChatFormat:
 
 
 def find_chat_format(
-    sources: TemplateSources, *, template: Path | None = None, dialect: str | None = None, key: str = "chat_template"
+    sources: TemplateSources,
+    *,
+    template: Path | None = None,
+    dialect: str | None = None,
+    key: str = "chat_template",
+    derive: Callable[[str], Dialect | None] = lambda template: None,
 ) -> ChatFormat:
     """The chat format of a model. `template` and `dialect` come from the configuration, and count first.
+
+    `derive` finds the dialect of a template that no family knows.
 
     Raises: `ConfigError` that names `key` when a template cannot be read, or there is no such dialect.
     """
@@ -116,7 +123,7 @@ def find_chat_format(
         raise ConfigError(why, key=key.replace("chat_template", "dialect"))
     return ChatFormat(
         compiled(found),
-        known[dialect].fitted(signs) if dialect else detect(signs, elsewhere),
+        known[dialect].fitted(signs) if dialect else detect(signs, elsewhere, derive),
         with_tools,
         origin,
         chosen=dialect is not None,

@@ -106,10 +106,14 @@ class Compiler:
         """The prompt of a request in tokens. Raises: `InvalidRequest`; as `Template.render`."""
         request = prepared.request
         if request.completion is not None:
-            bare = encode(request.completion, self.vocabulary, model=self._model)
+            completion = request.completion
+            if completion.special and isinstance(completion.prompt, str):
+                tokens = self.encoder.tokenize(completion.prompt, special=True, bos=True)
+                completion = replace(completion, prompt=tuple(tokens))
+            bare = encode(completion, self.vocabulary, model=self._model)
             return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
         prompt = self._render(prepared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments))
+        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments), request.owner)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, prompt.segments, encoded.edges, n_ctx=self._n_ctx)

@@ -26,7 +26,8 @@ EXCERPT_CHARS = 80
 class WindowRow:
     """One part of a conversation."""
 
-    kind: Literal["system", "tools", "turn"]
+    kind: Literal["system", "tools", "turn", "memory"]
+    """`memory`: what was recalled for the turn behind it."""
     index: int
     """Of a turn, from 1; of others 0."""
     roles: tuple[Role, ...]

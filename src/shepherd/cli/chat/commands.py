@@ -6,6 +6,7 @@ conversations (`saved_commands.py`), tools (`tool_commands.py`) and the memory (
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 import re
@@ -67,9 +68,12 @@ async def _help(chat: Chat, argument: str) -> None:
 
 
 async def _clear(chat: Chat, argument: str) -> None:
+    cleared = chat.session.id
     chat.session.clear()
     chat.reset()
     chat.note("The conversation is empty now; the system prompt stays.")
+    if chat.memory is not None:
+        await asyncio.to_thread(chat.memory.set_aside, cleared)
 
 
 async def _undo(chat: Chat, argument: str) -> None:
@@ -130,6 +134,8 @@ async def _model(chat: Chat, argument: str) -> None:
     chat.say_fields(rows.items())
     if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
+    else:
+        chat.note("/model NAME changes to another one; 'shepherd models list' shows those of this machine.")
 
 
 async def _provider(chat: Chat, argument: str) -> None:
@@ -227,7 +233,11 @@ def _commands(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[s
 
 COMMANDS: dict[str, Command] = {
     "/help": Command("Show this list, or more about one command.", _help, "[NAME]", complete=_commands),
-    "/clear": Command("Forget the conversation.", _clear, details="Its saved file stays; /load continues it."),
+    "/clear": Command(
+        "Forget the conversation.",
+        _clear,
+        details="Its saved file stays; /load continues it. Only a search in the memory finds what it said.",
+    ),
     "/undo": Command("Remove the last question and its answer.", _undo),
     "/retry": Command("Remove the last answer and ask again.", _retry),
     "/edit": Command(
@@ -260,15 +270,16 @@ COMMANDS: dict[str, Command] = {
     "/model": Command(
         "Show the current model, or change to another.",
         _model,
-        "[NAME]",
+        "[NAME|PATH]",
+        "Any model that 'shepherd models list' shows, or the path of one.\n"
         "The current model is unloaded first; the conversation continues with the other one.",
         _model_names,
     ),
     "/provider": Command(
         "List the models that can answer, or change to one.",
         _provider,
-        "[NAME|next]",
-        "'next' takes the next one in the list, and the first after the last.",
+        "[NAME|PATH|next]",
+        "A name or a path as for /model. 'next' takes the next one in the list, and the first after the last.",
         lambda chat, words, last: (
             [] if words else [*_model_names(chat, words, last), ("next", "the next one in the list")]
         ),

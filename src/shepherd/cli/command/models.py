@@ -101,13 +101,14 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
+    from shepherd.app.derivation import derived_dialect
     from shepherd.backends.local.chat_template import FOR_TOOLS
     from shepherd.dialects import detect
 
     path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
     header = gguf.read_header(path)
     template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
-    dialect = None if template is None else detect(template).name
+    dialect = None if template is None else detect(template, derive=derived_dialect).name
     has_tools = template is not None and "tools" in template
     trained = header.n_ctx_train or CONTEXT_SIZES[-1]
     sizes = sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})

@@ -158,6 +158,7 @@ def _summary(now: Sample, before: Sample | None) -> Text:
         f"{format_rate(requests_per_s(now, before))} requests/s",
         f"{now.server.get('requests', 0)} answered",
         f"{now.server.get('refused', 0)} refused",
+        *([f"{now.server['recalled_tokens']} tokens recalled"] if "recalled_tokens" in now.server else []),
         f"{format_count(n_models, 'model')} loaded",
     ]
     return Text("Server  " + " · ".join(facts))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +29,7 @@ from shepherd.core import (
     Image,
     Progress,
     ReasoningDelta,
+    Recalled,
     Started,
     Text,
     TextDelta,
@@ -179,7 +181,15 @@ class OpenCalls:
         return same[0] if same else None
 
 
-# -- what leaves the context ------------------------------------------------------------------------------------------
+# -- what the memory adds to the context, and what leaves it ---------------------------------------------------------
+
+
+def recall_line(recalled: Recalled, now: datetime | None = None) -> str:
+    """The notice that the memory has put earlier messages in front of the question."""
+    today = (now or datetime.now()).date()
+    moments = (datetime.fromtimestamp(second) for second in (recalled.oldest_s, recalled.newest_s))
+    times = dict.fromkeys(f"{each:%H:%M}" if each.date() == today else f"{each:%Y-%m-%d}" for each in moments)
+    return f"[recalled {format_count(recalled.messages, 'message')} of {' to '.join(times)} · /memory off]"
 
 
 def eviction_line(event: Evicted) -> str:
@@ -228,9 +238,11 @@ class PlainAnswer:
             case CallReturned():
                 self._calls.end(event)
                 self._show_results()
-            case Started():
+            case Started(recalled=recalled):
                 self._show_calls()
                 self._calls = OpenCalls()
+                if recalled is not None and self._at_start:
+                    self._notices(recall_line(recalled) + "\n")
             case Evicted():
                 self._evictions.add(event)
                 self._show_evictions()

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.terminal import call_view, markdown
-from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line
+from shepherd.cli.terminal.answer import LINE_WIDTH, Evictions, OpenCall, OpenCalls, call_line, recall_line
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import bar, clean, output_line
 from shepherd.core import (
@@ -108,10 +108,12 @@ class MarkdownAnswer:
                     self._show_evictions()
             case Progress():
                 self._progress = event if not self._kind else None
-            case Started():
+            case Started(recalled=recalled):
                 self._show_calls()
                 self._calls = OpenCalls()
                 self._running_since = None
+                if recalled is not None:
+                    self._add("notice", self._lines(Text(recall_line(recalled), "dim")))
             case _:
                 return
         self._is_stale = True

@@ -14,7 +14,6 @@
     <|tools_prefix|>[{"roll": {"sides": 6}}]<|tools_suffix|>                   Apertus; thoughts in <|inner_prefix|>
     <|tool_call|>[{"name": "roll", "arguments": {"sides": 6}}]                 Granite 3; answers in <response>
     <|tool_call|>{"name": "roll", "arguments": {"sides": 6}}<|/tool_call|>     Phi-4-mini
-    functools[{"name": "roll", "arguments": {"sides": 6}}]                    FireFunction
     Action:                                                                    Command R and R+
     ```json
     [{"tool_name": "roll", "parameters": {"sides": 6}}]
@@ -108,11 +107,6 @@ DIALECTS = (
         skips=("[END FINAL RESPONSE]",),
     ),
     COMMAND_R,
-    family(
-        "firefunction",
-        ("functools[",),
-        Block("functools[", (), BODY, spelling=Spelling(CALL, between=", ", after="]")),
-    ),
     family(
         "granite-3",
         ("<|tool_call|>",),

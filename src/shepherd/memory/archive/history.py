@@ -184,6 +184,9 @@ def archive(
             sql = "UPDATE conversation SET title = ? WHERE id = ? AND title = ''"
             connection.execute(sql, (title, end.conversation))
         _store(connection, end, named, new, kept)
+        if new and session is not None:  # a conversation that continues is no longer set aside
+            mine = "SELECT 'aside ' || id FROM conversation WHERE session = ?"
+            connection.execute(f"DELETE FROM about WHERE name IN ({mine})", (session,))
         for i in fresh:
             named.ids[i] = named.ids[places[named.chains[i]]]
     if recent is not None:
@@ -338,6 +341,14 @@ def pin(connection: apsw.Connection, id: int, pinned: bool = True) -> None:
     connection.execute("UPDATE message SET pinned = ? WHERE id = ?", (int(pinned), id))
     if not connection.changes():
         raise InvalidRequest(f"id: there is no message {id}", field="id", status=404)
+
+
+def set_aside(connection: apsw.Connection, session: str) -> None:
+    """Recall quotes nothing of a session until its next message; a search still finds it. An unknown one is ignored."""
+    connection.execute(
+        "INSERT OR IGNORE INTO about(name, value) SELECT 'aside ' || id, id FROM conversation WHERE session = ?",
+        (clean(session),),
+    )
 
 
 def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:

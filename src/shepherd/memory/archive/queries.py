@@ -44,6 +44,16 @@ FROM conversation
 """
 
 
+_UNASKED = """
+SELECT id FROM message AS m WHERE id IN (SELECT value FROM json_each(?))
+    AND conversation NOT IN (SELECT value FROM about WHERE name > 'aside ' AND name < 'aside!')
+    AND NOT (role = 'assistant' AND EXISTS (
+        SELECT 1 FROM message WHERE role = 'tool' AND seq = m.seq - 1
+        AND conversation IN (m.conversation, (SELECT parent FROM conversation WHERE conversation.id = m.conversation))))
+"""
+"""The message before the first of a branch is in the conversation that it branched off."""
+
+
 def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
     """The messages with these ids, in the order of `ids`; unknown ids are left out."""
     chosen = list(dict.fromkeys(ids))
@@ -91,6 +101,12 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
         "SELECT id, state FROM message WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
     )
     return {id: State(state) for id, state in rows}
+
+
+def quotable(connection: apsw.Connection, ids: Collection[int]) -> frozenset[int]:
+    """Of these messages, those that may be quoted unasked: not of a conversation that was set aside (`set_aside`), and
+    no answer to the result of a tool, which repeats the result or guesses after a failure."""
+    return frozenset(id for (id,) in connection.execute(_UNASKED, (json.dumps(list(ids)),)))
 
 
 def conversations(

@@ -42,6 +42,13 @@ reports_change = re.compile(
 is_first_person = re.compile(
     r"(?i)\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b"
 ).search
+NAMING = frozenset({"name", "names", "named", "called"})
+"""Words with which a question asks for a name."""
+gives_name = re.compile(
+    r"(?i)(?:\b(?:is|are|was|were)|['’]s) called\b|\b(?:an?|my|our) (?:\w+ )?\w+ called\b|\bnamed\b"
+    r"|\bnames? (?:is|are|was)\b"
+).search
+"""Whether a text gives something a name; "I called the vet" does not."""
 find_names = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+").findall
 """The capitalised words within sentences."""
 

@@ -3,9 +3,10 @@
     question ─ rank ─▶ messages ─ filters ─▶ units: a message, or a question with its answer ─ budget ─▶ a block
 
 A quote that does not help is worse than none: it distracts the model. So a message is not quoted if it shares too
-little with the question, or no more than a message in the context; if the context or the block has it already; or if it
-comes from a tool, a file or the web. Quotes are data and cannot leave their quotation marks (`quotation.py`). They are
-in the order of time, so that of two values the newer one comes last.
+little with the question, or no more than a message in the context; if the context or the block has it already; if it
+comes from a tool, a file or the web, or answers a tool's result; or if its conversation was cleared. Quotes are data
+and cannot leave their quotation marks (`quotation.py`). They are in the order of time, so that of two values the newer
+one comes last.
 
 Not here: which messages answer a question (`ranking.py`), and where the block goes (`agent/with_memory.py`).
 """
@@ -22,10 +23,12 @@ import apsw
 
 from shepherd.memory.archive import queries
 from shepherd.memory.recall.question_patterns import (
+    NAMING,
     asks_for_answer,
     does_not_know,
     ends_with_question,
     find_names,
+    gives_name,
     is_first_person,
     is_question_only,
     refers_back,
@@ -223,11 +226,14 @@ def _select(
     reader = _Reader(connection, query)
     rivals = sorted((each for each in ranked if each.id in live), key=lambda each: -each.coverage)[:READ]
     live_messages = queries.stored(connection, [*(each.id for each in rivals), *sorted(shown)])
-    coverage = {each.id: each.coverage for each in rivals}
+    known = {each.id: each for each in rivals}
     competing = (each for each in live_messages if to_one_line(each.body) not in asked and reader.has_content(each))
-    live_coverage = max((coverage.get(each.id, 0.0) for each in competing), default=0.0)
+    live_coverage = max(
+        (reader.covered(each, known[each.id])[0] for each in competing if each.id in known), default=0.0
+    )
 
-    free = [each for each in ranked if each.id not in live | shown]
+    offered = queries.quotable(connection, [each.id for each in ranked])
+    free = [each for each in ranked if each.id in offered and each.id not in live | shown]
     stored = queries.stored(connection, [each.id for each in free[:READ]])
     coverage = reader.coverage(free, stored, live_coverage + MARGIN if live_coverage else 0.0)
     units = list(reader.units((each for each in stored if each.id in coverage), live | shown))
@@ -247,6 +253,7 @@ class _Reader:
         self._locate, self._words = tokenizer.span_tokenizer(connection), tokenizer.word_tokenizer(connection)
         forms = (form for term in self.terms for form in (*term.forms, *term.near))
         self._asked_for = set(self._words(" ".join(forms)))
+        self._naming = set(self._words(" ".join(term.forms[0] for term in self.terms if term.forms[0] in NAMING)))
         self._names = set(self._words(" ".join(find_names(query))))
         self._stop_words = set(self._words(" ".join(STOP_WORDS)))
 
@@ -276,9 +283,10 @@ class _Reader:
         known = {each.id: each for each in ranked}
         made: dict[int, float] = {}
         for message in stored:
+            covered, n_terms = self.covered(message, known[message.id])
             n_when = self._n_when(message)
-            n_terms = known[message.id].n_terms + n_when
-            covered = min(1.0, known[message.id].coverage + n_when / len(self.terms))
+            n_terms += n_when
+            covered = min(1.0, covered + n_when / len(self.terms))
             is_named = not self._names or not self._names.isdisjoint(self._words(message.body[:READ_CHARS]))
             if not (n_when or is_named):
                 is_enough = covered >= UNNAMED_COVERAGE
@@ -289,6 +297,14 @@ class _Reader:
             if is_enough and n_terms and covered >= least:
                 made[message.id] = covered
         return made
+
+    def covered(self, message: StoredMessage, ranked: RankedMessage) -> tuple[float, int]:
+        """How much of the question a message covers, and how many terms: "is called" stands for "name", and reverse."""
+        body, n_missing = message.body[:READ_CHARS], len(self.terms) - ranked.n_terms
+        is_named = self._naming and n_missing > 0 < ranked.n_terms and gives_name(body)
+        if not is_named or not self._naming.isdisjoint(self._words(body)):
+            return ranked.coverage, ranked.n_terms
+        return ranked.coverage + (1.0 - ranked.coverage) / n_missing, ranked.n_terms + 1
 
     def units(self, messages: Iterable[StoredMessage], held: Collection[int]) -> Iterator[QuoteUnit]:
         """Messages with content, each with its answer if it asks for one; none whose answer is in `held`."""
@@ -310,7 +326,7 @@ class _Reader:
         else:
             sql = _ANSWER if asks_for_answer(message.body) or not has_content else ""
         row = sql and self._connection.execute(sql, (message.conversation, message.turn, message.seq)).get
-        for answer in queries.stored(self._connection, [row] if row else []):
+        for answer in queries.stored(self._connection, queries.quotable(self._connection, [row] if row else [])):
             if answer.trust < Trust.UNTRUSTED and not (_is_evasion(answer) or ends_with_question(answer.body)):
                 return answer
         return None

@@ -209,6 +209,8 @@ def _headers(record: Record) -> RawHeaders:
     headers = [(b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())]
     if record.evicted:
         headers.append((b"x-shepherd-evicted", str(record.evicted).encode()))
+    if n_recalled := record.usage.recalled:
+        headers.append((b"x-shepherd-recalled", str(n_recalled).encode()))
     if not record.archived:
         headers.append((b"x-shepherd-archived", b"false"))
     return headers

@@ -74,7 +74,7 @@ def refuse_while_loading(service: Service) -> None:
 
 
 def _model_body(card: ModelCard) -> Json:
-    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx)
+    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx, n_bytes=card.n_bytes)
 
 
 # ---- Anthropic's

@@ -17,6 +17,7 @@ from shepherd.server.http.body import RawHeaders, json_bytes, send_json
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
+from shepherd.wire.llama import answer as llama
 from shepherd.wire.ollama import fields as ollama
 from shepherd.wire.openai import completions, shapes
 from shepherd.wire.openai.responses import codec as responses
@@ -50,7 +51,8 @@ _PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]
     (re.compile(r"/api/"), ollama.encode_error),
     (re.compile(r"(/v1){0,2}/messages(/|\Z)"), anthropic.encode_error),
     (re.compile(r"(/v1)?/responses(/|\Z)"), responses.encode_error),
-    (re.compile(r"(/v1)?/(completions|infill)\Z"), completions.encode_error),
+    (re.compile(r"/v1/completions\Z"), completions.encode_error),
+    (re.compile(r"/completions?\Z|(/v1)?/infill\Z"), llama.encode_error),
 )
 """By the beginning of a path; all other paths report errors as OpenAI's chat completions do."""
 _MODELS = re.compile(r"(/v1){0,2}/models(/|\Z)")

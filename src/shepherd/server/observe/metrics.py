@@ -58,7 +58,7 @@ class Metrics:
         self._n_archive_failures = n_archive_failures
         self._n_active = n_active
         self._loads = loads
-        self._n_ended = self._n_refused = 0
+        self._n_ended = self._n_refused = self._n_recalled = 0
         self._registry = registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a series for every counter
         self._requests = Counter(
@@ -111,6 +111,7 @@ class Metrics:
             self._duration_s.labels(*place).observe(record.ended_s - record.begun_s)
         if record.started:
             usage = record.usage
+            self._n_recalled += usage.recalled
             self._tokens.labels(record.backend, "cached").inc(usage.cache_read)
             self._tokens.labels(record.backend, "prefilled").inc(usage.input + usage.cache_write)
             self._tokens.labels(record.backend, "generated").inc(usage.output)
@@ -121,8 +122,10 @@ class Metrics:
         self._refused.labels(reason).inc()
 
     def totals(self) -> dict[str, int]:
-        """For `GET /v1/caches`: requests that have ended, that are being answered, and that were refused."""
-        return {"requests": self._n_ended, "active": self._n_active(), "refused": self._n_refused}
+        """For `GET /v1/caches`: requests that have ended, that are being answered, and that were refused; tokens of
+        prompts that were quotes from the memory."""
+        counts = {"requests": self._n_ended, "active": self._n_active(), "refused": self._n_refused}
+        return {**counts, "recalled_tokens": self._n_recalled}
 
     def render(self) -> bytes:
         """All of it, in Prometheus' text format."""

@@ -1,7 +1,7 @@
 """The facts of one request, and their line in the log: the cost of the request and its end, never its content.
 
-    [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 out=9 evicted=0 first_ms=41.0
-            tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
+    [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 recalled=0 out=9 evicted=0
+            first_ms=41.0 tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
 
 (one line in the log). The names are promised to users; `stop` is the last, because a reason can be several words.
 `facts` returns the same for programs.
@@ -165,6 +165,7 @@ class Record:
             "cache": shown(self.cache),
             "in": usage.prompt,
             "cached": usage.cache_read,
+            "recalled": usage.recalled,
             "out": usage.output,
             "evicted": self.evicted,
             "first_ms": _ms(self.first_s, self.begun_s),

@@ -1,1 +1,1 @@
-"""What llama-server has of its own and editors use: filling gaps, and tokens."""
+"""What llama-server has of its own: bare completions, gaps to fill, tokens. Open first: `completion.py`."""

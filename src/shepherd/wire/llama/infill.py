@@ -7,24 +7,10 @@ llama.vim, llama.vscode and Continue speak it. The text of other files (`input_e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from shepherd.core import (
-    Completion,
-    Event,
-    Finished,
-    InvalidRequest,
-    Reply,
-    Request,
-    Started,
-    StopReason,
-    TextDelta,
-    Usage,
-)
+from shepherd.core import Completion, InvalidRequest, Request
 from shepherd.wire.base import Decoded, Fields, Json
-from shepherd.wire.openai.completions import encode_error
+from shepherd.wire.llama.answer import AnswerOptions, Encoder, encode_error
 from shepherd.wire.sampling import GENERATION, limit_of, sampling_of, token_limit
-from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
 from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
 
 __all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
@@ -47,7 +33,7 @@ FIELDS = (
 BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n"})
 
 
-def decode_request(body: Json) -> Decoded[None]:
+def decode_request(body: Json) -> Decoded[AnswerOptions]:
     """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
@@ -64,55 +50,7 @@ def decode_request(body: Json) -> Decoded[None]:
         archive=False,  # no turn of any conversation
         recall=False,
     )
-    return Decoded((request,), given["stream"], None)
+    return Decoded((request,), given["stream"], AnswerOptions(max_tokens=request.max_tokens))
 
 
-class Encoder:
-    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
-
-    media_type = MEDIA_TYPE
-    ping = PING
-
-    def __init__(self, options: None, *, id: str, created: int, model: str) -> None:
-        self._model = model
-
-    def encode(self, event: Event, choice: int = 0) -> bytes:
-        match event:
-            case TextDelta(text):
-                return encode_event({"index": 0, "content": text, "tokens": [], "stop": False})
-            case Started(model):
-                self._model = self._model or model
-                return b""
-            case Finished(reason, usage, stop):
-                return encode_event(self._whole("", reason, usage, stop))
-            case _:
-                return b""
-
-    def encode_failure(self, error: Exception) -> bytes:
-        return encode_event(encode_error(error)[1])
-
-    def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        (reply,) = replies
-        self._model = self._model or reply.model
-        return self._whole(reply.message.text, reply.reason, reply.usage, reply.stop)
-
-    def _whole(self, text: str, reason: StopReason, usage: Usage, stop: str | None) -> Json:
-        n_new = usage.prompt - usage.cache_read
-        return {
-            "index": 0,
-            "content": text,
-            "tokens": [],
-            "stop": True,
-            "model": self._model,
-            "tokens_predicted": usage.output,
-            "tokens_evaluated": usage.prompt,
-            "tokens_cached": usage.cache_read,
-            "truncated": False,
-            "stop_type": _STOP_TYPES.get(reason, "eos"),
-            "stopping_word": stop or "",
-            "timings": {"prompt_n": n_new, "cache_n": usage.cache_read, "predicted_n": usage.output},
-        }
-
-
-_STOP_TYPES: dict[StopReason, str] = {"length": "limit", "stop": "word"}
 encoder = Encoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quote
@@ -20,9 +20,7 @@ from shepherd.core import (
     BadCall,
     CallEnded,
     Event,
-    Evicted,
     Finished,
-    Progress,
     ReasoningDelta,
     Reply,
     Started,
@@ -30,7 +28,6 @@ from shepherd.core import (
     TextDelta,
     TokenScore,
     ToolCall,
-    Traced,
     Usage,
     replay,
 )
@@ -38,9 +35,7 @@ from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.ollama.fields import Errand, encode_error
 from shepherd.wire.openai.shapes import encode_scores
-
-Clock = Callable[[], int]
-"""Nanoseconds since some moment."""
+from shepherd.wire.watch import Clock, Watch
 
 MEDIA_TYPE = "application/x-ndjson"
 
@@ -69,14 +64,14 @@ class Encoder:
         self._model = model
         self._clock = clock
         self._made = clock()
-        self._watch = _Watch(options.began)
+        self._watch = Watch(options.began, clock)
         self._deltas = _Deltas(id)
         self._open, self._close = (_OPEN, b"}") if options.chat else (b'"response":', b"")
         self.ping = self._line(_Delta())
 
     def note_time(self, event: Event) -> None:
         """Note when an event of a whole answer comes; `encode` notes the events of a stream itself."""
-        self._watch.note_time(event, self._clock())
+        self._watch.note_time(event)
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
         if not self._watch.has_text:
@@ -116,7 +111,7 @@ class Encoder:
         figures = {
             "done": True,
             "done_reason": "length" if reason == "length" else "stop",
-            **self._watch.figures(usage),
+            **_figures(self._watch, usage),
         }
         return compact(figures)[1:] + b"\n"
 
@@ -211,35 +206,15 @@ def _finite(text: str) -> float:
 # ---- how long it took
 
 
-class _Watch:
-    """When the parts of an answer came."""
-
-    def __init__(self, began: int) -> None:
-        self._began = began
-        self._started = self._first = self._ended = 0
-        self.has_text = False
-
-    def note_time(self, event: Event, now: int) -> None:
-        match event:
-            case Started():
-                self._started = now
-            case Progress() | Evicted() | Traced():
-                pass
-            case Finished():
-                self._ended = now
-            case _ if not self.has_text:
-                self._first = now
-                self.has_text = True
-
-    def figures(self, usage: Usage) -> Json:
-        """Nanoseconds and tokens. Time that was not measured counts as generating."""
-        started = self._started or self._began
-        first = self._first or (self._ended if self._started else started)
-        return {
-            "total_duration": self._ended - self._began,
-            "load_duration": started - self._began,
-            "prompt_eval_count": usage.prompt,
-            "prompt_eval_duration": first - started,
-            "eval_count": usage.output,
-            "eval_duration": self._ended - first,
-        }
+def _figures(watch: Watch, usage: Usage) -> Json:
+    """Nanoseconds and tokens. Time that was not measured counts as generating."""
+    started = watch.started or watch.began
+    first = watch.first or (watch.ended if watch.started else started)
+    return {
+        "total_duration": watch.ended - watch.began,
+        "load_duration": started - watch.began,
+        "prompt_eval_count": usage.prompt,
+        "prompt_eval_duration": first - started,
+        "eval_count": usage.output,
+        "eval_duration": watch.ended - first,
+    }

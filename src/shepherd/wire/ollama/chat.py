@@ -12,11 +12,12 @@ from collections.abc import Iterator
 
 from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown
-from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
+from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, decode_images, encode_error
 from shepherd.wire.openai.messages import TOOLS, decode_tools
 from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
+from shepherd.wire.watch import Clock
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 

@@ -10,9 +10,10 @@ import time
 
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
-from shepherd.wire.ollama.answer import AnswerOptions, Clock, encoder
+from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, encode_error
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.watch import Clock
 
 __all__ = ["decode_request", "encode_error", "encoder"]
 

@@ -35,11 +35,11 @@ from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.settings import (
-    CACHE_KEY,
     EFFORTS,
+    NAMES,
+    RETURN_PROGRESS,
     STREAM_OPTIONS,
     TEMPLATE_ARGUMENTS,
-    USER,
     reasoning_level,
     request_settings,
 )
@@ -69,6 +69,7 @@ class ChatOptions:
     is_legacy: bool = False
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
+    return_progress: bool = False
 
 
 # ---- the request
@@ -127,8 +128,8 @@ FIELDS = (
     Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
-    CACHE_KEY,
-    USER,
+    RETURN_PROGRESS,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
 BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
@@ -161,6 +162,7 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         custom=custom_tools(fields),
         is_legacy=fields.has("functions"),
         hides_reasoning=given["reasoning"]["exclude"],
+        return_progress=given["return_progress"],
     )
     return Decoded(repeat_request(request, given["n"]), given["stream"], options)
 
@@ -216,27 +218,43 @@ class Encoder:
         n = options.n
         self._options = options
         self._chunks = Chunks(
-            n, n, options.include_usage, kind="chat.completion.chunk", id=id, created=created, model=model
-        )
+            n, n, options.include_usage, options.return_progress,
+            kind="chat.completion.chunk", id=id, created=created, model=model,
+        )  # fmt: skip
         self._heads = self._chunks.heads
+        self._text_heads = [b""] * n
+        """Of the chunks of each choice, up to their text; empty until it has some."""
         self._tail = b',"finish_reason":null}]' + self._chunks.tail
+        self._text_tail = b"}" + self._tail
         self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
         deltas = self._deltas[choice]
-        if type(event) is TextDelta and not event.scores and deltas.calls.held is None:
+        if (
+            type(event) is TextDelta
+            and not event.scores
+            and deltas.calls.held is None
+            and (head := self._text_heads[choice])
+        ):
             # Once per token: everything but the text is a constant.
-            return self._heads[choice] + b'"content":' + quote(event.text).encode("ascii") + b"}" + self._tail
+            return head + quote(event.text).encode("ascii") + self._text_tail
+        self.note_time(event)
         if isinstance(event, Started):
             self._chunks.begin(choice, event.model, '"delta":{')
+        elif isinstance(event, TextDelta):
+            self._text_heads[choice] = self._heads[choice] + b'"content":'
+        progress = self._chunks.progress(choice, event, b'},"finish_reason":null}]')
         ready = list(deltas.feed(event))
         scores = event.scores if isinstance(event, TextDelta) else ()
         chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else ()) for delta in ready]
         if isinstance(event, Finished):
             reason = quote(deltas.finish_reason(event.reason)).encode("ascii")
-            chunks.append(self._heads[choice] + b"}" + self._tail.replace(b"null", reason, 1))
-            chunks.append(self._chunks.end(choice, event.usage))
-        return b"".join(chunks)
+            chunks.append(self._chunks.end(choice, b'},"finish_reason":' + reason + b"}]", event.usage))
+        # The role comes first, and the prompt is read before the text.
+        return b"".join((*chunks, progress) if isinstance(event, Started) else (progress, *chunks))
+
+    def note_time(self, event: Event) -> None:
+        self._chunks.watch.note_time(event)
 
     def encode_failure(self, error: Exception) -> bytes:
         """An error in the middle: OpenAI's clients raise at the `error` field. No `[DONE]`, for it is not done."""

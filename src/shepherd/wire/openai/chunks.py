@@ -1,29 +1,44 @@
 """What the streams of chat and of completions share: chunks that are constant but for their middle.
 
 head of the choice + middle + tail      ...      last chunk of each choice, token counts, [DONE]
+
+The last object also says how long the answer took (llama-server's `timings`), for clients that show the speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from json.encoder import encode_basestring_ascii as quote
 
-from shepherd.core import Reply, Usage
+from shepherd.core import Event, Reply, Usage
 from shepherd.wire.base import Json, compact
 from shepherd.wire.openai.shapes import encode_usage
 from shepherd.wire.sse import DONE
+from shepherd.wire.watch import Watch
 
 
 class Chunks:
     """The frame of one answer: `n` choices of each prompt, `n_choices` of all of them."""
 
     def __init__(
-        self, n: int, n_choices: int, include_usage: bool, *, kind: str, id: str, created: int, model: str
+        self,
+        n: int,
+        n_choices: int,
+        include_usage: bool,
+        return_progress: bool,
+        *,
+        kind: str,
+        id: str,
+        created: int,
+        model: str,
     ) -> None:
         self.heads = [b""] * n_choices
         """Of the chunks of each choice, up to the middle."""
         self.tail = (b',"usage":null' if include_usage else b"") + b"}\n\n"
-        self._n, self._include_usage = n, include_usage
+        self.watch = Watch()
+        self._n, self._include_usage, self._return_progress = n, include_usage, return_progress
         self._kind, self._id, self._created, self._model = kind, id, created, model
         self._usages: dict[int, Usage] = {}
         """Of the choices that have ended."""
@@ -33,33 +48,51 @@ class Chunks:
         self._model = self._model or model
         self.heads[choice] = self._head() + f'"choices":[{{"index":{choice},{opening}'.encode("ascii")
 
-    def end(self, choice: int, usage: Usage) -> bytes:
-        """The bytes that follow the last chunk of a choice: none but for the last one to end."""
-        self._usages[choice] = usage
-        if len(self._usages) < len(self.heads):
+    def progress(self, choice: int, event: Event, middle: bytes) -> bytes:
+        """A chunk that says how much of the prompt is read, where that is wanted and has changed. `middle`: of a chunk
+        that adds nothing."""
+        if not self._return_progress or (found := self.watch.progress(event)) is None:
             return b""
+        return self.heads[choice] + middle + b',"prompt_progress":' + compact(found) + self.tail
+
+    def end(self, choice: int, middle: bytes, usage: Usage) -> bytes:
+        """The last chunk of a choice, with its `middle`; behind the last one to end, the end of the stream."""
+        self._usages[choice] = usage
+        last = self.heads[choice] + middle
+        if len(self._usages) < len(self.heads):
+            return last + self.tail
+        total = sum_usage([self._usages[at] for at in range(len(self.heads))], self._n)
+        timings = b',"timings":' + compact(self.watch.timings(total))
         if not self._include_usage:
-            return DONE
-        usages = [self._usages[at] for at in range(len(self.heads))]
-        counts = compact(encode_usage(sum_usage(usages, self._n)))
-        return self._head() + b'"choices":[],"usage":' + counts + b"}\n\n" + DONE
+            return last + timings + self.tail + DONE
+        counts = compact(encode_usage(total))
+        return last + self.tail + self._head() + b'"choices":[],"usage":' + counts + timings + b"}\n\n" + DONE
 
     def whole(self, choices: Sequence[Json], replies: Sequence[Reply]) -> Json:
         """The answer as one object."""
+        usage = sum_usage([reply.usage for reply in replies], self._n)
         return {
             "id": self._id,
             "object": self._kind.removesuffix(".chunk"),
             "created": self._created,
             "model": self._model or replies[0].model,
+            "system_fingerprint": fingerprint(),
             "choices": choices,
-            "usage": encode_usage(sum_usage([reply.usage for reply in replies], self._n)),
+            "usage": encode_usage(usage),
+            "timings": self.watch.timings(usage),
         }
 
     def _head(self) -> bytes:
         return (
             f'data: {{"id":{quote(self._id)},"object":"{self._kind}","created":{self._created},'
-            f'"model":{quote(self._model)},'
+            f'"model":{quote(self._model)},"system_fingerprint":"{fingerprint()}",'
         ).encode("ascii")
+
+
+@cache
+def fingerprint() -> str:
+    """The build that answers: with another one, equal seeds may give other answers."""
+    return f"b{version('llama-cpp-python')}-shepherd-{version('shepherd')}"
 
 
 def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
@@ -71,4 +104,5 @@ def sum_usage(usages: Sequence[Usage], n: int) -> Usage:
         cache_write=sum(usage.cache_write for usage in prompts),
         output=sum(usage.output for usage in usages),
         reasoning=sum(usage.reasoning for usage in usages),
+        recalled=sum(usage.recalled for usage in prompts),
     )

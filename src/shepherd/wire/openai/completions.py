@@ -26,7 +26,7 @@ from shepherd.wire.base import Decoded, Fields, Json, compact
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.settings import CACHE_KEY, STREAM_OPTIONS, USER, request_settings
+from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS, request_settings
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -37,7 +37,8 @@ __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "en
 
 DEFAULT_TOKENS = 16
 """Of an answer without a limit: OpenAI's own number, which old clients count on."""
-MAX_LOGPROBS = 5
+MAX_LOGPROBS = 20
+"""As many as of a chat; OpenAI itself gives 5."""
 MAX_CHOICES = 64
 """Of one body: as many as may wait for a cache."""
 
@@ -52,6 +53,7 @@ class CompletionOptions:
     """Of all prompts."""
     logprobs: bool = False
     include_usage: bool = False
+    return_progress: bool = False
 
 
 # ---- the request
@@ -71,14 +73,14 @@ FIELDS = (
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
     Field("echo", BOOLEAN, "Repeat the prompt before the answer.", default=False),
-    Field("logprobs", integer(0, MAX_LOGPROBS), "With echo, of the prompt as well."),
+    Field("logprobs", integer(0, MAX_LOGPROBS), "With echo, of the prompt as well.", also=("n_probs",)),
     Field("max_tokens", token_limit(0), default=DEFAULT_TOKENS, also=("max_completion_tokens", "n_predict")),
     Field("n", integer(1, MAX_CHOICES), "Choices of each prompt.", default=1),
     Field("best_of", integer(), "Only n: all that is generated is returned."),
     STREAM_OPTIONS,
+    RETURN_PROGRESS,
     RESPONSE_FORMAT,
-    CACHE_KEY,
-    USER,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "prompt": "Once upon a time", "max_tokens": 32}
 BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
@@ -114,7 +116,9 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
         )
     ]
     include_usage = given["stream_options"]["include_usage"]
-    options = CompletionOptions(n, len(requests), given["logprobs"] is not None, include_usage)
+    options = CompletionOptions(
+        n, len(requests), given["logprobs"] is not None, include_usage, given["return_progress"]
+    )
     return Decoded(tuple(requests), given["stream"], options)
 
 
@@ -136,26 +140,36 @@ class Encoder:
         n, n_choices = options.n, options.n_choices
         self._options = options
         self._chunks = Chunks(
-            n, n_choices, options.include_usage, kind="text_completion", id=id, created=created, model=model
-        )
-        self._heads = self._chunks.heads
+            n, n_choices, options.include_usage, options.return_progress,
+            kind="text_completion", id=id, created=created, model=model,
+        )  # fmt: skip
+        self._text_heads = [b""] * n_choices
+        """Of the chunks of each choice, empty until it has text."""
         self._tail = b',"logprobs":null,"finish_reason":null}]' + self._chunks.tail
         self._tables = [_Table() for _ in range(n_choices)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        if type(event) is TextDelta and not event.scores:
+        if type(event) is TextDelta and not event.scores and (head := self._text_heads[choice]):
             # Once per token: everything but the text is a constant.
-            return self._heads[choice] + quote(event.text).encode("ascii") + self._tail
+            return head + quote(event.text).encode("ascii") + self._tail
+        self.note_time(event)
+        if isinstance(event, Started):
+            self._chunks.begin(choice, event.model, '"text":')
+        progress = self._chunks.progress(choice, event, _NOTHING)
         match event:
             case TextDelta(text, scores):
-                return self._chunk(choice, text, scores)
-            case Started(model):
-                self._chunks.begin(choice, model, '"text":')
-                return b""
+                self._text_heads[choice] = self._chunks.heads[choice]
+                logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
+                middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":null}]'
+                return progress + self._chunks.heads[choice] + middle + self._chunks.tail
             case Finished(reason, usage):
-                return self._chunk(choice, "", (), _FINISH_REASONS[reason]) + self._chunks.end(choice, usage)
+                ending = _NOTHING.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
+                return progress + self._chunks.end(choice, ending, usage)
             case _:
-                return b""
+                return progress
+
+    def note_time(self, event: Event) -> None:
+        self._chunks.watch.note_time(event)
 
     def encode_failure(self, error: Exception) -> bytes:
         """An error in the middle: OpenAI's clients raise at the `error` field. No `[DONE]`, for it is not done."""
@@ -173,14 +187,11 @@ class Encoder:
         ]
         return self._chunks.whole(choices, replies)
 
-    def _chunk(self, choice: int, text: str, scores: Sequence[TokenScore], reason: str | None = None) -> bytes:
-        logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
-        middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":'
-        ending = b"null" if reason is None else compact(reason)
-        return self._chunks.heads[choice] + middle + ending + b"}]" + self._chunks.tail
-
 
 encoder = Encoder
+
+_NOTHING = b'"","logprobs":null,"finish_reason":null}]'
+"""The middle of a chunk without text."""
 
 _FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",

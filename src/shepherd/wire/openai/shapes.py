@@ -25,14 +25,19 @@ _TYPES = {401: "authentication_error", 403: "authentication_error", 429: "rate_l
 
 
 def encode_usage(usage: Usage) -> Json:
-    """Token counts; cached tokens are part of the prompt's, reasoning tokens part of the completion's."""
+    """Token counts; cached and recalled tokens are part of the prompt's, reasoning tokens part of the completion's."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.output,
         "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read} | encode_recalled(usage),
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+
+
+def encode_recalled(usage: Usage) -> Json:
+    """A detail that the protocol does not have: quotes from the memory, where there are any."""
+    return {"recalled_tokens": usage.recalled} if usage.recalled else {}
 
 
 def logprob_of(value: float) -> float | None:
@@ -52,9 +57,18 @@ def _encode_score(piece: bytes, logprob: float) -> Json:
     return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
 
 
-def encode_model(id: str, *, created: int, n_ctx: int) -> Json:
+def encode_model(id: str, *, created: int, n_ctx: int, n_bytes: int) -> Json:
     """One model. `created` in Unix seconds, `n_ctx` in tokens."""
-    return {"id": id, "object": "model", "created": created, "owned_by": "shepherd", "max_model_len": n_ctx}
+    return {
+        "id": id,
+        "object": "model",
+        "created": created,
+        "owned_by": "shepherd",
+        # The context, where clients of vLLM, of OpenRouter and of llama-server look.
+        "max_model_len": n_ctx,
+        "context_length": n_ctx,
+        "meta": {"n_ctx": n_ctx, "size": n_bytes},
+    }
 
 
 def encode_models(models: list[Json]) -> Json:

@@ -427,10 +427,11 @@ def _token(piece: bytes) -> Json:
 
 
 def encode_usage(usage: Usage) -> Json:
-    """Token counts; cached tokens are part of the input's, reasoning tokens part of the output's."""
+    """Token counts; cached and recalled tokens are part of the input's, reasoning tokens part of the output's."""
+    details = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "input_tokens_details": details | shapes.encode_recalled(usage),
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.total,
