@@ -54,6 +54,9 @@ class Scripted:
     async def count(self, request: Request) -> int:
         return sum(self.count_tokens(message.text) for message in request.messages)
 
+    async def render(self, request: Request) -> str:
+        return "".join(message.text for message in request.messages)
+
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
         answer = self.answers.pop(0) if self.answers else "Yes."
