@@ -66,7 +66,7 @@ def run(*selection: str) -> Report:
         command = [python_of("llama", *NEEDS), "-m", "pytest", *options, *(selection or ("unit",))]
         subprocess.run(command, cwd=work / TESTS, env=environment, check=False)
         found = json.loads(rows.read_text(encoding="utf-8"))
-    return Report("llama.cpp", f"llama-cpp-python {version('llama-cpp-python')}", [Row(*row) for row in found])
+    return Report("llama_cpp", f"llama-cpp-python {version('llama-cpp-python')}", [Row(*row) for row in found])
 
 
 def _source() -> Path:

@@ -22,7 +22,7 @@ _TEXT_ONLY = "models here read text"
 _VERBOSE = "__verbose repeats internals of llama-server; /apply-template shows the prompt"
 NOT_APPLICABLE: tuple[tuple[str, str], ...] = (
     (r"test_router", "its router mode; here the configuration file names several models"),
-    (r"test_mcp_servers|test_tools_builtin|test_proxy", "what its web page needs; MCP here is /mcp"),
+    (r"test_mcp_servers|test_tools_builtin|test_proxy|test_cors_proxy", "what its web page needs; MCP here is /mcp"),
     (r"test_no_ui|test_access_static_assets", "its web page"),
     (r"test_sleep", "--sleep-idle-seconds; here keep_alive of a model"),
     (r"test_slot_save", "it saves and restores slots by HTTP; conversations are kept by themselves here"),
@@ -31,7 +31,8 @@ NOT_APPLICABLE: tuple[tuple[str, str], ...] = (
     (r"test_speculative", "draft models"),
     (r"test_lora", "LoRA adapters"),
     (r"test_rerank", "scores of pairs of texts"),
-    (r"test_vision|multimodal|mtm_error", _TEXT_ONLY),
+    (r"test_vision|multimodal|mtm_error|test_local_media|tool_result_with_image|vision_format", _TEXT_ONLY),
+    (r"test_cors_origins_", "its router mode, which starts without a model"),
     (r"test_compat_gcp", "Vertex AI's environment"),
     (r"test_server_multiple_addresses", "several addresses; the server listens on one"),
     (r"test_server_model_aliases_and_tags", "--tags; other names of a model are routes here"),
