@@ -488,14 +488,15 @@ def test_19_background_requests_have_a_cache_of_their_own(tmp_path: Path, two_ca
             answer = post(address, body).json()
             return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
 
-        def used() -> int:
-            return int(httpx2.get(f"{address}/health").json()["caches"]["main"]["used"])
+        def main() -> dict[str, int]:
+            seen: dict[str, int] = httpx2.get(f"{address}/health").json()["caches"]["main"]
+            return seen
 
         cached("claude-sonnet", "A long conversation.")
-        while not (held := used()):  # the figures follow the answer, by a quarter of a second at most
-            time.sleep(0.01)
+        assert becomes_true(lambda: (seen := main())["used"] > 0 and not seen["live"])  # the figures follow the answer
+        held = main()["used"]
         cached("Claude-3-5-HAIKU", "Name this conversation.")
-        assert used() == held
+        assert main()["used"] == held
         assert cached("claude-sonnet", "A long conversation.") > 10, "the main cache is as it was"
         refused = post(address, {"model": "gpt-4", "messages": HELLO})
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
