@@ -489,7 +489,7 @@ def test_19_background_requests_have_a_cache_of_their_own(tmp_path: Path, two_ca
             return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
 
         def main() -> dict[str, int]:
-            seen: dict[str, int] = httpx2.get(f"{address}/health").json()["caches"]["main"]
+            seen: dict[str, int] = httpx2.get(f"{address}/v1/caches").json()["caches"]["main"]
             return seen
 
         cached("claude-sonnet", "A long conversation.")
