@@ -17,7 +17,7 @@ from lives import Cache, Logits, log_softmax, surprise
 from paired import Estimate, Numbers, mean, perplexity
 from talk import Talk, Turn, Writer
 
-from shepherd.engine.base import Chunk, Copy, Forget, Job, Remove, Shift
+from shepherd.engine.base import UNOWNED, Chunk, Copy, Forget, Job, Remove, Shift
 from shepherd.engine.kv.plan import Limits, Plan, plan
 from shepherd.engine.kv.pool import Pool, Tiers
 from shepherd.engine.llamacpp.weights import Weights
@@ -180,7 +180,7 @@ def _splice(cache: Cache, old: array[int], new: array[int]) -> int:
     assert isinstance(planned, Plan), "there is room"
     tail = planned.tail
     assert tail is not None, "the tail is not kept"
-    resident = pool.carry_out(planned, planned.n_new + 1)
+    resident = pool.carry_out(planned, planned.n_new + 1, UNOWNED)
     assert resident.id == 0
     for start, stop in planned.todo:
         cache.read(new[start:stop], resident.end)

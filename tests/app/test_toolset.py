@@ -8,7 +8,8 @@ import pytest
 
 from shepherd import config as configuration
 from shepherd.app.toolset import Advisors, Toolset
-from shepherd.core import ConfigError, Event, Finished, Request, Text, ToolCall, Usage
+from shepherd.core import ConfigError, Event, Finished, Request, Started, Text, ToolCall, Usage
+from shepherd.memory.users import LOCAL
 from shepherd.tools.toolbox import ConversationToolbox
 
 
@@ -76,3 +77,19 @@ def test_a_root_that_is_no_folder_is_said_at_the_start(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"tools.roots: .*{name} is not a folder; create it"):
             toolset(tmp_path, roots=(str(tmp_path), str(tmp_path / name)))
     assert toolset(tmp_path, roots=(str(tmp_path),)).folders == (str(tmp_path),)
+
+
+@pytest.mark.parametrize(("user", "owner"), [("ada", "ada"), (LOCAL, ""), (None, "")])
+async def test_a_model_is_asked_for_the_user_that_asks(tmp_path: Path, user: str | None, owner: str) -> None:
+    """What it leaves in a cache is that user's; the owner of the machine shares it with its own conversations."""
+    asked: list[Request] = []
+
+    async def answer(request: Request) -> AsyncGenerator[Event, None]:
+        asked.append(request)
+        yield Started("m")
+        yield Finished("end", Usage())
+
+    config = configuration.load(flags={}, env={}, cwd=tmp_path, user_dir=tmp_path)
+    offer = Toolset(config, env={}, models=Advisors(("lamb",), answer)).offer(user=user, store=None, everything=False)
+    await offer.toolbox.run(ToolCall("c", "chat", '{"prompt": "Hello"}'))
+    assert [request.owner for request in asked] == [owner]

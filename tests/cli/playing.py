@@ -55,7 +55,7 @@ class Scripted:
         return sum(self.count_tokens(message.text) for message in request.messages)
 
     async def render(self, request: Request) -> str:
-        return "".join(message.text for message in request.messages)
+        return "\n".join(message.text for message in request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)

@@ -227,7 +227,7 @@ def test_the_commands_do_what_they_say(home: Home) -> None:
         "Dialect: hermes",
         "4 messages",
         "Saved 4 messages to talk.md",
-        "talk.md cannot be written: File exists",
+        "talk.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
         "continues it.",
         "0 messages",
         "did you mean /help?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 
@@ -21,8 +22,9 @@ from tests.dialects.laws import (
 from tests.dialects.streams import events_of
 from tests.sampling import examples
 
-from shepherd.core import BadCall, TextDelta, ToolSpec
-from shepherd.dialects import detect, get, parse
+from shepherd.core import BadCall, Text, TextDelta, ToolSpec, fold
+from shepherd.core.events import Finished, Started
+from shepherd.dialects import detect, get, names, parse
 from shepherd.dialects.parse.tags import TagDialect
 
 SIX = '{"sides": 6}'
@@ -202,3 +204,39 @@ def test_a_template_without_tools_is_plain_and_reads_calls_all_the_same() -> Non
     for raw in FORMS.values():
         (call,) = parse(raw, dialect=detect(chatml), tools=[DICE]).calls
         assert (call.name, call.arguments) == ("roll", SIX)
+
+
+ROLL = ToolSpec("roll", parameters={"type": "object", "properties": {"sides": {"type": "integer"}}})
+CODE = [
+    "print(default_api.roll(sides=6))",
+    "\nroll(sides=6)\n",
+    "\nresult = roll(sides = 6)\n",
+    '\n{"name": "roll", "arguments": {"sides": 6}}\n',
+    '[{"name": "roll", "parameters": {"sides": 6}}]',
+    "<function=roll><parameter=sides>6</parameter></function>",
+]
+
+
+@pytest.mark.parametrize("name", names())
+def test_code_in_a_tag_is_a_call_in_every_dialect(name: str) -> None:  # SCN-13
+    dialect = get(name)
+    assert isinstance(dialect, TagDialect)
+    for inside in CODE:
+        for before, behind in (("", ""), ("Let me see.\n", "\nDone.")):
+            text = f"{before}<tool_code>{inside}</tool_code>{behind}"
+            whole = events_of([text], dialect, tools=[ROLL])
+            message = fold([Started("test"), *whole, Finished("end")]).message
+            assert [(call.name, json.loads(call.arguments)) for call in message.calls] == [("roll", {"sides": 6})], text
+            assert message.text == before.strip() + behind.strip()
+            assert events_of(list(text), dialect, tools=[ROLL]) == whole
+            shown = parse(text, dialect=dialect)
+            assert shown.calls or shown.text == text, "without tools it is text, unless the inside is a call of its own"
+
+
+def test_code_in_a_tag_that_computes_is_text() -> None:
+    for text in (
+        "<tool_code>\nprint(2 ** 10)\n</tool_code>",
+        "<tool_code>\nfor n in range(6):\n    roll(sides=n)\n</tool_code>",
+        "Write the code between <tool_code> and </tool_code> tags.",
+    ):
+        assert parse(text, dialect="hermes", tools=[ROLL]).parts == (Text(text),)

@@ -17,8 +17,9 @@ from tests.dialects.grammars import TOOLS, allows, allows_beginning, compiled, s
 from tests.sampling import amount
 
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import Template, detect, get, names, parse, render
+from shepherd.dialects import Template, derive, detect, get, names, parse, render
 from shepherd.dialects.families.hermes import HERMES
+from shepherd.dialects.families.plain import PLAIN
 from shepherd.dialects.grammar import (
     Schema,
     closed,
@@ -89,10 +90,15 @@ CALL = ToolCall("abcdefgh1", "write", '{"path": "/tmp/a b", "content": "x < y\\n
 OTHER = ToolCall("abcdefgh2", "nested", '{"list": [1, 2], "object": {"deep": {"x": "y"}}}')
 
 
-def printed(name: str, calls: Sequence[ToolCall]) -> tuple[TagDialect, str] | None:
+def derived(source: str) -> TagDialect | None:
+    return derive.derived(derive.observed(source))
+
+
+def printed(name: str, calls: Sequence[ToolCall], *, hidden: bool = False) -> tuple[TagDialect, str] | None:
     """What a template prints for these calls from behind the head of the turn to the result; `None` if it does not."""
     source = templates()[name]
-    spoken, template = detect(source), Template(source)
+    spoken = (derived(source) or PLAIN).fitted(source) if hidden else detect(source, derive=derived)
+    template = Template(source)
     assert isinstance(spoken, TagDialect)
     user = Message.user("Hello")
     result = Message("tool", (ToolResult(calls[0].id, (Text("RESULT"),), calls[0].name),))
@@ -107,10 +113,13 @@ def printed(name: str, calls: Sequence[ToolCall]) -> tuple[TagDialect, str] | No
 
 
 @each_template(0.15)
-def test_what_a_template_prints_for_a_call_may_be_written(name: str) -> None:
-    found = printed(name, [CALL])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_a_template_prints_for_a_call_may_be_written(name: str, hidden: bool) -> None:
+    found = printed(name, [CALL], hidden=hidden)
     if found is None or name in OTHERWISE:
         pytest.skip(OTHERWISE.get(name, "what it prints for history does not begin like what it prints to be answered"))
+    if hidden and (found[0].name == "plain" or name in NOT_DERIVED):
+        pytest.skip("it is not derived, or its calls are written without the tags around all of them")
     spoken, text = found
     for choice in ("auto", "required"):
         lark = grammar(spoken.markup, [WRITE, NESTED], choice=choice)
@@ -136,6 +145,7 @@ OTHERWISE = {
     "upstage-Solar-Open-100B.jinja": IDS,
 }
 """Templates that print calls otherwise than models write them."""
+NOT_DERIVED = {"tencent-Hy3.jinja"}
 
 
 # ---- free text, and calls from their triggers on

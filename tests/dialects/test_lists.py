@@ -24,9 +24,10 @@ from tests.dialects.laws import (
     outputs,
     text_of,
 )
+from tests.dialects.streams import events_of
 from tests.sampling import examples
 
-from shepherd.core import BadCall, Reasoning, Text, ToolCall
+from shepherd.core import BadCall, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
 from shepherd.dialects import detect, parse
 from shepherd.dialects.base import Keep
 
@@ -185,8 +186,20 @@ def test_apriel_thinks_aloud_until_its_final_response_begins() -> None:
     assert [type(part) for part in parts[2:]] == [ToolCall]
     opened = parse("hm\n[BEGIN FINAL RESPONSE]\nHi", dialect="apriel", prefill="Here are my reasoning steps:\n").parts
     assert opened == parts[:2]
+    streamed = events_of(["hm\n[BEGIN FINAL RESPONSE]\nHi"], dialect("apriel"), opened="Here are my reasoning steps:\n")
+    assert streamed == [ReasoningDelta("Here are my reasoning steps:\nhm"), TextDelta("Hi")], "the prompt begins it"
+    continued = events_of(
+        [" more\n[BEGIN FINAL RESPONSE]\nHi"], dialect("apriel"), opened="Here are my reasoning steps:\nhm"
+    )
+    assert continued == [ReasoningDelta(" more"), TextDelta("Hi")], "a client has begun it"
     kept = parse(raw[:60], dialect="apriel", reasoning="keep")
     assert kept.parts == (Text(raw[:60].strip()),)
+
+
+def test_command_r_speaks_no_tokens_of_its_turns() -> None:
+    turn = "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"
+    assert parse(f"{turn}Hello.<|END_OF_TURN_TOKEN|>", dialect="command-r").parts == (Text("Hello."),)
+    assert parse("Hello.", dialect="command-r", prefill=turn).parts == (Text("Hello."),)
 
 
 def test_apertus_calls_in_the_middle_of_its_thoughts() -> None:

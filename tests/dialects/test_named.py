@@ -256,11 +256,26 @@ def test_a_forgotten_end_of_a_thought_does_not_hide_a_call() -> None:
         assert parts[0] == Reasoning("hm")
 
 
-def test_a_thought_that_speaks_of_a_marker_goes_on() -> None:
-    assert parse("[THINK]x [TOOL_CALLS] y[/THINK]z", dialect="mistral").parts == (
-        Reasoning("x [TOOL_CALLS] y"),
-        Text("z"),
-    )
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "x [TOOL_CALLS] y",
+        f"I may write [TOOL_CALLS]roll[ARGS]{SIX} and more",
+        f"I may write\n[TOOL_CALLS]roll[ARGS]{SIX}\nand more",
+        f"I may write [TOOL_CALLS]roll[ARGS]{SIX}",
+        "The marker [TOOL_CALLS]roll is next",
+        f"Both [TOOL_CALLS]roll[ARGS]{SIX} and [TOOL_CALLS]roll[ARGS]{SIX}, then.",
+    ],
+)
+def test_a_thought_that_speaks_of_a_marker_goes_on(thought: str) -> None:
+    mistral = dialect("mistral")
+    cases: list[tuple[str, str, list[str]]] = [("z", "z", []), (f"[TOOL_CALLS]roll[ARGS]{SIX}", "", [SIX])]
+    for behind, words, calls in cases:
+        text = f"[THINK]{thought}[/THINK]{behind}"
+        message = parse(text, dialect="mistral")
+        assert message.parts[0] == Reasoning(thought)
+        assert (message.text, [call.arguments for call in message.calls]) == (words, calls)
+        assert_alike(text, mistral, range(1, len(text)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabula
 from tests.in_time import until
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary
+from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary, Whose
 from shepherd.engine.engine import Engine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
@@ -268,7 +268,7 @@ async def test_turns_are_evicted_on_request_and_no_token_is_drawn(make: Make, me
     assert engine.stats().generated_tokens == n_drawn
     if memory is PLAIN:
         assert await engine.evict(conversation, 9) == Evicted(0, 0)
-        found = await engine.held(conversation.tokens, spans, holes=True)
+        found = await engine.held(conversation.tokens, spans, Whose(), holes=True)
         assert found.ranges == ((0, 10), (30, 39)), "the last token is always computed again"
 
 

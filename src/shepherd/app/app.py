@@ -350,11 +350,11 @@ class App:
     def _drop_snapshots_of(self, cache: str) -> None:
         """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
         own = self._fingerprints.get(cache)
-        others = {snapshot.owner(each) for each in self._fingerprints.values() if each != own}
+        others = {snapshot.fingerprint_id(each) for each in self._fingerprints.values() if each != own}
         for file in self._snapshots.glob("*.kv"):
             with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
-                owner = snapshot.read_head(file).owner
-                if owner == snapshot.owner(own) if own else owner not in others:
+                found = snapshot.read_head(file).fingerprint_id
+                if found == snapshot.fingerprint_id(own) if own else found not in others:
                     file.unlink()
 
     def _close(self) -> None:

@@ -235,6 +235,7 @@ class ModelLoader:
                 thinking=self.config.thinking,
                 on_full=cache.overflow or "error",
                 constrain_calls=model.constrain_calls,
+                shared_prefix=self.config.server.shared_prefix,
             ),
         )
         opened.backends[cache.name] = backend

@@ -22,6 +22,7 @@ import platformdirs
 from shepherd.config import ENVIRONMENT, Config
 from shepherd.core import Assembler, ConfigError, Event, InvalidRequest, Message, Request, ToolSpec
 from shepherd.memory.location import unusual_path
+from shepherd.memory.users import LOCAL
 
 if TYPE_CHECKING:
     from shepherd.agent.storage import ConversationStore
@@ -286,9 +287,9 @@ class Advisors:
 
         return [AskableModel(name, is_local=True) for name in self._names]
 
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
+    async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""
-        return await self._reply(name, [Message.user(prompt)], system, max_tokens)
+        return await self._reply(name, [Message.user(prompt)], system, max_tokens, "" if user == LOCAL else user or "")
 
     async def answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
         """The default model's answer to a conversation, such as that of an MCP server which asks it (sampling).
@@ -297,10 +298,12 @@ class Advisors:
         """
         return await self._reply(self._names[0], messages, system, max_tokens)
 
-    async def _reply(self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:
+    async def _reply(
+        self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None, owner: str = ""
+    ) -> str:
         prompt = (*([Message.system(system)] if system else ()), *messages)
         assembler = Assembler()
-        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens))) as events:
+        async with aclosing(self._stream(Request(name, prompt, max_tokens=max_tokens, owner=owner))) as events:
             async for event in events:
                 assembler.feed(event)
         return assembler.reply().message.text

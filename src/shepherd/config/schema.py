@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from shepherd.config import kinds
 from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
+from shepherd.core.request import SharedPrefix
 
 ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
 Privacy = Literal["local", "any"]
@@ -275,6 +276,8 @@ class ServerConfig:
     """Requests at the same time, of all clients; further ones are refused."""
     per_client: int = key(whole(1, 100_000), 32)
     """The same of one client: a key, or an address where there are no keys."""
+    shared_prefix: SharedPrefix = key(one_of(*get_args(SharedPrefix)), "none")
+    """What keys of different users share of their prompts in a cache."""
     responses_file: str | None = key(kinds.PATH)
     """The file for answers of `/v1/responses`; None = they are in memory, until the server stops."""
     responses_bytes: int = key(kinds.SIZE, 128 * 2**20)

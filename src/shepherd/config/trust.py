@@ -65,6 +65,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
     "server.record_dir": _FILES,
@@ -91,6 +92,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
     "routes.archive": (False, None),
     "routes.recall": (False, None),
     "mcp_servers": ([],),
+    "server.shared_prefix": ("none",),
     "backend": LOCAL_BACKENDS,
     "server.host": ("127.0.0.1", "localhost", "::1"),
 }

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b
 from typing import Any, Literal
 
 from shepherd.core import limit
@@ -20,6 +22,24 @@ OnFull = Literal["error", "evict"]
 AnswerStart = Literal["turn", "nothing", "text"]
 """What stands before the answer: the head of a new turn; the whole last message and nothing more; the text of the last
 message, which the answer continues."""
+SharedPrefix = Literal["none", "system", "all"]
+"""What owners share of their prompts in a cache: nothing, whole equal beginnings up to the first message that is not
+the system's, or everything."""
+
+_SALT = " salt "
+_OWNER = re.compile(rf"(.*?)({_SALT}[0-9a-f]{{32}})?", re.DOTALL)
+
+
+def salted(salt: str) -> str:
+    """The owner that a client's salt names. The salt itself is a secret."""
+    return _SALT + blake2b(salt.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def parts_of_owner(owner: str) -> tuple[str, str]:
+    """The user, and the rest, which `salted` has made."""
+    found = _OWNER.fullmatch(owner)
+    assert found is not None
+    return found[1], found[2] or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +145,9 @@ class Request:
     """Report the model's exact input and output (`Traced`)."""
     session: str | None = None
     """A stable key of the conversation, where the client has one."""
+    owner: str = ""
+    """Whose conversation it is: what it leaves in a cache helps no other owner, but for what the cache's options share.
+    A user, then what `salted` returns; each may be empty."""
     user: str | None = None
     """The user whose memory is used; None = none. Memories of different users never meet."""
     archive: bool | None = None

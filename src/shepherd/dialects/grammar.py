@@ -223,7 +223,7 @@ class Writer:
         """The same for thoughts that have not been closed."""
         if not thoughts or block.within == "never" or self._is_bare(block):
             return
-        start = {"line": LINE, "start": SPACE, "anywhere": "TEXT"}[block.within]
+        start = {"line": LINE, "start": SPACE, "anywhere": "TEXT", "last": "TEXT"}[block.within]
         trigger = f"{before} {opening(thoughts)} {start} {literal(block.opener)}"
         first = self._first(block)
         if block.within == "line" and first and re.match(block.starts, first):

@@ -74,7 +74,7 @@ class Admission:
             is_last = n_refused == MAX_REFUSED or task.n_broken >= MAX_REFUSED or task.scores_prompt
             match, found = (None, None) if is_last else self._sources(task, refused)
             saved = match.saved if match else 0
-            if any(priority.shared_prefix(task, other, self.pool.ledger) > saved + WORTH_WAITING for other in running):
+            if any(priority.awaited_prefix(task, other, self.pool.ledger) > saved + WORTH_WAITING for other in running):
                 return "held up"  # another task computes most of this prompt right now
             if found is not None and not found.in_ram:
                 if self._fetch(task, found.key):
@@ -108,7 +108,7 @@ class Admission:
                     task.bad_snapshots.discard(found.key)
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 diverged = decision_log.find_divergence(self.pool.ledger, task.tokens, job, source)
-                resident = self.pool.carry_out(planned, n_free, background=job.background)
+                resident = self.pool.carry_out(planned, n_free, job.whose, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
@@ -121,10 +121,10 @@ class Admission:
         """The best match in the cells, and a snapshot if one is so much better that loading it pays."""
         job, holes = task.job, task.job.on_full == "evict"
         if job.background or task.n_loads == MAX_LOADS:  # a restored snapshot could take cells from conversations
-            return self.pool.ledger.find(task.tokens, holes=holes, spans=job.spans, without=refused), None
+            return self.pool.ledger.find(task.tokens, job.whose, holes=holes, spans=job.spans, without=refused), None
         bad = task.bad_snapshots
         return self.pool.find(
-            task.tokens, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
+            task.tokens, job.whose, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
         )
 
     def _fetch(self, task: Task, key: str) -> bool:

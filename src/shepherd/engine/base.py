@@ -42,6 +42,18 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Whose:
+    """Whose tokens they are. Owners share no sequence and no snapshot."""
+
+    owner: str = ""
+    n_common: int = 0
+    """Leading tokens that jobs of other owners may share: all of them at once, so that none can be guessed singly."""
+
+
+UNOWNED = Whose()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One generation: the whole prompt, and how to continue it."""
 
@@ -68,7 +80,9 @@ class Job:
     background: bool = False
     """A title, a summary and the like: it never takes cells or turns from other jobs, and its cells are freed first."""
     session: str | None = None
-    """The conversation's name, for log lines and displays only: reuse is decided by tokens."""
+    """The conversation's name, for log lines and displays only."""
+    whose: Whose = UNOWNED
+    """Reuse is decided by it, and by tokens."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
-from shepherd.engine.base import CachedPrefix, Job, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Job, Runtime, Span, Whose
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -205,13 +205,13 @@ class Engine:
             tuple(at for step in evicted for at in step.gone),
         )
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
+    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
         """The cached part of a prompt; see `Pool.held`. Raises: `EngineDown`."""
-        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, holes=holes))
+        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, whose, holes=holes))
 
-    async def beginning_with(self, tokens: array[int]) -> list[array[int]]:
-        """The tokens of every cached conversation that begins with `tokens` and is longer. Raises: `EngineDown`."""
-        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens))
+    async def beginning_with(self, tokens: array[int], owner: str) -> list[array[int]]:
+        """The tokens of each of the owner's conversations that begin with these; see `Pool`. Raises: `EngineDown`."""
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shepherd.engine.kv.ledger import Ledger, common_prefix
+from shepherd.engine.kv.ledger import Ledger, shared_prefix
 from shepherd.engine.task import Task
 
 
@@ -45,8 +45,10 @@ def promised_cells(running: Iterable[Task]) -> int:
     return sum(task.n_todo + max(0, min(task.job.reserve, task.job.max_tokens) - task.n_generated) for task in running)
 
 
-def shared_prefix(task: Task, other: Task, ledger: Ledger) -> int:
+def awaited_prefix(task: Task, other: Task, ledger: Ledger) -> int:
     """Leading tokens of `task` that the prompt of a running task has and will soon have computed."""
     if other.phase != "prefill" or not ledger.memory.share:
         return 0
-    return 0 if any(other.cells.gaps()) else common_prefix(task.tokens, other.tokens)
+    if any(other.cells.gaps()):
+        return 0
+    return shared_prefix(task.tokens, task.job.whose, other.tokens, other.job.whose)

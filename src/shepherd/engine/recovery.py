@@ -127,7 +127,7 @@ class Recovery:
             else:
                 self.pool.apply(ledger.restart(resident))
         except OperationRefused:
-            resident = task.resident = ledger.new()
+            resident = task.resident = ledger.new(task.job.whose)
             resident.live = True
         self.pool.totals.rebases += 1
         without = [gap for gap in gaps if gap[0] < n_computed]

@@ -51,6 +51,8 @@ class SequenceStats:
     tokens_per_s: float
     """Of the last job's generation so far; 0 before its second token."""
     idle_s: float
+    owner: str = ""
+    """Whose it is (`Whose`)."""
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@
         └──── refused ──────┘        └──────────────────── asked ◀────────────────────────────┘
                                           no person: only the tools that the operator has enabled by name
 
-A change of a guarded file (`tools/sandbox/guarded.py`) is asked for each time; no rule and no answer before allows it,
-and without a person it is refused.
+A call that replaces or deletes a stored fact is not free, and is asked for each time. So is a change of a guarded file
+(`tools/sandbox/guarded.py`): no rule and no answer before allows it, and without a person it is refused.
 
 An answer is about the tool as it was: one of an MCP server that has changed is asked for again (`Tool.fingerprint`).
 
@@ -44,7 +44,7 @@ from shepherd.tools.tool import Tool
 logger = logging.getLogger(__name__)
 
 FREE_CATEGORIES = ("memory",)
-"""Their writes need no consent: the memory is the model's own notebook."""
+"""Their writes need no consent, unless they overwrite something: the memory is the model's own notebook."""
 SHELL_SIGNS = ";&|<>`$(){}\\\n\r"
 """Signs by which one command line runs another program; a `*` of an allowing rule does not match them."""
 LONGEST_PATH = 4_096
@@ -139,6 +139,19 @@ class Call:
     """The subject is not known: every forbidding rule with a subject matches, and no allowing one does."""
     guarded: str = ""
     """What the changed file is that is asked for each time; empty = another one."""
+    overwrites: bool = False
+    """It replaces or deletes what is stored, which is asked for each time."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it needs no consent by its kind."""
+        return self.effect == "read" or (
+            self.effect == "write" and self.tool.category in FREE_CATEGORIES and not self.overwrites
+        )
+
+    @property
+    def does(self) -> str:
+        return "replaces or deletes what is stored" if self.overwrites else EFFECTS[self.effect]
 
 
 def about(tool: Tool, arguments: Mapping[str, Any], folder: Path, own: Sequence[str] = ()) -> Call:
@@ -294,13 +307,18 @@ class Permission:
         self._asking = asyncio.Lock()
 
     async def check(
-        self, tool: Tool, arguments: Mapping[str, Any], preview: Callable[[], Awaitable[str]] | None = None
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        preview: Callable[[], Awaitable[str]] | None = None,
+        *,
+        overwrites: bool = False,
     ) -> None:
         """Return if a call is free, or when a person allows it. `preview` makes the diff of the question; what it
-        raises, this raises. A dry run has no questions. Raises: `NotPermitted` with the reason, and what the model
-        should do.
+        raises, this raises. `overwrites`: it replaces or deletes what is stored. A dry run has no questions. Raises:
+        `NotPermitted` with the reason, and what the model should do.
         """
-        call = about(tool, arguments, self.folder, self._own)
+        call = replace(about(tool, arguments, self.folder, self._own), overwrites=overwrites)
         if not self._is_asked(call) or self.dry_run:
             return
         rule = next((rule for rule in self.ask if rule.forbids(call)), None)
@@ -317,7 +335,7 @@ class Permission:
             if any(rule.is_about(tool) for rule in self._enabled):
                 return
             raise NotPermitted(
-                f"{tool.name} {EFFECTS[call.effect]}, and no user is present to allow it; it needs --allow-tools "
+                f"{tool.name} {call.does}, and no user is present to allow it; it needs --allow-tools "
                 f"{tool.name} (tools.allow). Continue without it, or tell the user"
             )
         async with self._asking:
@@ -325,11 +343,12 @@ class Permission:
             if not self._is_asked(call):
                 return
             diff = await preview() if preview is not None else ""
-            why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), EFFECTS[call.effect])
+            why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), call.does)
             why = call.guarded or await asyncio.to_thread(self._change_of, call) or why
-            question = Question(tool.name, arguments, call.effect, call.subject, diff, why, bool(call.guarded))
+            each_time = bool(call.guarded) or call.overwrites
+            question = Question(tool.name, arguments, call.effect, call.subject, diff, why, each_time)
             verdict = await self.person.allow(question)
-            if verdict == "never" or not call.guarded:
+            if verdict == "never" or not each_time:
                 await asyncio.to_thread(self._remember, call, verdict)
         if verdict not in {"once", "session", "always"}:
             raise NotPermitted(
@@ -384,7 +403,7 @@ class Permission:
             return True
         if any(rule.permits(call) for rule in self.allow) or self._session.get(key) == tool.fingerprint:
             return False
-        if call.effect == "read" or (call.effect == "write" and tool.category in FREE_CATEGORIES):
+        if call.is_free:
             return False
         return not (self._answers and self._answers.of(self.folder).get(key) == tool.fingerprint)
 
@@ -433,8 +452,9 @@ class Permission:
             return Decision("asked" if self.person is not None else "refused", f"ask: {rule}")
         if rule := met(self.allow):
             return Decision("free", f"allow: {rule}")
-        if effect == "read" or (effect == "write" and tool.category in FREE_CATEGORIES):
-            return Decision("free", what if effect == "read" else "the memory is the model's own")
+        if Call(tool, effect).is_free:
+            why = what if effect == "read" else "the memory is the model's own"
+            return Decision("free", why + (", unless it replaces or deletes a value" if tool.overwrites else ""))
         if self.person is not None:
             return Decision("asked", what)
         if rule := met(self._enabled):

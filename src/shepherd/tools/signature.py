@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 
 from shepherd.core import Image, Text
 from shepherd.tools.base import Effect, Result, ToolError
-from shepherd.tools.tool import Preview, Tool, ToolContext
+from shepherd.tools.tool import Overwrites, Preview, Tool, ToolContext
 
 
 class ToolOptions(typing.TypedDict, total=False):
@@ -37,6 +37,7 @@ class ToolOptions(typing.TypedDict, total=False):
     aliases: Sequence[str]
     argument_aliases: Mapping[str, str]
     preview: Preview | None
+    overwrites: Overwrites | None
     subject: str
     offered: bool
     timeout_s: float | None
@@ -55,7 +56,8 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """The function as a `Tool`.
 
-    `preview` and an `effect` that is a function get the arguments as the model gave them: without those left out.
+    `preview`, `overwrites` and an `effect` that is a function get the arguments as the model gave them: without those
+    left out.
 
     Raises: `TypeError` at once for a signature that no schema can describe.
     """

@@ -52,8 +52,8 @@ class Models(Protocol):
     def advisors(self) -> Sequence[AskableModel]:
         """The default model comes first."""
 
-    async def ask(self, name: str, prompt: str, *, system: str | None = None, max_tokens: int) -> str:
-        """The visible text of the answer. Raises: as `Backend.stream`."""
+    async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
+        """The visible text of the answer. `user`: of the one that asks. Raises: as `Backend.stream`."""
 
 
 class McpResource(Protocol):
@@ -109,6 +109,9 @@ Run = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Result]]
 """Takes arguments that fit the schema. What it raises becomes an error result; it is cancelled as any task is."""
 Preview = Callable[[ToolContext, Mapping[str, Any]], Any]
 """A unified diff of what a call would change, or an awaitable of it; changes nothing. Raises: `ToolError`."""
+Overwrites = Callable[[ToolContext, Mapping[str, Any]], Any]
+"""Whether a call would replace or delete what is stored, or an awaitable of that; changes nothing. Raises: `ToolError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Tool:
     argument_aliases: Mapping[str, str] = field(default_factory=dict)
     """Other name -> the parameter that it means."""
     preview: Preview | None = None
+    overwrites: Overwrites | None = None
+    """Finds the calls that are asked for although others of this category are free."""
     subject: str = ""
     """The argument that permissions are about: the path, the command, the address."""
     offered: bool = True

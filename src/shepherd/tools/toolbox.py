@@ -247,7 +247,8 @@ class ConversationToolbox:
         async def preview() -> str:
             return text_of(await self._within_time(tool, tool.preview, context, arguments))
 
-        await self.permission.check(tool, arguments, preview if tool.preview else None)
+        overwrites = tool.overwrites and await self._within_time(tool, tool.overwrites, context, arguments)
+        await self.permission.check(tool, arguments, preview if tool.preview else None, overwrites=bool(overwrites))
         if self.permission.dry_run and tool.effect_of(arguments) != "read":
             if tool.preview is None:
                 raise ToolError(f"this is a dry run, and {tool.name} is not carried out; say what it would do")
@@ -257,7 +258,7 @@ class ConversationToolbox:
         return as_result(await self._within_time(tool, tool.run, context, arguments))
 
     async def _within_time(self, tool: Tool, work: Any, context: ToolContext, arguments: Mapping[str, Any]) -> Any:
-        """The value of the tool's `run` or `preview`. When the time is up, or we are cancelled, it is cancelled and
+        """The value of a function of the tool. When the time is up, or we are cancelled, it is cancelled and
         has a while to end.
 
         In a task of its own: a cancel scope that leaks does not reach ours. Raises: anything but `CancelledError` of

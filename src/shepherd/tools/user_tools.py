@@ -71,8 +71,8 @@ def as_tool(thing: object) -> Tool:
 def _of_object(thing: Any) -> Tool:
     def value_of(key: str) -> Any:
         value = getattr(thing, key, None)
-        # The effect and the preview are functions in a `Tool`, too.
-        return value() if callable(value) and key not in {"effect", "preview"} else value
+        # These are functions in a `Tool`, too.
+        return value() if callable(value) and key not in {"effect", "preview", "overwrites"} else value
 
     name = value_of("unsanitized_name") or value_of("name")
     if not isinstance(name, str) or not name.strip():

@@ -47,6 +47,13 @@ def test_calls_are_found_by_their_ids_wherever_they_stand() -> None:
         assert answers.find(history) == {history.index(next(m for m in history if m.calls)): spoken(ANSWER)}
 
 
+def test_an_answer_to_one_owner_is_not_found_for_another() -> None:
+    answers = KeptAnswers()
+    answers.keep(replace(request(SYSTEM, ASK), owner="bob"), spoken(ANSWER))
+    found = [answers.find((SYSTEM, ASK, ANSWER), owner) for owner in ("bob", "ada", "")]
+    assert found == [{2: spoken(ANSWER)}, {}, {}]
+
+
 @pytest.mark.parametrize(
     "other",
     [

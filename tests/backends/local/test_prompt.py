@@ -127,6 +127,15 @@ def test_a_history_comes_back_as_the_tokens_that_were_generated() -> None:
     assert list(encoder.encode(history).tokens)[: len(prompt) + 3] == [*prompt, *generated]
 
 
+def test_what_was_generated_for_one_owner_spells_no_text_of_another() -> None:
+    """Else the number of tokens of a guess would tell whether the model has written it to the other."""
+    encoder = Encoder(TwoSpellings(), "")
+    encoder.remember("", b"ab!", "bob")
+    counts = {owner: len(encoder.encode([Piece("ab!", 0)], (), owner).tokens) for owner in ("bob", "ada", "", None)}
+    assert counts == {"bob": 3, "ada": 2, "": 2, None: 2}
+    assert len(encoder.tokenize("ab!", special=True)) == 2
+
+
 def test_generated_protocol_tokens_cut_the_memory_like_the_template_does() -> None:
     vocab = vocabulary()
     encoder = Encoder(vocab, TEMPLATE)

@@ -816,7 +816,7 @@ def test_a_disk_that_fails_frees_what_waits_for_it(
 def packed(folder: Path) -> Path:
     """A small file with every kind of content."""
     snapshot = replace(snap(range(12), ((0, 4, 0), (6, 12, 6)), size=60), checkpoints=((4, b"partial"),))
-    head, _ = file.pack(snapshot, file.owner("model"), 3, 0.25)
+    head, _ = file.pack(snapshot, file.fingerprint_id("model"), 3, 0.25)
     assert file.write(folder, "0" * 32, head, snapshot, lambda: True)
     assert file.read(file.path(folder, "0" * 32)) == snapshot
     return file.path(folder, "0" * 32)
@@ -939,7 +939,7 @@ def test_a_leftover_of_a_dead_process_is_removed_and_a_file_being_written_is_not
     with opened(tmp_path):
         assert not leftover.exists()
     snapshot = snap(range(10))
-    head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
+    head, _ = file.pack(snapshot, file.fingerprint_id("model"), 1, 0.0)
     looks = []
 
     def look() -> bool:
@@ -975,7 +975,7 @@ def test_a_file_that_was_taken_for_a_leftover_too_early_is_begun_again(
                 part.unlink(missing_ok=True)
 
     snapshot = snap(range(10))
-    head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
+    head, _ = file.pack(snapshot, file.fingerprint_id("model"), 1, 0.0)
     monkeypatch.setattr(fcntl, "flock", flock)
     assert file.write(tmp_path, "b" * 32, head, snapshot, lambda: True)
     monkeypatch.undo()
@@ -984,7 +984,7 @@ def test_a_file_that_was_taken_for_a_leftover_too_early_is_begun_again(
 
 def test_a_write_that_is_not_wanted_any_more_leaves_nothing(tmp_path: Path) -> None:
     snapshot = snap(range(10))
-    head, _ = file.pack(snapshot, file.owner("model"), 1, 0.0)
+    head, _ = file.pack(snapshot, file.fingerprint_id("model"), 1, 0.0)
     for looks in range(3):
         assert not file.write(tmp_path, "b" * 32, head, snapshot, iter([True] * looks + [False]).__next__)
         assert os.listdir(tmp_path) == []

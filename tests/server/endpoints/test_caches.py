@@ -23,6 +23,7 @@ SEQUENCES = st.builds(
     **{each.name: st.integers(0, 2**62) for each in fields(SequenceStats) if each.type == "int"},
     tokens_per_s=NUMBERS,
     idle_s=NUMBERS,
+    owner=st.text(max_size=5),
 )
 
 
@@ -144,7 +145,7 @@ BUSY = CacheStats(
     live=1,
     sequences=(
         SequenceStats(0, "generate", "s-1", 30, 5, 20, 4, 6, 12.5, 0.0),
-        SequenceStats(3, "idle", None, 10, 0, 0, 9, 1, 0.0, 61.5),
+        SequenceStats(3, "idle", None, 10, 0, 0, 9, 1, 0.0, 61.5, "ada"),
     ),
 )
 HEALTH = Health("ok", "llamacpp", "big.gguf", {"main": CacheUsage(100, 40, "big"), "a/b": CacheUsage(50, 0, "small")})
@@ -169,7 +170,7 @@ async def test_every_cache_is_reported_with_its_sequences() -> None:
     assert (caches["main"]["used"], caches["main"]["live"]) == (40, 1)
     assert caches["main"]["sequences"][0] == {
         "seq": 0, "state": "generate", "session": "s-1", "tokens": 30, "evicted": 5, "cached": 20, "new": 4,
-        "generated": 6, "tokens_per_s": 12.5, "idle_s": 0.0,
+        "generated": 6, "tokens_per_s": 12.5, "idle_s": 0.0, "owner": "",
     }  # fmt: skip
     assert caches["a/b"]["sequences"] == []
 

@@ -48,6 +48,7 @@ async def test_requests_are_written_in_order_with_what_they_cost_and_without_key
         "prompt": 10,
         "input": 7,
         "cache_read": 3,
+        "recalled": 0,
         "cache_write": 0,
         "output": 5,
         "reasoning": 0,

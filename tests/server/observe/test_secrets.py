@@ -16,7 +16,7 @@ PLANTED = "planted-0123456789"
 NAMES = (
     "authorization", "proxy-authorization", "x-api-key", "api-key", "api_key", "apikey", "apiKey", "x-goog-api-key",
     "x-auth-token", "access_token", "accessToken", "refresh_token", "authorization_token", "client_secret", "password",
-    "cookie", "credentials", "key", "token",
+    "cookie", "credentials", "key", "token", "cache_salt",
 )  # fmt: skip
 
 

@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.core import ShepherdError
+from shepherd.core import ShepherdError, Text, ToolCall
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.arguments import read_arguments
-from shepherd.tools.base import ToolError
+from shepherd.tools.base import Form, Question, ToolError, Verdict
 from shepherd.tools.builtin import memory
+from shepherd.tools.permission import Permission
 from shepherd.tools.tool import Tool, ToolContext
+from shepherd.tools.toolbox import ConversationToolbox
 from shepherd.tools.user_tools import find_tools
 
 TOOLS = {tool.name: tool for tool in find_tools(memory) if isinstance(tool, Tool)}
@@ -48,6 +50,69 @@ async def test_facts_are_set_read_changed_and_cleared(store: MemoryStore) -> Non
     assert await call(store, "clear_fact", key="favorite_color") == '{"success": true, "found": true}'
     assert await call(store, "clear_fact", key="favorite_color") == '{"success": true, "found": false}'
     assert await call(store, "get_fact", key="favorite_color") == '{"value": null, "found": false}'
+
+
+class Answering:
+    """A person who gives these answers."""
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        self.verdicts = list(verdicts)
+        self.questions: list[Question] = []
+
+    async def allow(self, question: Question) -> Verdict:
+        self.questions.append(question)
+        return self.verdicts.pop(0)
+
+    async def fill(self, form: Form) -> None:
+        raise AssertionError(form)
+
+
+async def said(store: MemoryStore, permission: Permission, name: str, **arguments: str) -> str:
+    box = ConversationToolbox(
+        lambda: list(TOOLS.values()), context=ToolContext(memory=store), permission=permission, n_ctx=8_000
+    )
+    ran = await box.run(ToolCall("c", name, json.dumps(arguments)))
+    return "".join(part.text for part in ran.result.parts if isinstance(part, Text))
+
+
+async def test_a_fact_is_replaced_and_deleted_only_with_consent(store: MemoryStore, tmp_path: Path) -> None:
+    person = Answering("no", "once", "always", "no", "once")
+    permission = Permission(person=person, folder=tmp_path)
+    assert await said(store, permission, "set_fact", key="name", value="Ann") == '{"success": true}'
+    assert await said(store, permission, "set_fact", key=" name ", value="Ann") == '{"success": true}'
+    assert person.questions == []
+    refused = await said(store, permission, "set_fact", key="name", value="2 in a")
+    assert refused.startswith("Error: the user refused this call of set_fact")
+    assert await call(store, "get_fact", key="name") == '{"value": "Ann"}'
+    for value in ("Anna", "Ana"):  # "always" counts once
+        assert await said(store, permission, "set_fact", key="name", value=value) == '{"success": true}'
+    assert "the user refused" in await said(store, permission, "clear_fact", key="name")
+    assert await call(store, "get_fact", key="name") == '{"value": "Ana"}'
+    assert await said(store, permission, "clear_fact", key="name") == '{"success": true, "found": true}'
+    assert await said(store, permission, "clear_fact", key="name") == '{"success": true, "found": false}'
+    assert [(each.subject, each.diff, each.each_time) for each in person.questions] == [
+        ("name", "-name: Ann\n+name: 2 in a", True),
+        ("name", "-name: Ann\n+name: Anna", True),
+        ("name", "-name: Anna\n+name: Ana", True),
+        ("name", "-name: Ana", True),
+        ("name", "-name: Ana", True),
+    ]
+    assert {each.why for each in person.questions} == {"replaces or deletes what is stored"}
+
+
+async def test_without_a_user_a_fact_is_set_once(store: MemoryStore, tmp_path: Path) -> None:
+    alone = Permission(folder=tmp_path)
+    assert await said(store, alone, "set_fact", key="name", value="Ann") == '{"success": true}'
+    for tool, more in (("set_fact", {"value": "2 in a"}), ("clear_fact", {})):
+        assert await said(store, alone, tool, key="name", **more) == (
+            f"Error: {tool} replaces or deletes what is stored, and no user is present to allow it; it needs "
+            f"--allow-tools {tool} (tools.allow). Continue without it, or tell the user"
+        )
+    assert await said(store, alone, "set_fact", key="other", value="x") == '{"success": true}'
+    assert await call(store, "get_fact", key="name") == '{"value": "Ann"}'
+    for allowing in (Permission(allow=["memory"], folder=tmp_path), Permission(enabled=["set_fact"], folder=tmp_path)):
+        store.set_fact("name", "Ann")
+        assert await said(store, allowing, "set_fact", key="name", value="Anna") == '{"success": true}'
 
 
 async def test_a_note_is_found_in_the_seeds_words_replaced_and_cleared(store: MemoryStore) -> None:

@@ -30,8 +30,9 @@ from shepherd.backends.local.token_budget import budget_for
 from shepherd.backends.local.turns import placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
 from shepherd.core import Event, Evicted, InvalidRequest, OnFull, Request, Sampling
+from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Job, Vocabulary
+from shepherd.engine.base import Job, Vocabulary, Whose
 from shepherd.engine.engine import Engine
 from shepherd.engine.kv.plan import kept_tokens
 
@@ -56,6 +57,7 @@ class LocalOptions:
     """What happens when the context is full, for requests that leave it open."""
     constrain_calls: bool = True
     """Hold the arguments of calls to their schema even where the model is free to call or not."""
+    shared_prefix: SharedPrefix = "none"
 
 
 class LocalBackend:
@@ -165,6 +167,7 @@ class LocalBackend:
             score_prompt=request.logprobs is not None and request.completion is not None and request.completion.echo,
             background=request.background is True,
             session=request.session,
+            whose=self._whose(compiled),
         )
         room = budget_for(
             n_prompt=len(tokens),
@@ -181,6 +184,14 @@ class LocalBackend:
             room.max_tokens, *protected(request.messages, compiled.spans), room.reserve,
         )  # fmt: skip
         return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
+
+    def _whose(self, compiled: Compiled) -> Whose:
+        request, common = compiled.request, self._options.shared_prefix
+        _, salt = parts_of_owner(request.owner)
+        if common == "all":
+            return Whose(salt)
+        shares = common == "system" and not salt
+        return Whose(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0)
 
     def _answer(self, compiled: Compiled) -> Answer:
         request, compiler = compiled.request, self._compiler
@@ -217,7 +228,7 @@ class LocalBackend:
         compiled = await self.compile(request)
         bare = await self.compile(replace(compiled.request, tools=())) if request.tools else compiled
         evicts = (request.on_full or self._options.on_full) == "evict"
-        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, holes=evicts)
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._whose(compiled), holes=evicts)
         n_tools = max(0, len(compiled.encoded.tokens) - len(bare.encoded.tokens))
         own = [span for span in compiled.spans if span.message < len(messages)]
         held = held.until(max((span.stop for span in own), default=n_tools))
@@ -251,7 +262,7 @@ class LocalBackend:
         if first is None:
             return
         compiled = await self.compile(replace(request, messages=request.messages[:first]))
-        if known := await self.engine.beginning_with(compiled.encoded.tokens):
+        if known := await self.engine.beginning_with(compiled.encoded.tokens, self._whose(compiled).owner):
             await asyncio.to_thread(self._kept.recognise, request, known)
 
     def forget(self) -> None:

@@ -39,7 +39,7 @@ class CacheWatch:
     def notice(self, request: Request) -> None:
         """Warn about a change: once for each, not at the first request, and not at a repetition."""
         now = fingerprint(request)
-        before = self._last.keep((request.session, bool(request.background)), now) or now
+        before = self._last.keep((request.owner, request.session, bool(request.background)), now) or now
         if changed := [part for part, old, new in zip(PARTS, before, now, strict=True) if old != new]:
             logger.warning(
                 "%s on cache %r are not those of the last request%s: a potential cache miss, "

@@ -113,7 +113,7 @@ class Compiler:
             bare = encode(completion, self.vocabulary, model=self._model)
             return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
         prompt = self._render(prepared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments))
+        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments), request.owner)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, prompt.segments, encoded.edges, n_ctx=self._n_ctx)

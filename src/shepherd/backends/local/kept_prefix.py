@@ -14,8 +14,9 @@ A request carries its whole history, but clients drop or rewrite parts of it, an
     the date                                                   KeptDays
     how much room is left, stated at the front                 nothing: it is left out (`without_volatile`)
 
-All of it is found by a hash of the messages (`prefix_hash.py`), and by the session where a client names one. All of it
-is bounded: the least recently used leaves first, which costs a prefill and nothing else.
+All of it is found by a hash of the messages (`prefix_hash.py`), and by the session where a client names one; what is of
+another owner is never found. All of it is bounded: the least recently used leaves first, which costs a prefill and
+nothing else.
 
 Not here: how kept characters get into a prompt (`splice.py`, `dialects.render.replay`).
 """
@@ -63,7 +64,7 @@ class KeptPrefix:
             return Prepared(request)
         template = self._compiler.template_for(request)
         day = self._days.day_of(request, template.clock()) if template.is_dated else None
-        return self._prompts.find(Prepared(request, self._answers.find(request.messages), day))
+        return self._prompts.find(Prepared(request, self._answers.find(request.messages, request.owner), day))
 
     def compile(self, prepared: Prepared) -> Compiled:
         """The request in tokens; its prompt is kept. Raises: as `Compiler.compile`."""
@@ -76,7 +77,7 @@ class KeptPrefix:
         if compiled.bare is not None:
             return False  # a prompt that continues it is tokenised as a whole
         encoder, request = self._compiler.encoder, compiled.request
-        encoder.remember(compiled.encoded.tail, tokens)
+        encoder.remember(compiled.encoded.tail, tokens, request.owner)
         written = encoder.spell(tokens)
         if written is None or message is None:
             return False
@@ -127,22 +128,22 @@ class KeptAnswers:
         n_bytes = weight(answer.pieces, written)
         # Another client can guess an id that the model wrote: such a call is found in its own conversation only.
         if calls and not any(call.id in written for call in calls):
-            self._by_calls.keep(calls_hash(calls), answer, n_bytes)
-        self._by_prefix.keep(prefix_hashes((*request.messages, answer.message))[-1], answer, n_bytes)
+            self._by_calls.keep((request.owner, calls_hash(calls)), answer, n_bytes)
+        self._by_prefix.keep(prefix_hashes((*request.messages, answer.message), request.owner)[-1], answer, n_bytes)
 
     def clear(self) -> None:
         self._by_calls.clear()
         self._by_prefix.clear()
 
-    def find(self, messages: Sequence[Message]) -> dict[int, WrittenAnswer]:
+    def find(self, messages: Sequence[Message], owner: str = "") -> dict[int, WrittenAnswer]:
         """The kept answers among the messages, by their index; none for a message that the client has changed."""
         found: dict[int, WrittenAnswer] = {}
         if not self._by_prefix:
             return found
-        for index, (message, prefix) in enumerate(zip(messages, prefix_hashes(messages), strict=True)):
+        for index, (message, prefix) in enumerate(zip(messages, prefix_hashes(messages, owner), strict=True)):
             if message.role != "assistant":
                 continue
-            answer = self._by_calls.find(calls_hash(message.calls)) if message.calls else None
+            answer = self._by_calls.find((owner, calls_hash(message.calls))) if message.calls else None
             if answer is None and (there := self._by_prefix.find(prefix)) is not None and knows(message, there):
                 answer = there
             if answer is not None and means(message, answer):
@@ -176,7 +177,7 @@ class KeptPrompts:
         if not request.messages:
             return prepared
         # The prompt may hold reasoning, so only the same user and session may continue it.
-        owner = (request.user, request.session)
+        owner = (request.owner, request.user, request.session)
         kwargs = request.extra.get("chat_template_kwargs")
         apart = (owner, prepared.day, request.reasoning, request.tool_choice == "none", kwargs)
         messages = with_thoughts(request.messages, prepared.answers)
@@ -210,19 +211,26 @@ class KeptTools:
         messages = without_volatile(request.messages)
         if not request.tools:
             return request if messages is request.messages else replace(request, messages=messages)
-        keys: list[object] = [request.session] if request.session else [*prefix_hashes(messages, "tools")]
+        place = apart(request)
+        keys: list[object] = [place] if request.session else [*prefix_hashes(messages, place)]
         order = next((known for key in reversed(keys) if (known := self._orders.find(key))), ())
         rank = {name: at for at, name in enumerate(order)}
-        tools = sorted(map(self._first, request.tools), key=lambda tool: rank.get(tool.name, len(rank)))
+        first = (self._first(tool, request.owner) for tool in request.tools)
+        tools = sorted(first, key=lambda tool: rank.get(tool.name, len(rank)))
         new = dict.fromkeys(tool.name for tool in tools if tool.name not in rank)
         self._orders.keep(keys[-1] if keys else None, (*order, *new))
         return replace(request, messages=messages, tools=tuple(tools))
 
-    def _first(self, tool: ToolSpec) -> ToolSpec:
-        key = tool_hash(tool)
+    def _first(self, tool: ToolSpec, owner: str) -> ToolSpec:
+        key = (owner, tool_hash(tool))
         if (known := self._specs.find(key)) is None:
             self._specs.keep(key, tool)
         return known or tool
+
+
+def apart(request: Request) -> str:
+    """What keeps equal conversations of different owners and sessions apart."""
+    return repr((request.owner, request.session))
 
 
 VOLATILE = re.compile(r"\s*<total_tokens>[^<>]{0,80}</total_tokens>")
@@ -255,12 +263,12 @@ class KeptDays:
         self._days = LruCache[datetime](limit)
 
     def begin(self, request: Request, day: datetime) -> None:
-        for prefix in prefix_hashes(request.messages[:2], request.session or ""):
+        for prefix in prefix_hashes(request.messages[:2], apart(request)):
             self._days.keep(prefix, day)
 
     def day_of(self, request: Request, today: datetime) -> datetime:
         """When the conversation of this request began."""
-        seen = prefix_hashes(request.messages, request.session or "")
+        seen = prefix_hashes(request.messages, apart(request))
         if not seen:
             return today
         known = seen if request.session else seen[:-1]

@@ -25,7 +25,7 @@ from shepherd.dialects import Piece
 from shepherd.dialects.render.replay import OWN, joined
 from shepherd.engine.base import Special, Vocabulary
 
-CHUNK_BYTES = 150
+CHUNK_BYTES = 220
 """What a kept chunk takes besides its text and its tokens: its key, its links and its weight."""
 
 
@@ -68,10 +68,11 @@ class Encoder:
         special = self._by_text.get(text)
         return special.id if special else None
 
-    def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = ()) -> Encoded:
+    def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = (), owner: str | None = None) -> Encoded:
         """The prompt's tokens, with the vocabulary's BOS token once, if it has one.
 
-        `cuts` are characters of the prompt, ascending; their token indexes come back in `Encoded.edges`.
+        `cuts` are characters of the prompt, ascending; their token indexes come back in `Encoded.edges`. `owner`: whose
+        generated tokens are used for their text; None = no owner's.
         """
         tokens = array("i")
         edges: list[int] = []
@@ -83,7 +84,7 @@ class Encoder:
             while len(edges) < len(cuts) and cuts[len(edges)] <= start:
                 edges.append(len(tokens))
             if isinstance(part, str):
-                chunk = self._chunk(part)
+                chunk = self._chunk(part, owner)
                 end = bisect_left(cuts, stop, lo=len(edges))
                 if end > len(edges):
                     inner = [cut - start for cut in cuts[len(edges) : end]]
@@ -110,18 +111,18 @@ class Encoder:
         has_own = bool(head) and text.startswith(self._vocabulary.piece(head[0]).decode("utf-8", "replace"))
         return tokens if bos or has_own else tokens[len(head) :]
 
-    def remember(self, tail: str, generated: Iterable[int]) -> None:
-        """Keep the tokens that were generated behind a prompt that ended in `tail`."""
-        text, tokens = tail, array("i", self._chunk(tail))
+    def remember(self, tail: str, generated: Iterable[int], owner: str | None = None) -> None:
+        """Keep the tokens that were generated for `owner`, behind a prompt that ended in `tail`."""
+        text, tokens = tail, array("i", self._chunk(tail, owner))
         raw = b""
         for token in generated:
             if token in self.protocol_ids:
-                self._keep(text, raw, tokens)
+                self._keep(text, raw, tokens, owner)
                 text, raw, tokens = "", b"", array("i")
             else:
                 raw += self._vocabulary.piece(token)
                 tokens.append(token)
-        self._keep(text, raw, tokens)
+        self._keep(text, raw, tokens, owner)
 
     def spell(self, generated: Iterable[int]) -> tuple[Piece, ...] | None:
         """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`.
@@ -142,13 +143,13 @@ class Encoder:
         except UnicodeDecodeError:
             return None
 
-    def _keep(self, text: str, raw: bytes, tokens: array[int]) -> None:
+    def _keep(self, text: str, raw: bytes, tokens: array[int], owner: str | None) -> None:
         try:
             whole = text + raw.decode("utf-8")
         except UnicodeDecodeError:  # a cut-off character: no history can spell it
             return
         if raw and not self._forgeable.search(whole):
-            self._chunks.keep(whole, tokens, _weight(whole, tokens))
+            self._chunks.keep((owner, whole), tokens, _weight(whole, tokens))
 
     def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
         """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
@@ -197,8 +198,8 @@ class Encoder:
         if text := "".join(chunk):
             yield text, start, end
 
-    def _chunk(self, text: str) -> array[int]:
-        known = self._chunks.find(text)
+    def _chunk(self, text: str, owner: str | None) -> array[int]:
+        known = self._chunks.find((owner, text))
         if known is None:
             known = array("i")
             start = 0
@@ -208,7 +209,7 @@ class Encoder:
                 known.extend(self._vocabulary.tokenize(text[start:middle]))
                 start = middle
             known.extend(self._vocabulary.tokenize(text[start:]))
-            self._chunks.keep(text, known, _weight(text, known))
+            self._chunks.keep((owner, text), known, _weight(text, known))
         return known
 
 

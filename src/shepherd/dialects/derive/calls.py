@@ -30,6 +30,7 @@ from shepherd.dialects.derive.answers import (
     call_spans,
 )
 from shepherd.dialects.families.generic import TAGGED, strays, unmarked, unspelt
+from shepherd.dialects.families.lfm import argument
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, ReadHeader, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.named import Form, NamedBody
@@ -41,7 +42,6 @@ from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
 from shepherd.dialects.parse.markup import Block, MakeBody
 from shepherd.dialects.parse.spelling import (
     ARGUMENTS,
-    Json,
     Part,
     Pattern,
     Spell,
@@ -304,10 +304,6 @@ def python_guesses(sample: Sample) -> Iterator[Guess]:
     written = Written.of(opening, sample.before[len(opening) :], sample.after, sample.between)
     if not written.opener:
         return
-
-    def argument(tool: ToolSpec, name: str) -> tuple[Part, ...]:
-        return (f"{name}=", Json(tool.parameters["properties"][name]))
-
     spell = named_call(braced(written.lead) + "{}(", argument, written.tail, between=", ")
     is_list = "[" in sample.before[len(opening) :]
     yield (written.block(PythonBody, spell, r"\[" if is_list else r"\w", tight=not is_list),), written.skips, strays

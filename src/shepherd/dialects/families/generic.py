@@ -5,6 +5,7 @@
     <function=roll><parameter=sides>6</parameter></function>            Qwen's tags
     [roll(sides=6)]                                                     Python, as Llama 3.2 and 4 may be asked for
     <roll sides="6"/>                                                   a tag of the tool's own name
+    <tool_code>print(roll(sides=6))</tool_code>                         code, as Gemini writes it; in every family
 
 Without tools all of this is text, and so are JSON that calls nothing, examples in code fences and HTML (S1, S4, S8).
 Plain models and Llama have all of it. So do families with markers of their own, but there bare JSON must begin the
@@ -25,7 +26,7 @@ from shepherd.dialects.parse.bodies.json_body import JsonBody
 from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.own_tag import OwnTagBody
 from shepherd.dialects.parse.bodies.pairs import PairsBody
-from shepherd.dialects.parse.bodies.python_body import PythonBody
+from shepherd.dialects.parse.bodies.python_body import PythonBody, PythonFenceBody
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Markup, Thought, Where
 from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
@@ -62,6 +63,14 @@ def notation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolS
     return Header(at, PairsBody if is_pairs else PythonBody if is_python else JsonBody)
 
 
+def code(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
+    """As `notation`, but Python only calls declared tools: the block is text if it does anything else."""
+    header = notation(opener, text, at, final, tools)
+    start = after_blanks(text, at)
+    is_python = header is not None and text[start : start + 1] not in {"", "<", *BARE}
+    return Header(at, PythonFenceBody) if is_python else header
+
+
 AnyBody: MakeBody = partial(HeaderBody, read=notation)
 OBJECT_LINE = json_call('{"name": "{}", "arguments": ', ARGUMENTS, "}\n")
 TAGGED = (
@@ -88,6 +97,12 @@ def unmarked(
         *(block(f"<{tool.name}", body=tag) for tool in tools),
         *(block(mark, body=partial(FenceBody, fences=fences), where="anywhere") for mark in ("```", "~~~")),
     )
+
+
+def coded(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
+    """The tag around code that calls tools, which models of all families write (SCN-13)."""
+    body = partial(HeaderBody, read=code)
+    return (Block("<tool_code>", ("</tool_code>",), body, starts=r"[\w{\[<]", tight=True),) if tools else ()
 
 
 def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
@@ -117,7 +132,7 @@ def family(
     """A `TagDialect` with this `Markup`; each of `declared` makes blocks for the tools of a request."""
 
     def all_declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-        return tuple(block for make in declared for block in make(tools))
+        return tuple(block for make in (*declared, coded) for block in make(tools))
 
     markup = Markup(thoughts, headed, blocks, spelled, skips, answer, all_declared)
     return TagDialect(name, markup, marks, foreign, stops, thinks, tuned)

@@ -90,6 +90,7 @@ COMMAND_R = family(
     Block("Action:\n```json", (), ACTIONS, spelling=Spelling(ACTION, before="\n[\n", between=",\n", after="\n]```")),
     *(Block(f"Action:{blank}", (), ACTIONS) for blank in (" ```json", "```json", "\n[", " [")),
     foreign=("<|START_ACTION|>",),
+    skips=("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
 )
 DIALECTS = (
     family(

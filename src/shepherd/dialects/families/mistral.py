@@ -40,7 +40,7 @@ def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 def dialect(name: str, spelling: Spelling, marks: tuple[str, ...], foreign: tuple[str, ...] = ()) -> TagDialect:
     """The dialect of the models that write calls so; all forms are read."""
-    block = Block("[TOOL_CALLS]", (), BODY, "anywhere", "anywhere", spelling=spelling)
+    block = Block("[TOOL_CALLS]", (), BODY, "anywhere", "last", spelling=spelling)
     thoughts = (Thought("[THINK]", ("[/THINK]",)),)
     return family(name, marks, block, foreign=foreign, thoughts=thoughts, declared=(unmarked, strays))
 

@@ -26,7 +26,7 @@ OTHERS = tuple(block for opener, block in MARKED.items() if opener not in COMMON
 
 def declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
     """Every form of a call, for a request that has tools."""
-    return (*generic.everything(tools), *OTHERS) if tools else ()
+    return (*generic.everything(tools), *generic.coded(tools), *OTHERS) if tools else ()
 
 
 PLAIN = TagDialect(name="plain", markup=Markup(declared=declared))

@@ -16,11 +16,12 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.parse.call import Calls
 from shepherd.dialects.parse.spelling import Spelling
 
-Where = Literal["line", "start", "anywhere", "never"]
+Where = Literal["line", "start", "anywhere", "never", "last"]
 """Where an opener opens a block; elsewhere it is text that speaks of the opener.
 
 `line`: at the start of a line, and in the middle of one if the block's inside follows. `start`: only where nothing
-visible stands before it, in the answer or since the last block. `anywhere`, `never`: everywhere, nowhere."""
+visible stands before it, in the answer or since the last block. `anywhere`, `never`: everywhere, nowhere. `last`, in a
+thought: where no text follows the call; else the thought speaks of one."""
 
 
 class Markers:

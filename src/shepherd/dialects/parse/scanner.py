@@ -40,7 +40,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.dialects.base import Keep, Parser
-from shepherd.dialects.parse.call import Fault, Found
+from shepherd.dialects.parse.call import Calls, Fault, Found
 from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Opening, Thought, Where, markers_of
 
 MAX_BLANKS = 64
@@ -93,7 +93,10 @@ class Scanner:
         # The state to restore if the block is text: thought, gap, trim, empty, line start.
         self._before_block: tuple[Thought | None, str, bool, bool, bool] = (None, "", False, True, True)
         self._opened: Block | None = None  # the last block
+        self._held: list[tuple[str, Calls]] = []  # its calls that have not been reported
+        self._inside = ""  # what it holds, if a thought may go on behind its opener
         self._unclosed = False  # the last block has not had its closer
+        self._spoken: Sequence[str] = ()  # the closers of a block that was text are text, too
         self._gap = ""  # blanks held back until something visible or markup comes
         self._trim = False  # markup was last: blank lines that follow belong to it
         self._empty = True  # nothing visible since the start or the last block
@@ -135,9 +138,10 @@ class Scanner:
         self.feed(opened)
         self._gap = ""
         self._has_output = False
-        if self._keep and self._thought and self._thought.opener:
-            # The text keeps the tag that the prompt opened.
-            self._gap = opened[opened.rfind(self._thought.opener) :]
+        thought = self._thought
+        if thought and thought.opener and (self._keep or (thought.spoken and opened.strip() == thought.opener)):
+            # The text keeps the tag that the prompt opened, and a thought the words that the template begins it with.
+            self._gap = opened[opened.rfind(thought.opener) :]
 
     def _run(self, *, final: bool) -> list[Event]:
         while self._step(final):
@@ -203,27 +207,58 @@ class Scanner:
         body, block = self._body, self._opened
         assert body is not None
         assert block is not None
-        self._at = body.feed(self._buffer, self._at, final)
-        for written, calls in body.take_calls():
-            for number, call in enumerate(calls):
-                self._report(call, written if number == 0 else "")
+        start, self._at = self._at, body.feed(self._buffer, self._at, final)
+        is_last = block.within == "last" and self._before_block[0]
+        if is_last:
+            self._inside += self._buffer[start : self._at]
+        self._held += body.take_calls()
+        if not is_last:
+            self._report_held()
         if not body.ended:
             return False
         self._body = None
         if body.declined or block.unseen:
             self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
             self._step = self._thinking if self._thought else self._text
+            self._spoken = block.closers
             is_first = self._empty and not self._thought
             self._emit_text(body.declined.removeprefix(block.opener) if block.mute and is_first else body.declined)
             return True
         self._unclosed = not body.closed and not body.then
-        self._step = self._text
+        self._step = self._behind_last if is_last else self._text
         self._border()
         if body.then:
             self._enter(body.then)
             if self._keep:
                 self._gap, self._trim = self._before_block[1] + body.then.opener, False
         return True
+
+    def _behind_last(self, final: bool) -> bool:
+        """A call in a thought has ended: it is one if no text follows, else the thought goes on behind its opener."""
+        visible, block, thought = VISIBLE.search(self._buffer, self._at), self._opened, self._before_block[0]
+        assert block is not None
+        assert thought is not None
+        follows = visible is not None and not markers_of(*self._openers).standing(self._buffer, visible.start())
+        if visible is None or (follows and markers_of(*self._openers).is_begun(self._buffer, visible.start())):
+            if not final:
+                return False
+            follows = visible is not None
+        if not follows and not any(closer in self._inside for closer in thought.closers):
+            self._step = self._text
+            self._report_held()
+            return True
+        self._held = []
+        self._buffer, self._at = self._inside + self._buffer[self._at :], 0
+        self._thought, self._gap, self._trim, self._empty, self._line_start = self._before_block
+        self._step = self._thinking
+        self._emit_text(block.opener)
+        return True
+
+    def _report_held(self) -> None:
+        for written, calls in self._held:
+            for number, call in enumerate(calls):
+                self._report(call, written if number == 0 else "")
+        self._held = []
 
     def _emit_to_marker(self, final: bool) -> str:
         """The next marker, which then stands at `_at`; empty when there is none yet."""
@@ -242,7 +277,7 @@ class Scanner:
     def _begins(self, block: Block, where: Where, after: int, final: bool) -> bool | None:
         """Whether an opener that ends at `after` opens its block; `None` while it needs more text."""
         if where != "line":
-            return where == "anywhere" or (where == "start" and self._empty)
+            return where in ("anywhere", "last") or (where == "start" and self._empty)
         if self._line_start != bool(self._thought):
             return self._line_start  # in a thought its inside must follow, too
         visible = (ANY if block.tight else VISIBLE).search(self._buffer, after)
@@ -252,6 +287,9 @@ class Scanner:
 
     def _is_stray(self, closer: str, after: int, final: bool) -> bool | None:
         """Whether a closer that closes nothing is markup; `None` while it needs more text."""
+        if closer in self._spoken:
+            self._spoken = ()
+            return False
         if self._keep and closer not in self._call_closers:
             return self._empty and not self._has_output  # it closes what the prompt has opened
         if self._line_start or (self._unclosed and closer in self._call_closers):
@@ -277,6 +315,7 @@ class Scanner:
         self._before_block = (self._thought, self._gap, self._trim, self._empty, self._line_start)
         self._at += len(opener)
         self._opened = block = self._blocks[opener]
+        self._inside = ""
         self._body = block.body(Opening(block, self._tags, self._tools))
         self._thought = None
         self._step = self._block

@@ -177,7 +177,8 @@ def prefilled(
         opener, closer = around_thought(template, dialect, opened)
         pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
         closing = Piece(closer if ends_thought else "", None)
-        added = [Piece(opener, None), Piece(last.reasoning, index), closing, *added]
+        thought = last.reasoning.removeprefix(opener)  # some models speak the opener
+        added = [Piece(opener, None), Piece(thought, index), closing, *added]
     elif dialect.thoughts:
         added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
     return joined(pieces, *added), opened + spelled(added)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from shepherd.engine.base import Copy, Forget, Memory, Op, Remove, Shift, Span
+from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Remove, Shift, Span, Whose
 
 SINK = 4
 """First tokens that are never evicted: attention needs them as a sink (StreamingLLM, Xiao et al. 2023)."""
@@ -64,6 +64,7 @@ class Resident:
     used_at: int = 0
     """Rank of its last use."""
     session: str | None = None
+    whose: Whose = UNOWNED
     background: bool = False
     """Only background jobs have used it."""
 
@@ -218,39 +219,50 @@ class Ledger:
         return sorted(idle, key=lambda resident: (not resident.background, resident.used_at))
 
     def find(
-        self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Sequence[Resident] = ()
+        self,
+        prompt: array[int],
+        whose: Whose = UNOWNED,
+        *,
+        holes: bool,
+        spans: Sequence[Span] = (),
+        without: Sequence[Resident] = (),
     ) -> Match | None:
         """The sequence that has most of `prompt`, with at least one token left to decode (K5).
 
         Without `holes` only tokens before a sequence's first evicted token count: the caller wants its whole prompt
-        computed. Sequences in `without` are ignored, and live ones too if the memory cannot share.
+        computed. Sequences in `without` are ignored, and those that are live or another owner's too if the memory
+        cannot share.
         """
         kept = [span for span in spans if span.keep]
         best: Match | None = None
         for resident in self:
-            if resident.aside or resident in without or (resident.live and not self.memory.share):
+            is_own = resident.whose.owner == whose.owner
+            is_free = is_own and not resident.live
+            if resident.aside or resident in without or not (is_free or self.memory.share):
                 continue
-            length = common_prefix(resident.tokens, prompt)
+            length = shared_prefix(prompt, whose, resident.tokens, resident.whose)
             length = min(length, len(prompt) - 1)
             if best is not None and length < best.saved:
                 continue
-            match = usable(resident, length, self.memory, holes=holes, kept=kept, spans=spans)
+            match = usable(resident, length, self.memory, holes=holes and is_own, kept=kept, spans=spans)
+            if not is_own and match.length < whose.n_common:
+                continue
             if match.saved and (best is None or _rank(match) > _rank(best)):
                 best = match
         return best
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def new(self) -> Resident:
+    def new(self, whose: Whose = UNOWNED) -> Resident:
         """Add an empty sequence. There must be a free id."""
-        resident = Resident(self._free_ids.pop(), self._new_block())
+        resident = Resident(self._free_ids.pop(), self._new_block(), whose=whose)
         self._sequences[resident.id] = resident
         self.touch(resident)
         return resident
 
-    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]]) -> Resident:
+    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]], owner: str) -> Resident:
         """Add a sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
-        resident = self.new()
+        resident = self.new(Whose(owner))
         resident.tokens = tokens[:]
         resident.runs = [Run(start, stop, position, resident.block) for start, stop, position in runs]
         self._stale = True
@@ -312,7 +324,7 @@ class Ledger:
 
     def fork(self, source: Resident, length: int) -> tuple[Resident, list[Op]]:
         """Add a sequence that shares the first `length` tokens of `source`. There must be a free id."""
-        target = self.new()
+        target = self.new(source.whose)
         target.tokens = source.tokens[:length]
         target.runs = [replace(run, stop=min(run.stop, length)) for run in source.runs if run.start < length]
         # Both continue in blocks of their own: the same position means different cells from here on.
@@ -476,6 +488,15 @@ def choose_turns(
         leaving.append(TurnEviction(ranges, going[0].message, going[-1].message, len(going), tokens, gone))
         freed += tokens
     return leaving if freed >= excess else NoRoom(excess, freed)
+
+
+def shared_prefix(prompt: array[int], whose: Whose, tokens: array[int], theirs: Whose) -> int:
+    """How many leading tokens of a prompt may be taken from `tokens`: of another owner's what both call common, if it
+    is equal, else nothing."""
+    if whose.owner == theirs.owner:
+        return common_prefix(tokens, prompt)
+    n = whose.n_common
+    return n if n and n == theirs.n_common and tokens[:n] == prompt[:n] else 0
 
 
 def common_prefix(a: array[int], b: array[int]) -> int:

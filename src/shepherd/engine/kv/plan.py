@@ -112,6 +112,7 @@ def plan(
             return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
         evictions = chosen
     leaves = [range_ for turn in evictions for range_ in turn.ranges]
+    is_own = source is None or source.whose.owner == job.whose.owner
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:
@@ -125,7 +126,7 @@ def plan(
             else:
                 length = usable(source, min(length, first), ledger.memory, holes=True).length
     tail = None
-    if source is not None and not leaves and not close_gaps and not source.live and length:
+    if source is not None and is_own and not leaves and not close_gaps and not source.live and length:
         tail = find_tail(source, tokens, length, ledger.memory)
         if tail is not None and not reuse_tail:
             # `reuse_tail` is off: keep the tail only if everything between was evicted and nothing takes its place.
@@ -149,7 +150,7 @@ def plan(
         n_cells=ledger.used_if(source, kept) + n_new,
         close_gaps=close_gaps,
         tail=tail,
-        replaced=None if length else source,
+        replaced=None if length or not is_own else source,
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span
+from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span, Whose
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
@@ -93,6 +93,7 @@ class Pool:
     def find(
         self,
         tokens: array[int],
+        whose: Whose,
         *,
         holes: bool,
         spans: Sequence[Span],
@@ -104,18 +105,18 @@ class Pool:
 
         Sequences in `without` and keys in `bad` are ignored.
         """
-        match = self.ledger.find(tokens, holes=holes, spans=spans, without=without)
-        found = self.snapshots.find(tokens[:-1], holes=holes, spans=spans, without=bad)
+        match = self.ledger.find(tokens, whose, holes=holes, spans=spans, without=without)
+        found = self.snapshots.find(tokens[:-1], whose.owner, holes=holes, spans=spans, without=bad)
         gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
         return match, found if gain > least_gain else None
 
-    def held(self, tokens: array[int], spans: Sequence[Span], *, holes: bool) -> CachedPrefix:
+    def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
         """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
 
         holes: whether the job may continue a conversation that has lost turns. The last token is never included: a job
         always computes it.
         """
-        match, found = self.find(tokens, holes=holes, spans=spans)
+        match, found = self.find(tokens, whose, holes=holes, spans=spans)
         tier: Literal["cells", "memory", "disk"] = "cells"
         if found is not None:
             match, tier = found.match, "memory" if found.in_ram else "disk"
@@ -124,26 +125,27 @@ class Pool:
         runs = tuple((run.start, run.stop) for run in match.resident.runs)
         return CachedPrefix(match.length, runs, tier).until(match.length)
 
-    def beginning_with(self, tokens: array[int]) -> list[array[int]]:
-        """The tokens, evicted ones too, of every cached or saved conversation that is longer and begins with these."""
-        known = [resident.tokens for resident in self.ledger]
-        known += [outline.tokens for outline in self.snapshots.outlines().values()]
+    def beginning_with(self, tokens: array[int], owner: str) -> list[array[int]]:
+        """The tokens, evicted ones too, of every conversation of `owner` that is longer and begins with these."""
+        known = [resident.tokens for resident in self.ledger if resident.whose.owner == owner]
+        known += [each.tokens for each in self.snapshots.outlines().values() if each.owner == owner]
         return [other[:] for other in known if len(other) > len(tokens) and other[: len(tokens)] == tokens]
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, n_free: int, *, background: bool = False) -> Resident:
+    def carry_out(self, plan: Plan, n_free: int, whose: Whose, *, background: bool = False) -> Resident:
         """The sequence for a plan, cut and evicted as planned, with `n_free` cells free for it.
 
-        For a `background` job there must be enough room already: it changes no conversation.
+        For a `background` job there must be enough room already: it changes no conversation. Nor is another owner's
+        sequence ever changed.
 
         Raises: `OperationRefused` if the runtime refuses; try another plan.
         """
         old = plan.replaced
         if old is not None and not old.live and old.background >= background and old in self.ledger:
             self.apply(self.ledger.forget(old))
-        resident = self._start(plan, background)
-        resident.live = True
+        resident = self._start(plan, whose, background)
+        resident.live, resident.whose = True, whose
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
@@ -153,14 +155,14 @@ class Pool:
         self.make_room(n_free)
         return resident
 
-    def _start(self, plan: Plan, background: bool) -> Resident:
+    def _start(self, plan: Plan, whose: Whose, background: bool) -> Resident:
         source, length = plan.source, plan.length
         if source is None:
             self._need_id(None)
             return self.ledger.new()
-        if background and not source.background:
+        if (background and not source.background) or source.whose.owner != whose.owner:
             if plan.tail is not None or plan.close_gaps or not self._can_fork(source):
-                raise OperationRefused  # a background job may share a conversation's cells, not change them
+                raise OperationRefused  # such a job may share a conversation's cells, not change them
             return self._fork(source, length)
         if plan.tail is not None:
             if not self._can_fork(source):
@@ -385,11 +387,11 @@ class Pool:
         self.totals.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
-        """Number of its resident tokens that none of `others` has."""
+        """Number of its resident tokens that none of `others` has for the same owner."""
         shared = (
             other.n_resident_in(0, common_prefix(other.tokens, resident.tokens))
             for other in others
-            if other is not resident
+            if other is not resident and other.whose.owner == resident.whose.owner
         )
         return resident.n_resident - max(shared, default=0)
 
@@ -405,6 +407,7 @@ class Pool:
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
             checkpoints=tuple((length, b"") for length, _ in resident.checkpoints),
             low=max(self.runtime.held(resident.id)[0], 0),
+            owner=resident.whose.owner,
         )
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
@@ -419,7 +422,7 @@ class Pool:
             raise OperationRefused
         self._need_id(None)
         self.make_room(found.match.resident.n_resident)
-        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs)
+        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
         resident.checkpoints = list(snapshot.checkpoints)
         if not self.runtime.load(resident.id, snapshot.state):

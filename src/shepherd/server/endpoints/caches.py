@@ -98,7 +98,7 @@ _INT64 = Range(-(2**63), 2**63 - 1)
 _READERS: Mapping[str, Callable[[Fields, str], Any]] = {
     "int": lambda table, name: table.find_integer(name, _INT64),
     "float": lambda table, name: table.find_number(name, _INT64),
-    "str | None": lambda table, name: table.find_string(name),
+    **dict.fromkeys(("str", "str | None"), lambda table, name: table.find_string(name)),
     "State": _find_state,
 }
 """By the type of a field, as `engine/stats.py` has it."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from shepherd.core import InvalidRequest, UnknownModel
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
-from shepherd.server.http.caller import caller_of, with_caller
+from shepherd.server.http.caller import caller_of, sees, with_caller
 from shepherd.wire.base import Json
 from shepherd.wire.openai import chat
 from shepherd.wire.openai.chunks import fingerprint
@@ -48,11 +48,10 @@ async def props(request: HTTPRequest) -> Response:
 
 
 async def slots(request: HTTPRequest) -> Response:
-    """The conversations in the caches, as llama-server's slots, without their texts; none for a key of one user."""
-    sequences = []
-    if not caller_of(request.scope).is_one_of_many:
-        stats = state_of(request).service.stats()
-        sequences = [(name, cache.n_ctx, each) for name, cache in stats.items() for each in cache.sequences]
+    """The conversations in the caches, as llama-server's slots, without their texts; a key of one user sees its own."""
+    caller, stats = caller_of(request.scope), state_of(request).service.stats()
+    held = ((name, cache.n_ctx, each) for name, cache in stats.items() for each in cache.sequences)
+    sequences = [row for row in held if sees(caller, row[2].owner)]
     return json_response(
         [
             {

@@ -15,7 +15,7 @@ from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
-from shepherd.server.http.caller import caller_of, refuse_one_of_many
+from shepherd.server.http.caller import caller_of, refuse_one_of_many, sees
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
 
@@ -50,8 +50,11 @@ async def caches(request: HTTPRequest) -> Response:
     state = state_of(request)
     if not (stats := state.service.stats()):
         refuse_while_loading(state.service)
-    if caller_of(request.scope).is_one_of_many:
-        stats = {name: replace(cache, sequences=()) for name, cache in stats.items()}
+    caller = caller_of(request.scope)
+    stats = {
+        name: replace(cache, sequences=tuple(each for each in cache.sequences if sees(caller, each.owner)))
+        for name, cache in stats.items()
+    }
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
     return json_response(encode_caches(stats, models, state.metrics.totals()))
 

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import NotAllowed, Request
+from shepherd.core.request import parts_of_owner
 from shepherd.server.observe.record import CALLER, Caller
 from shepherd.wire.base import Decoded, shown
 
@@ -81,6 +82,11 @@ def refuse_one_of_many(scope: Scope) -> None:
         )
 
 
+def sees(caller: Caller, owner: str) -> bool:
+    """Whether the caller may see that this owner (`Request.owner`) has a conversation."""
+    return not caller.is_one_of_many or parts_of_owner(owner)[0] == caller.user
+
+
 def named_user(scope: Scope) -> str | None:
     """The user of the key, else the one that the header names; None without either."""
     if (user := caller_of(scope).user) is not None:
@@ -115,8 +121,11 @@ def is_side_task(request: Request, program: str) -> bool:
 
 
 def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
-    """`decoded`, with the user, the session and the side task that the headers name."""
+    """`decoded`, with the owner that the key is bound to, and the user, the session and the side task that the headers
+    name."""
     named: dict[str, Any] = {"trace": True} if trace else {}
+    if (bound := caller_of(scope).user) is not None:
+        named["owner"] = bound + decoded.request.owner
     if user := named_user(scope):
         named["user"] = user
         if decoded.request.session is not None and decoded.request.session == decoded.request.user:

@@ -16,7 +16,8 @@ from starlette.types import Scope
 MASK = "[not written]"
 
 _SECRET = re.compile(
-    r"auth(?!ors?$)|cookie|credential|password|secret|(^|[-_.]|api|access|refresh|bearer)(key|token)s?$", re.IGNORECASE
+    r"auth(?!ors?$)|cookie|credential|password|secret|(^|[-_.]|api|access|refresh|bearer)(key|token)s?$|^cache_salt$",
+    re.IGNORECASE,
 )
 _NOT_SECRET = frozenset(("prompt_cache_key",))
 

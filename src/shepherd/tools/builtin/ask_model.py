@@ -31,7 +31,7 @@ def tools(models: Models) -> list[Tool]:
 def _ask_tool(models: Models, name: str, is_local: bool) -> Tool:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         wanted = min(arguments.get("max_tokens", MOST_TOKENS), max(16, context.budget))
-        text = await models.ask(name, arguments["prompt"], max_tokens=wanted)
+        text = await models.ask(name, arguments["prompt"], user=context.user, max_tokens=wanted)
         summary = f"{name} answered with {len(text)} characters"
         return Result(text.strip() or f"{name} gave an empty answer", summary=summary)
 
@@ -50,7 +50,9 @@ def chat_tool(models: Models) -> Tool:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         name = arguments.get("model") or advisors[0].name
         n_tokens = arguments.get("max_tokens", MOST_TOKENS)
-        text = await models.ask(name, arguments["prompt"], system=arguments.get("system"), max_tokens=n_tokens)
+        text = await models.ask(
+            name, arguments["prompt"], user=context.user, system=arguments.get("system"), max_tokens=n_tokens
+        )
         return Result(text.strip() or f"{name} gave an empty answer")
 
     return Tool(

@@ -7,6 +7,7 @@ cannot. Descriptions are short, since every prompt contains them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from shepherd.memory.search.search import TEXT_CHARS, as_text
@@ -51,14 +52,35 @@ async def get_fact(context: ToolContext, key: str) -> dict[str, Any]:
     return {"value": fact.value} if fact else {"value": None, "found": False}
 
 
-@tool(category="memory", effect="write", subject="key", argument_aliases=KEY)
+async def would_change(context: ToolContext, key: str, value: str | None = None) -> str:
+    """The change of a fact, as a diff; empty for none. `value`: None = it is deleted."""
+    fact = await asyncio.to_thread(memory_of(context).get_fact, key)
+    before = fact.value if fact else None
+    sides = [] if before == value else [("-", before), ("+", value)]
+    return "\n".join(
+        f"{sign}{line}" for sign, text in sides if text is not None for line in f"{key}: {text}".split("\n")
+    )
+
+
+async def is_lost(context: ToolContext, arguments: Mapping[str, Any]) -> bool:
+    """Whether a value would be replaced or deleted."""
+    return (await would_change(context, **arguments)).startswith("-")
+
+
+@tool(
+    category="memory", effect="write", subject="key", argument_aliases=KEY, overwrites=is_lost,
+    preview=lambda context, arguments: would_change(context, **arguments),
+)  # fmt: skip
 async def set_fact(context: ToolContext, key: str, value: str) -> dict[str, Any]:
     """Store a value under a key."""
     await asyncio.to_thread(memory_of(context).set_fact, key, value)
     return {"success": True}
 
 
-@tool(category="memory", effect="write", subject="key", argument_aliases=KEY)
+@tool(
+    category="memory", effect="write", subject="key", argument_aliases=KEY, overwrites=is_lost,
+    preview=lambda context, arguments: would_change(context, **arguments),
+)  # fmt: skip
 async def clear_fact(context: ToolContext, key: str) -> dict[str, Any]:
     """Delete the value of a key."""
     return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_fact, key)}

@@ -169,6 +169,7 @@ class Connection:
                 break
             except Exception as error:  # foreign code may raise anything
                 if not self.was_ready and mode == first and sdk.wants_other(mode, error):
+                    self.log.clear()  # the second start says the same again
                     continue
                 self._end(await self._explain_end(sdk, connector, error))
                 break

@@ -99,6 +99,10 @@ class ServerLog:
         self.kept.append(f"{mark}{line[:LOG_CHARS]}")
         logger.debug("MCP server %s: %s%s", self.server, mark, line[:LOG_CHARS])
 
+    def clear(self) -> None:
+        self.kept.clear()
+        self.last = ""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:

@@ -35,12 +35,11 @@ from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.settings import (
-    CACHE_KEY,
     EFFORTS,
+    NAMES,
     RETURN_PROGRESS,
     STREAM_OPTIONS,
     TEMPLATE_ARGUMENTS,
-    USER,
     reasoning_level,
     request_settings,
 )
@@ -130,8 +129,7 @@ FIELDS = (
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
     RETURN_PROGRESS,
-    CACHE_KEY,
-    USER,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
 BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)

@@ -26,7 +26,7 @@ from shepherd.wire.base import Decoded, Fields, Json, compact
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.settings import CACHE_KEY, RETURN_PROGRESS, STREAM_OPTIONS, USER, request_settings
+from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS, request_settings
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -80,8 +80,7 @@ FIELDS = (
     STREAM_OPTIONS,
     RETURN_PROGRESS,
     RESPONSE_FORMAT,
-    CACHE_KEY,
-    USER,
+    *NAMES,
 )
 _EXAMPLE = {"model": "default", "prompt": "Once upon a time", "max_tokens": 32}
 BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shepherd.core import ReasoningLevel
+from shepherd.core import InvalidRequest, ReasoningLevel
+from shepherd.core.request import salted
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.format import Format
 from shepherd.wire.sampling import limit_of, sampling_of
@@ -26,6 +27,21 @@ RETURN_PROGRESS = Field(
 )
 CACHE_KEY = Field("prompt_cache_key", STRING, "Names the conversation.")
 USER = Field("user", STRING, "Names the user.")
+
+
+def _salt(body: Fields, key: str) -> str | None:
+    salt = body.find_string(key)
+    if salt == "":
+        raise InvalidRequest(f"{key} is empty; send a text that others cannot guess, or leave it out", field=key)
+    return salt
+
+
+SALT = Field(
+    "cache_salt",
+    Kind(_salt, {"type": ["string", "null"], "minLength": 1}),
+    "What is cached is shared by requests with the same salt only.",
+)
+NAMES = (CACHE_KEY, SALT, USER)
 
 
 def _template_arguments(body: Fields, key: str) -> Json | None:
@@ -69,6 +85,7 @@ def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
         "grammar": form.grammar,
         "session": given.get("session_id") or given["prompt_cache_key"] or user,
         "user": user,
+        "owner": salted(given["cache_salt"]) if given["cache_salt"] else "",
         "extra": {
             **({} if arguments is None else {"chat_template_kwargs": arguments}),
             **({"constrained_by": form.path} if form.path else {}),

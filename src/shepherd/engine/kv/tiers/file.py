@@ -34,7 +34,8 @@ if sys.platform != "win32":
     import fcntl
 
 MAGIC = b"shepkv\r\n"
-VERSION = 1
+VERSIONS = 1, 2
+"""The second has an owner. Programs that know no owners must not take it for theirs."""
 _PRELUDE = struct.Struct("<8sIIQd")
 """Magic, version, bytes of facts, number of tokens, clock. Every later version begins with the first two."""
 _DIGEST = 32
@@ -57,8 +58,7 @@ class OtherVersion(ValueError):
 class Head:
     """The head of a file: everything but the states."""
 
-    owner: str
-    """See the function `owner`."""
+    fingerprint_id: str
     outline: Snapshot
     sizes: tuple[int, ...]
     """Bytes of the state and of each checkpoint."""
@@ -72,7 +72,7 @@ class Head:
         return sum(self.sizes) + self.outline.size_bytes
 
 
-def owner(fingerprint: str) -> str:
+def fingerprint_id(fingerprint: str) -> str:
     """An id for all snapshots of one fingerprint. States have the machine's byte order, so it is part of the id."""
     return blake2b(f"{sys.byteorder} {fingerprint}".encode(), digest_size=16).hexdigest()
 
@@ -106,11 +106,12 @@ def listing(folder: Path) -> dict[str, int]:
     return {key: size for _, key, size in sorted(facts)}
 
 
-def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes, int]:
+def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tuple[bytes, int]:
     """The head of a snapshot's file, and the size of the whole file, which does not depend on the clock."""
     sizes = [len(part) for part in _parts(snapshot)]
     facts = {
-        "owner": whose,
+        "owner": fingerprint_id,  # the word of the first version
+        "whose": snapshot.owner,
         "runs": snapshot.runs,
         "spans": [astuple(span) for span in snapshot.spans],
         "n_prompt": snapshot.n_prompt,
@@ -121,7 +122,8 @@ def pack(snapshot: Snapshot, whose: str, uses: int, clock: float) -> tuple[bytes
         "uses": uses,
     }
     text = json.dumps(facts, separators=(",", ":")).encode()
-    head = _PRELUDE.pack(MAGIC, VERSION, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
+    version = VERSIONS[bool(snapshot.owner)]
+    head = _PRELUDE.pack(MAGIC, version, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
     head += blake2b(head, digest_size=_DIGEST).digest()
     return head, len(head) + sum(sizes) + _DIGEST
 
@@ -182,7 +184,7 @@ def _read_head(stream: BinaryIO) -> tuple[Head, bytes]:
     if len(prelude) < _PRELUDE.size or not prelude.startswith(MAGIC):
         raise Damaged("magic")
     _, version, n_text, n_tokens, clock = _PRELUDE.unpack(prelude)
-    if version != VERSION:
+    if version not in VERSIONS:
         raise OtherVersion
     tokens = array("i")
     n_rest = n_text + n_tokens * tokens.itemsize + _DIGEST
@@ -212,6 +214,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
             low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
+            owner=str(facts.get("whose", "")),
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from shepherd.engine.base import Span
+from shepherd.engine.base import Span, Whose
 from shepherd.engine.kv.ledger import Match, Resident, Run
 
 
@@ -33,6 +33,8 @@ class Snapshot:
     """`(length, partial state)` for a memory that cannot roll back: each allows to cut back to `length` tokens."""
     low: int = 0
     """The lowest position that a sliding window still held (`Resident.low`)."""
+    owner: str = ""
+    """Whose conversation it is (`Whose`)."""
 
     @property
     def size_bytes(self) -> int:
@@ -60,15 +62,17 @@ class Snapshot:
             n_prompt=self.n_prompt,
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
+            whose=Whose(self.owner),
         )
 
-    def key(self, owner: str) -> str:
-        """A hash of owner, tokens, runs and spans: a sequence that has not changed has the same key.
+    def key(self, fingerprint_id: str) -> str:
+        """A hash of fingerprint, owner, tokens, runs and spans: a sequence that has not changed has the same key.
 
         O(tokens), about 0.1 ms for 32,000.
         """
         lengths = [length for length, _ in self.checkpoints]
-        facts = repr((owner, self.runs, self.spans, self.n_prompt, lengths)).encode()
+        whose = (fingerprint_id, self.owner) if self.owner else fingerprint_id  # as before there were owners
+        facts = repr((whose, self.runs, self.spans, self.n_prompt, lengths)).encode()
         return blake2b(facts + self.tokens.tobytes(), digest_size=16).hexdigest()
 
 
@@ -111,7 +115,7 @@ def covers(new: Snapshot, old: Snapshot) -> bool:
         return False
     if (old.checkpoints or new.checkpoints) and not _stops(old) <= _stops(new):
         return False
-    return _holds(new, old)
+    return new.owner == old.owner and _holds(new, old)
 
 
 def _stops(snapshot: Snapshot) -> set[int]:

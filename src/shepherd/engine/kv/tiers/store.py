@@ -84,7 +84,7 @@ class Snapshots:
         disk_bytes: a cap on all complete files in the folder, of every model and process; 0 = no disk tier.
         on_ready: called by the I/O thread after every `fetch`.
         """
-        self._owner = file.owner(fingerprint)
+        self._fingerprint_id = file.fingerprint_id(fingerprint)
         self._memory = memory
         self._n_cells = n_cells
         self._folder = folder or Path()
@@ -121,9 +121,15 @@ class Snapshots:
     # -- what the engine thread calls ------------------------------------------------------------------------------
 
     def find(
-        self, prompt: array[int], *, holes: bool, spans: Sequence[Span] = (), without: Container[str] = ()
+        self,
+        prompt: array[int],
+        owner: str = "",
+        *,
+        holes: bool,
+        spans: Sequence[Span] = (),
+        without: Container[str] = (),
     ) -> SnapshotMatch | None:
-        """The snapshot that has most of the prompt; of equals one in RAM, then the smallest.
+        """The owner's snapshot that has most of the prompt; of equals one in RAM, then the smallest.
 
         With `holes`, evicted tokens count too: an older snapshot would bring them back. Each snapshot is judged by
         `ledger.usable` with the same `spans`. Keys in `without` are ignored. If one token must be left to compute,
@@ -142,7 +148,7 @@ class Snapshots:
                 n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
                 if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
                     continue
-                if not (in_ram or entry.on_disk) or entry.key in without:
+                if entry.outline.owner != owner or not (in_ram or entry.on_disk) or entry.key in without:
                     continue
                 common = common_prefix(tokens, prompt)
                 match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
@@ -211,7 +217,7 @@ class Snapshots:
 
     def key(self, outline: Snapshot) -> str:
         """The key under which `put` keeps this snapshot; its states do not matter."""
-        return outline.key(self._owner)
+        return outline.key(self._fingerprint_id)
 
     def put(self, snapshot: Snapshot, *, to_disk: bool = True) -> None:
         """Keep a snapshot in place of those that it continues. The least valuable ones leave; this may be one of them.
@@ -223,7 +229,7 @@ class Snapshots:
         assert snapshot.tokens.typecode == "i"
         cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
         snapshot = replace(snapshot, cost_s=cost_s)
-        key, outline, size = snapshot.key(self._owner), snapshot.outline(), snapshot.size_bytes
+        key, outline, size = snapshot.key(self._fingerprint_id), snapshot.outline(), snapshot.size_bytes
         with self._lock:
             if self._closing:
                 return
@@ -472,7 +478,7 @@ class Snapshots:
         with self._lock:
             self._disk.place(key, size, entry.value, clock=head.clock)
             self._disk.clock = max(self._disk.clock, head.clock)
-            if head.owner != self._owner:
+            if head.fingerprint_id != self._fingerprint_id:
                 self._foreign.add(key)
             elif not self._closing:  # another process may have saved what is in our RAM
                 self._entries.setdefault(key, entry).on_disk = True
@@ -489,7 +495,7 @@ class Snapshots:
         try:
             self._survey()
             uses = entry.uses
-            _, size = file.pack(snapshot, self._owner, uses, 0.0)
+            _, size = file.pack(snapshot, self._fingerprint_id, uses, 0.0)
             with self._lock:
                 is_needed = not entry.on_disk  # another process may have written it meanwhile
                 if is_needed:
@@ -501,7 +507,7 @@ class Snapshots:
                 clock = self._disk.clock
             if is_needed and key not in leaving:
                 self._delete(leaving)
-                head, _ = file.pack(snapshot, self._owner, uses, clock)
+                head, _ = file.pack(snapshot, self._fingerprint_id, uses, clock)
                 is_written = file.write(self._folder, key, head, snapshot, partial(self._is_wanted, key))
         except FileNotFoundError:  # the folder was deleted: the next write creates it again
             pass

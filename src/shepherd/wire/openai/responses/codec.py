@@ -21,14 +21,7 @@ from shepherd.wire.openai.format import ANY_OBJECT, Format
 from shepherd.wire.openai.responses.items import decode_items, kind_of
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
 from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
-from shepherd.wire.openai.settings import (
-    CACHE_KEY,
-    EFFORTS,
-    TEMPLATE_ARGUMENTS,
-    USER,
-    reasoning_level,
-    request_settings,
-)
+from shepherd.wire.openai.settings import EFFORTS, NAMES, TEMPLATE_ARGUMENTS, reasoning_level, request_settings
 from shepherd.wire.sampling import GENERATION, MODEL, token_limit
 from shepherd.wire.table import (
     ANYTHING,
@@ -120,8 +113,7 @@ _REQUEST = (
     Field("truncation", one_of("auto", "disabled"), "auto: the oldest items may be dropped."),
     Field("top_logprobs", integer(0, 20)),
     TEMPLATE_ARGUMENTS,
-    CACHE_KEY,
-    USER,
+    *NAMES,
     Field("background", BOOLEAN, "Only false: the server answers while the client waits."),
 )
 _ANSWER = (
