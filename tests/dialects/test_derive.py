@@ -166,6 +166,7 @@ def test_what_does_not_prove_itself_is_not_used(calls: str) -> None:
     assert derive.derived(derive.observed(template(calls))) is None
 
 
+@pytest.mark.costly
 def test_texts_that_are_no_conversation_derive_nothing() -> None:
     printed = derive.observed(template(CALLS["json"]))
     assert derive.derived(printed)
@@ -195,6 +196,7 @@ def hidden(name: str) -> TagDialect | None:
     return found.fitted(source) if found else None
 
 
+@pytest.mark.costly
 def test_our_own_templates_are_derived_when_their_families_are_hidden() -> None:
     unread = {name for name in own_templates() if hidden(name) is None}
     assert unread == {"own-gemma4.jinja", "own-plain.jinja"}

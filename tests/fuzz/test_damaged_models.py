@@ -130,6 +130,7 @@ def test_no_damaged_model_ends_this_process_nor_takes_long(
     assert len(loader.crashes) <= CRASHES, loader.crashes
 
 
+@pytest.mark.costly
 def test_the_loader_notices_a_model_that_ends_its_child(sounds: list[Sound], tmp_path: Path, loader: Loader) -> None:
     """The judge is judged: two tokens that are one, which the reader would have refused."""
     sound = next(sound for sound in sounds if sound.name == "vocab-gpt2")

@@ -99,6 +99,7 @@ def test_no_power_cut_loses_what_was_acknowledged(made: Disk, tmp_path: Path) ->
     assert cuts(made, tmp_path, history, N_CUTS) == 0
 
 
+@pytest.mark.costly
 def test_the_power_cuts_would_find_a_commit_that_is_not_synced(made: Disk, tmp_path: Path) -> None:
     history = talk(made, tmp_path / "m.db", synchronous="NORMAL")
     assert cuts(made, tmp_path, history, 15) > 0

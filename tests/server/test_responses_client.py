@@ -131,6 +131,7 @@ class City(BaseModel):
     size: int
 
 
+@pytest.mark.costly
 async def test_openai_parses_what_must_have_a_form(listening: Listening) -> None:
     service = ScriptedService(saying('{"name": "Bern", ', '"size": 3}'))
     async with connecting(listening, service) as client:

@@ -11,6 +11,7 @@ from shepherd.wire.base import Json
 from shepherd.wire.llama.tokens import Tokenize, decode_detokenize, decode_tokenize, encode_text, encode_tokens
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("body", "decoded"),
     [

@@ -268,6 +268,7 @@ def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listenin
     assert launched["arguments"][-2:] == ["-p", "it's"]
 
 
+@pytest.mark.costly
 def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub, listening: Listening) -> None:
     stub.then("print([oct(os.stat(word).st_mode) for word in sys.argv if word.endswith('settings.json')], sys.argv[2])")
     with listening(service()) as port:
@@ -277,6 +278,7 @@ def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub,
     assert not Path(file).parent.exists()
 
 
+@pytest.mark.costly
 def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> None:
     with listening(service()) as port:
         stub.then("sys.exit(7)")

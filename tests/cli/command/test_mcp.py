@@ -213,6 +213,7 @@ def test_servers_are_tried(shell: Shell) -> None:
     assert (bad["state"], bad["log"]) == ("failed", ["no licence"])
 
 
+@pytest.mark.costly
 def test_nothing_of_a_server_steers_the_terminal(shell: Shell) -> None:
     script = "import sys; sys.exit('\\x1b]0;title\\x07 \\x1b[2J')"
     shell.run("add", "bad", "--", sys.executable, "-c", script)

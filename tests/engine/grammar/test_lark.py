@@ -163,6 +163,7 @@ SCHEMAS: dict[str, tuple[object, str, Path]] = {
 }  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(("schema", "message", "path"), SCHEMAS.values(), ids=SCHEMAS)
 def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: Path) -> None:

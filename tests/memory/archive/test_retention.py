@@ -266,6 +266,7 @@ def test_the_place_of_a_message_is_not_found_by_what_stood_around_it(db: apsw.Co
     assert rows(db, "SELECT rowid FROM fts_other WHERE fts_other MATCH 'xylophones'") == []
 
 
+@pytest.mark.costly
 def test_pages_are_joined_when_their_rows_have_shrunk(db: apsw.Connection, path: Path) -> None:
     """SQLite does not do so by itself, and the room would not be there for anything else."""
     stored(db, [Entry("assistant", text(900, n)) for n in range(400)])

@@ -538,6 +538,7 @@ def test_the_block_stays_within_its_budget_and_uses_it(store: MemoryStore, budge
     assert count(found.text) < count(more.text) <= 2 * budget or len(found.ids) == len(more.ids) == MAX_ITEMS
 
 
+@pytest.mark.costly
 def test_tokens_that_do_not_add_up_are_counted_as_a_whole(store: MemoryStore) -> None:
     for day in range(6):
         tell(store, f"The bicycle lock number {day} opens with {1000 + 13 * day}.", "Ok.", day=day)

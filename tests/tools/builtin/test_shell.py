@@ -289,6 +289,7 @@ def in_a_thread(work: Callable[[], bool]) -> bool:
         return thread.submit(work).result()
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not in_a_thread(confine), reason="needs Landlock")
 def test_a_command_cannot_read_the_secrets_of_other_processes(tmp_path: Path) -> None:
     # A parent's and our own environment have the secret from their start.

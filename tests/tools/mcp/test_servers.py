@@ -405,6 +405,7 @@ async def test_tools_above_the_limit_of_a_server_are_named_once_and_cannot_be_ca
     )  # fmt: skip
 
 
+@pytest.mark.costly
 async def test_without_a_limit_of_its_own_a_server_has_256_tools() -> None:
     stage = Stage(scripted(many=10_000 - 21))
     async with stage as servers:
@@ -589,6 +590,7 @@ async def test_no_call_runs_out_of_time_while_somebody_thinks() -> None:
     await in_time(attempt)
 
 
+@pytest.mark.costly
 async def test_servers_are_told_our_folders(tmp_path: Path) -> None:
     async with Stage(scripted(), roots=[str(tmp_path)]) as servers:
         assert json.loads((await call(servers, "ask_roots")).content) == {
