@@ -17,6 +17,7 @@ from shepherd.core import (
     Finished,
     Image,
     Message,
+    Opaque,
     Progress,
     Reasoning,
     ReasoningDelta,
@@ -42,7 +43,8 @@ parts = st.one_of(
     st.builds(Text, words),
     st.builds(Reasoning, words),
     st.builds(Reasoning, words, words, st.booleans()),
-    st.builds(ToolCall, words, words, words, st.none() | words),
+    st.builds(ToolCall, words, words, words, st.none() | words, st.none() | words),
+    st.builds(Opaque, words, words, st.just((Text("a search"),))),
     st.builds(BadCall, words, words, words, words),
 )
 

@@ -57,7 +57,7 @@ def test_claude_code_asks_for_what_it_says(claude_code: list[Json]) -> None:
         decoded = decode_request(body)
         request = decoded.request
         assert decoded.stream
-        assert decoded.options == MessageOptions("shown")
+        assert decoded.options == MessageOptions("shown", has_edits="context_management" in body)
         assert [tool.name for tool in request.tools] == [tool["name"] for tool in body["tools"]]
         assert (request.model, request.max_tokens, request.reasoning) == (body["model"], body["max_tokens"], "high")
         assert request.user is None

@@ -5,6 +5,7 @@ import json
 import logging
 from typing import Any
 
+import jsonschema
 import pytest
 
 from shepherd.core import (
@@ -20,6 +21,7 @@ from shepherd.core import (
 )
 from shepherd.wire.anthropic.codec import MessageOptions, decode_request
 from shepherd.wire.base import Json
+from shepherd.wire.history import plain
 
 USER = {"role": "user", "content": "Hello"}
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
@@ -31,7 +33,8 @@ def request_of(**fields: Any) -> Request:
 
 
 def messages_of(*messages: Json, **fields: Any) -> tuple[Message, ...]:
-    return request_of(messages=list(messages), **fields).messages
+    """As a model in this process reads them."""
+    return plain(request_of(messages=list(messages), **fields).messages)
 
 
 def said(role: str, *blocks: object) -> Json:
@@ -90,8 +93,8 @@ def test_a_whole_conversation_is_decoded() -> None:
             Message(
                 "assistant",
                 (
-                    Reasoning("Hm.", "c2ln"),
-                    Reasoning("", "b3BhcXVl", redacted=True),
+                    Reasoning("Hm.", "anthropic:c2ln"),
+                    Reasoning("", "anthropic:b3BhcXVl", redacted=True),
                     Text("I look: twice."),
                     ToolCall("c1", "look", '{"at": 12345678901234567890}'),
                     ToolCall("c2", "see", '{"ü": "ß"}'),
@@ -232,7 +235,7 @@ def test_a_system_message_that_says_nothing_is_none() -> None:
         ),
         (
             {"type": "document", "source": {"type": "url", "url": "https://x.y/a.pdf"}},
-            (Text("[document: https://x.y/a.pdf; it cannot be read here]"),),
+            (Text("[document: unnamed, https://x.y/a.pdf; only its address was sent, so it cannot be read here]"),),
         ),
         (
             {"type": "search_result", "title": "T", "source": "https://x.y", "content": [text("found")]},
@@ -353,6 +356,35 @@ def test_tools_that_the_client_runs_are_offered_with_a_schema(kind: str, name: s
 
 
 @pytest.mark.parametrize(
+    ("kind", "call", "lacks"),
+    [
+        ("memory_20250818", {"command": "view", "path": "/memories"}, "path"),
+        ("memory_20250818", {"command": "create", "path": "/memories/a", "file_text": ""}, "file_text"),
+        ("memory_20250818", {"command": "str_replace", "path": "a", "old_str": "b", "new_str": "c"}, "new_str"),
+        ("memory_20250818", {"command": "insert", "path": "a", "insert_line": 0, "insert_text": "b"}, "insert_line"),
+        ("memory_20250818", {"command": "delete", "path": "a"}, "path"),
+        ("memory_20250818", {"command": "rename", "old_path": "a", "new_path": "b"}, "new_path"),
+        ("text_editor_20250728", {"command": "create", "path": "a", "file_text": "b"}, "file_text"),
+        (
+            "text_editor_20250728",
+            {"command": "insert", "path": "a", "insert_line": 0, "insert_text": "b"},
+            "insert_text",
+        ),
+        ("text_editor_20241022", {"command": "insert", "path": "a", "insert_line": 0, "new_str": "b"}, "new_str"),
+        ("text_editor_20241022", {"command": "undo_edit", "path": "a"}, "path"),
+    ],
+)
+def test_each_command_of_the_vendors_tools_has_the_arguments_that_it_needs(
+    kind: str, call: dict[str, Any], lacks: str
+) -> None:
+    """The AI SDK refuses a call without them."""
+    (tool,) = request_of(tools=[{"type": kind}]).tools
+    schema = jsonschema.Draft202012Validator(tool.parameters)
+    assert schema.is_valid(call)
+    assert not schema.is_valid({name: value for name, value in call.items() if name != lacks})
+
+
+@pytest.mark.parametrize(
     "kind",
     ["web_search_20250305", "web_fetch_20260318", "code_execution_20260521", "tool_search_tool_bm25_20251119",
      "computer_toolset_20260801", "mcp_toolset"],
@@ -404,7 +436,7 @@ def test_a_tool_choice_keeps_its_name(choice: object, decoded: object) -> None:
         ({"thinking": {"type": "adaptive", "display": "summarized"}}, None, "shown"),
         ({"thinking": {"type": "adaptive", "display": "omitted"}}, None, "signed"),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "low", "shown"),
-        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "high", "shown"),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "max", "shown"),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "of 2031"}}, None, "shown"),
         ({"thinking": {"type": "between_tools"}}, None, "shown"),
         ({"thinking": {"type": "of 2031"}, "output_config": {"effort": "medium"}}, "medium", "shown"),
@@ -466,7 +498,7 @@ def test_max_tokens_may_be_missing_and_zero_only_reads_the_prompt(
 def test_null_is_absent_everywhere() -> None:
     names = (
         "max_tokens system stream tools tool_choice thinking metadata stop_sequences temperature top_p top_k "
-        "output_config output_format context_management cache_control container service_tier"
+        "output_config output_format cache_control container service_tier"
     )
     assert decode_request({"model": None, "messages": [USER], **dict.fromkeys(names.split())}) == decode_request(
         {"messages": [USER]}
@@ -474,5 +506,5 @@ def test_null_is_absent_everywhere() -> None:
 
 
 def test_unknown_fields_are_ignored() -> None:
-    more = {"betas": 5, "mcp_servers": "x", "context_management": [1], "speed": {}, "of_2031": None, "container": 1}
+    more = {"betas": 5, "mcp_servers": "x", "speed": {}, "of_2031": None, "container": 1}
     assert request_of(**more) == request_of()

@@ -56,6 +56,7 @@ def test_what_editors_send_along_arrives() -> None:
         max_tokens=12,
         stop=("\n",),
         sampling=sampling,
+        report=True,
         archive=False,
         recall=False,
     )
@@ -71,6 +72,8 @@ def test_what_editors_send_along_arrives() -> None:
         ({"input_prefix": 5}, "input_prefix"),
         ({"input_prefix": "a", "input_suffix": []}, "input_suffix"),
         ({"input_prefix": "a", "input_extra": ["x"]}, "input_extra[0]"),
+        ({"input_prefix": "a", "input_extra": [{"text": ""}, {"filename": "f.py"}]}, "input_extra[1].text"),
+        ({"input_prefix": "a", "input_extra": [{"filename": 1, "text": "x"}]}, "input_extra[0].filename"),
         ({"input_prefix": "a", "input_extra": [{"text": 1}]}, "input_extra[0].text"),
         ({"input_prefix": "a", "n_predict": "all"}, "n_predict"),
     ],

@@ -127,6 +127,15 @@ def test_tools_are_offered() -> None:
 # -- how to answer
 
 
+def test_a_call_can_be_demanded() -> None:
+    look = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    named = {"type": "function", "function": {"name": "look"}}
+    for choice, expected in (("required", "required"), ("none", "none"), (None, "auto"), (named, ("named", "look"))):
+        assert chat(tools=[look], tool_choice=choice).tool_choice == expected
+    with pytest.raises(InvalidRequest, match="tool_choice"):
+        chat(tools=[look], tool_choice="sometimes")
+
+
 def test_options_are_those_of_the_sampler() -> None:
     options = {
         "temperature": 0.5, "top_k": 40, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8, "repeat_penalty": 1.1,

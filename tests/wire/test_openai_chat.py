@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,10 +25,12 @@ from shepherd.core import (
     NotAllowed,
     Progress,
     RateLimited,
+    ReadPrompt,
     Reasoning,
     ReasoningDelta,
     Refused,
     Reply,
+    Sampling,
     Started,
     StopReason,
     Text,
@@ -69,7 +72,7 @@ def message_of(chunks: Iterable[Json]) -> tuple[Json, str]:
         delta = choice["delta"]
         assert (choice["index"], "role" in delta) == (0, number == 0)
         assert not reasons, "something follows the finish reason"
-        message["content"] += delta.get("content", "")
+        message["content"] += delta.get("content") or ""
         message["reasoning_content"] += delta.get("reasoning_content", "")
         for call in delta.get("tool_calls", ()):
             if call["index"] == len(message["tool_calls"]):
@@ -99,12 +102,19 @@ def test_a_stream_has_a_role_first_and_an_empty_delta_with_the_reason_last() -> 
         [Started("m"), Progress(1, 2), Evicted(1, 9), TextDelta('a"\n'), TextDelta("é"), Finished("end")]
     )
     assert [chunk["choices"][0] for chunk in chunks] == [
-        {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None},
+        {"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None},
         {"index": 0, "delta": {"content": 'a"\n'}, "finish_reason": None},
         {"index": 0, "delta": {"content": "é"}, "finish_reason": None},
         {"index": 0, "delta": {}, "finish_reason": "stop"},
     ]
     assert not any("usage" in chunk for chunk in chunks)
+
+
+def test_a_stream_of_calls_alone_has_no_text() -> None:
+    """The AI SDK begins a text at an empty one, and ends it behind the call."""
+    called = CallEnded(ToolCall("c1", "look", "{}"))
+    deltas = [chunk["choices"][0]["delta"] for chunk in stream_of([Started("m"), called, Finished("tool_calls")])]
+    assert [delta.get("content") for delta in deltas] == [None] * 4
 
 
 def test_usage_comes_in_a_chunk_of_its_own_only_when_asked() -> None:
@@ -275,10 +285,10 @@ def test_a_failure_in_the_middle_is_an_error_event_and_no_done() -> None:
     [
         (InvalidRequest("m", field="a.b"), 400, "invalid_request_error", "a.b", "400"),
         (InvalidRequest("m", status=413), 413, "invalid_request_error", None, "413"),
-        (ContextFull(needed=9, limit=8), 400, "invalid_request_error", "messages", "context_length_exceeded"),
+        (ContextFull(needed=9, limit=8), 400, "exceed_context_size_error", "messages", "context_length_exceeded"),
         (NotAllowed("m"), 401, "authentication_error", None, "401"),
         (NotAllowed("m", status=403), 403, "authentication_error", None, "403"),
-        (UnknownModel("x"), 404, "invalid_request_error", None, "model_not_found"),
+        (UnknownModel("x"), 404, "invalid_request_error", "model", "model_not_found"),
         (RateLimited("m", backend="b"), 429, "rate_limit_error", None, "429"),
         (EngineDown("m"), 503, "server_error", None, "503"),
         (EngineError("m"), 500, "server_error", None, "500"),
@@ -288,9 +298,10 @@ def test_a_failure_in_the_middle_is_an_error_event_and_no_done() -> None:
 def test_each_error_has_the_shape_that_clients_test_for(
     error: Exception, status: int, kind: str, param: str | None, code: str
 ) -> None:
+    counts = {"n_prompt_tokens": 9, "n_ctx": 8} if isinstance(error, ContextFull) else {}
     found, body = encode_error(error)
     assert found == status
-    assert body == {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
+    assert body == {"error": {"message": str(error), "type": kind, "param": param, "code": code, **counts}}
 
 
 def test_of_an_unexpected_exception_nothing_is_told() -> None:
@@ -327,7 +338,7 @@ def test_each_choice_has_its_own_role_and_reason_and_the_end_comes_once() -> Non
     choices = [body["choices"][0] for body in bodies[:-1]]
     for index, reason in ((0, "length"), (1, "tool_calls")):
         own = [choice for choice in choices if choice["index"] == index]
-        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert own[0]["delta"] == {"role": "assistant", "content": None}
         assert [choice["finish_reason"] for choice in own] == [None] * (len(own) - 1) + [reason]
 
 
@@ -434,3 +445,49 @@ def test_thoughts_have_two_names_or_none() -> None:
         encoder = openai_chat.encoder(options, id="chatcmpl-1", created=17, model="m")
         said = encoder.encode_replies([Reply(message, "end", Usage(), "m")])["choices"][0]["message"]
         assert (said.get("reasoning_content"), said.get("reasoning"), said["content"]) == (told, told, "Yes.")
+
+
+def test_a_verbose_answer_says_how_the_prompt_was_read() -> None:
+    body: Json = {"messages": [{"role": "user", "content": "a"}], "verbose": True}
+    decoded = openai_chat.decode_request(body)
+    assert decoded.request.report
+    reply = replace(fold([Started("m"), Finished("end")]), read=ReadPrompt("<s> a", (), Sampling(top_k=40)))
+    whole = openai_chat.encoder(decoded.options, id="", created=0, model="").encode_replies([reply])
+    assert whole["__verbose"]["prompt"] == "<s> a"
+    assert whole["__verbose"]["generation_settings"]["top_k"] == 40
+    decoded = openai_chat.decode_request(body | {"verbose": False})
+    assert not decoded.request.report
+    assert "__verbose" not in openai_chat.encoder(decoded.options, id="", created=0, model="").encode_replies([reply])
+
+
+def test_proofs_go_out_with_the_thoughts_and_the_calls_that_they_are_of() -> None:
+    details = [{"type": "reasoning.text", "text": "Hm.", "signature": "c2ln"}]
+    parts = (
+        Reasoning("Hm.", f"openai.chat:{json.dumps(details)}"),
+        ToolCall("a", "look", "{}", signature="gemini:CiQB"),
+        ToolCall("b", "look", "{}", signature='openai.chat:{"x": 1}'),
+        Reasoning("", 'openai.chat:{"extra_content":{"y":2}}'),
+    )
+    events = list(replay(Message("assistant", parts), model="m"))
+    deltas = [chunk["choices"][0]["delta"] for chunk in stream_of(events)]
+    assert [delta["reasoning_details"] for delta in deltas if "reasoning_details" in delta] == [details]
+    extras = [{"google": {"thought_signature": "CiQB"}}, {"x": 1}]
+    begun = [delta["tool_calls"][0] for delta in deltas if "id" in delta.get("tool_calls", [{}])[0]]
+    assert [call["extra_content"] for call in begun] == extras
+    whole = whole_of(fold(events))["choices"][0]["message"]
+    assert whole["reasoning_details"] == details
+    assert [call["extra_content"] for call in whole["tool_calls"]] == extras
+    assert (
+        {"y": 2} == whole["extra_content"] == next(each["extra_content"] for each in deltas if "extra_content" in each)
+    )
+    sent = openai_chat.decode_request({"messages": [{"role": "user", "content": "a"}, whole]}).request
+    calls = sent.messages[1].calls
+    assert sent.messages[1].reasoning == "Hm."
+    assert [call.signature for call in calls] == ["gemini:CiQB", 'openai.chat:{"x":1}']
+    assert sent.messages[1].parts[-1] == parts[-1]
+
+
+def test_signatures_of_other_protocols_are_not_shown_in_chat() -> None:
+    thought = Reasoning("Hm.", "anthropic:c2ln")
+    chunks = stream_of(replay(Message("assistant", (thought, Text("A"))), model="m"))
+    assert "c2ln" not in json.dumps(chunks)

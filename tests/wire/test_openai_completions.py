@@ -107,13 +107,13 @@ def test_null_is_absent_everywhere() -> None:
         ({"prompt": None}, "prompt", "missing"),
         ({"prompt": None, "messages": []}, "prompt", "/v1/chat/completions"),
         ({"prompt": 5}, "prompt", "an array of tokens, or an array of these, not 5"),
-        ({"prompt": {"a": 1}}, "prompt", "not an object"),
+        ({"prompt": {"a": 1}}, "prompt.prompt_string", "missing"),
         ({"prompt": []}, "prompt", "an empty array"),
-        ({"prompt": [1, "a"]}, "prompt[1]", 'a token: an integer of at least 0, not "a"'),
+        ({"prompt": [1, {}]}, "prompt[1]", "a token: an integer of at least 0, not an object"),
         ({"prompt": [1.5]}, "prompt[0]", "not 1.5"),
         ({"prompt": [True]}, "prompt[0]", "not true"),
         ({"prompt": [-1]}, "prompt[0]", "not -1"),
-        ({"prompt": ["a", None]}, "prompt[1]", "a string or an array of tokens, not null"),
+        ({"prompt": ["a", None]}, "prompt[1]", "a string, an array of tokens, or an array of these, not null"),
         ({"prompt": [[1], [None]]}, "prompt[1][0]", "not null"),
         ({"prompt": ["a"] * 65}, "prompt", "makes 65 choices; at most 64"),
         ({"prompt": ["a"] * 10, "n": 7}, "n", "makes 70 choices"),
@@ -223,6 +223,8 @@ def test_logprobs_come_in_columns() -> None:
 
 
 def test_an_error_has_openais_shape() -> None:
-    status, body = encode_error(ContextFull(needed=9, limit=8))
+    status, body = encode_error(ContextFull(needed=9, limit=8, n_prompt=7))
+    assert (body["error"]["n_prompt_tokens"], body["error"]["n_ctx"]) == (7, 8)
     assert (status, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", "prompt")
+    assert body["error"]["type"] == "exceed_context_size_error"
     assert b'"error"' in encoder().encode_failure(ContextFull(needed=9, limit=8))

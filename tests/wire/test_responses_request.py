@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 import logging
 from typing import Any
 
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.core import (
+    Document,
     Image,
     InvalidRequest,
     Message,
+    Opaque,
     Reasoning,
     Request,
     Sampling,
@@ -23,6 +26,7 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.wire.base import Json
+from shepherd.wire.history import plain
 from shepherd.wire.openai import chat as openai_chat
 from shepherd.wire.openai.responses.codec import N_STORED, decode_hybrid, decode_request
 
@@ -36,6 +40,7 @@ PATCH: Json = {
     "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x+/"},
 }
 SEARCH: Json = {"type": "web_search", "external_web_access": True}
+ONLY_SEARCH: Json = {"type": "allowed_tools", "mode": "required", "tools": [SEARCH]}
 TOOLS = [LOOK, SEARCH, DOCS, PATCH]
 PIXEL = base64.b64encode(b"\x89PNG").decode()
 
@@ -118,8 +123,22 @@ def test_an_empty_answer_stays_an_answer() -> None:
     [
         ({"summary": [text("a", "summary_text"), text("b", "summary_text")]}, Reasoning("a\n\nb")),
         ({"summary": [text("s", "summary_text")], "content": [text("all", "reasoning_text")]}, Reasoning("all")),
-        ({"summary": [], "encrypted_content": "gAAAA"}, Reasoning("", "gAAAA", redacted=True)),
-        ({"summary": [text("s", "summary_text")], "encrypted_content": "gAAAA"}, Reasoning("s", "gAAAA")),
+        (
+            {"id": "rs_1", "summary": [], "encrypted_content": "gAAAA", "status": None},
+            Reasoning(
+                "",
+                'openai.responses:{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAAA"}',
+                redacted=True,
+            ),
+        ),
+        (
+            {"summary": [text("s", "summary_text")], "encrypted_content": "gAAAA"},
+            Reasoning(
+                "s",
+                'openai.responses:{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],'
+                '"encrypted_content":"gAAAA"}',
+            ),
+        ),
     ],
 )
 def test_thoughts_are_taken_from_where_most_is_said(item: Json, thought: Reasoning) -> None:
@@ -157,17 +176,24 @@ def test_thoughts_are_taken_from_where_most_is_said(item: Json, thought: Reasoni
     ],
 )
 def test_calls_of_every_kind_come_with_their_results(call: Json, output: Json, expected: ToolCall, result: str) -> None:
-    answer, told = messages_of(call, output)
+    answer, told = plain(messages_of(call, output))
     assert answer == Message("assistant", (expected,))
     assert told == Message("tool", (ToolResult("c", (Text(result),), expected.name),))
 
 
 def test_a_remote_call_brings_its_own_result() -> None:
     call = {"type": "mcp_call", "id": "m1", "name": "find", "server_label": "docs", "arguments": "{}"}
-    assert messages_of({**call, "output": "found"})[1].parts == (ToolResult("m1", (Text("found"),), "docs__find"),)
-    failed = ToolResult("m1", (Text("no"),), "docs__find", is_error=True)
-    assert messages_of({**call, "error": "no"})[1].parts == (failed,)
-    assert messages_of(call)[:1] == (Message("assistant", (ToolCall("m1", "docs__find", "{}"),)),)
+    asked = ToolCall("m1", "docs__find", "{}")
+    for more, parts in (
+        ({"output": "found"}, (asked, ToolResult("m1", (Text("found"),), "docs__find"))),
+        ({"error": "no"}, (asked, ToolResult("m1", (Text("no"),), "docs__find", is_error=True))),
+        ({}, (asked,)),
+    ):
+        (message, _) = messages_of({**call, **more}, said("user", text("a")))
+        assert message.parts == (
+            Opaque("openai.responses", json.dumps({**call, **more}, separators=(",", ":")), parts),
+        )
+    assert [each.role for each in plain(messages_of({**call, "output": "found"}))] == ["assistant", "tool"]
 
 
 def test_images_and_documents_arrive() -> None:
@@ -181,9 +207,10 @@ def test_images_and_documents_arrive() -> None:
         )
     )
     assert message.parts == (
-        Image("image/png", b"\x89PNG"),
+        Image("image/png", b"\x89PNG", detail="auto"),
         Image(url="https://example.org/a.png"),
-        Text("[document: a.txt]\nGrüß\n[document: a.pdf, application/pdf, 1 kB; it cannot be read here]"),
+        Text("[document: a.txt]\nGrüß"),
+        Document("a.pdf", "application/pdf", b"\x89PNG"),
     )
 
 
@@ -196,12 +223,29 @@ def test_images_and_documents_arrive() -> None:
         {"type": "something_of_next_year"},
     ],
 )
-def test_an_item_that_nobody_knows_is_left_out_with_a_line_in_the_log(
-    item: Json, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        assert messages_of(item, said("user", text("a"))) == (Message.user("a"),)
-    assert item["type"] in caplog.text
+def test_an_item_that_only_a_provider_knows_is_kept_for_it_and_not_read_by_others(item: Json) -> None:
+    kept = Opaque("openai.responses", json.dumps(item, separators=(",", ":")))
+    question, answer = said("user", text("a")), said("assistant", text("b", "output_text"))
+    for items, expected in (
+        ((item, question), (Message("user", (kept, Text("a"))),)),
+        ((item, answer), (Message("assistant", (kept, Text("b"))),)),
+        ((answer, item, question), (Message("assistant", (Text("b"), kept)), Message.user("a"))),
+        ((question, item), (Message.user("a"), Message("assistant", (kept,)))),
+    ):
+        messages = messages_of(*items)
+        assert messages == expected
+        assert [message.text for message in plain(messages)] == [message.text for message in expected]
+
+
+def test_the_phase_of_a_message_stands_in_front_of_its_text() -> None:
+    (message,) = messages_of(
+        said("assistant", text("I look.", "output_text"), phase="commentary"),
+        said("assistant", text("Found.", "output_text"), phase="final_answer"),
+    )
+    first, second = (
+        Opaque("openai.responses", f'{{"type":"message","phase":"{word}"}}') for word in ("commentary", "final_answer")
+    )
+    assert message.parts == (first, Text("I look."), second, Text("Found."))
 
 
 def test_a_part_that_nobody_knows_is_left_out_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,7 +293,7 @@ def test_tools_between_the_messages_are_offered_too() -> None:
     items = [{"type": "additional_tools", "tools": [LOOK]}, {"type": "tool_search_output", "tools": [DOCS]}]
     request = request_of(input=[*items, said("user", text("a"))])
     assert [tool.name for tool in request.tools] == ["look", "mcp__docs__find"]
-    assert request.messages == (Message.user("a"),)
+    assert plain(request.messages) == (Message.user("a"),)
 
 
 def test_tools_in_the_shapes_of_other_protocols_are_understood() -> None:
@@ -271,19 +315,13 @@ def test_tools_in_the_shapes_of_other_protocols_are_understood() -> None:
         ({"type": "function", "name": "find"}, ("named", "mcp__docs__find"), 3),
         ({"type": "function", "name": "mcp__docs__find"}, ("named", "mcp__docs__find"), 3),
         ({"type": "custom", "name": "patch"}, ("named", "patch"), 3),
-        ({"type": "web_search_preview"}, "auto", 3),
         ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "patch"}, SEARCH]}, "auto", 1),
         ({"type": "allowed_tools", "mode": "required", "tools": [DOCS, LOOK]}, "required", 2),
-        ({"type": "allowed_tools", "mode": "required", "tools": [SEARCH]}, "auto", 0),
     ],
 )
 def test_a_choice_of_tools_is_kept(choice: Any, expected: Any, n_tools: int) -> None:
     request = request_of(tools=TOOLS, tool_choice=choice)
     assert (request.tool_choice, len(request.tools)) == (expected, n_tools)
-
-
-def test_nothing_is_required_when_nothing_that_was_offered_can_be_run() -> None:
-    assert request_of(tools=[SEARCH], tool_choice="required").tool_choice == "auto"
 
 
 # ---- how to answer
@@ -304,7 +342,7 @@ def test_the_other_fields_reach_the_request() -> None:
     )
     assert request.max_tokens == 64_000
     assert request.sampling == Sampling(temperature=0.5, top_p=0.9)
-    assert (request.parallel_calls, request.reasoning, request.logprobs) == (False, "high", 3)
+    assert (request.parallel_calls, request.reasoning, request.logprobs) == (False, "max", 3)
     assert (request.schema, request.extra) == ({"type": "object"}, {"constrained_by": "text.format.schema"})
     assert (request.on_full, request.session, request.user) == ("evict", "thread-1", "ann")
 
@@ -345,6 +383,13 @@ def test_a_stream_is_made_only_when_it_is_asked_for() -> None:
     ]
 
 
+def refuse(**fields: Any) -> None:
+    """Raises: the error for a model that is none of a provider of the protocol."""
+    native = request_of(**fields).native
+    if native is not None and native.demand is not None:
+        raise native.demand
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
@@ -369,7 +414,9 @@ def test_a_stream_is_made_only_when_it_is_asked_for() -> None:
         ),
         ({"tools": [{"type": "function"}]}, "tools[0].name", "is missing"),
         ({"tools": {}}, "tools", "must be an array"),
-        ({"tool_choice": "required"}, "tool_choice", "no tools are offered"),
+        ({"tool_choice": "required"}, "tool_choice", "no tool is offered that can be called here"),
+        ({"tools": [SEARCH], "tool_choice": "required"}, "tool_choice", "no tool is offered that can be called here"),
+        ({"tools": TOOLS, "tool_choice": ONLY_SEARCH}, "tool_choice", "no tool is offered that can be called here"),
         ({"tool_choice": "maybe"}, "tool_choice", "must be"),
         ({"tools": [LOOK], "tool_choice": {"type": "function", "name": "see"}}, "tool_choice.name", "(look)"),
         ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools", "names no tool"),
@@ -392,7 +439,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence_that_names_the_field(
     fields: Json, field: str, words: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        request_of(**fields)
+        refuse(**fields)
     assert caught.value.field == field
     assert words in caught.value.message
     assert field in caught.value.message

@@ -2,10 +2,11 @@
 
     ShepherdError            status, code, retryable, user-safe message
     ├ InvalidRequest 400     names the field          ├ NotAllowed 401/403     ├ UnknownModel 404
+    │ └ Unsupported 400      wrong for this back end only
     ├ ContextFull 400        limit, needed
-    ├ BackendError 502       backend; chained from the library's
-    │ ├ Unreachable 503   ├ TimedOut 504   ├ RateLimited 429 (retry_after_s)
-    │ ├ Refused (their status, body)       └ BadReply 502
+    ├ BackendError 502       backend, retry_after_s; chained from the library's
+    │ ├ Unreachable 503   ├ TimedOut 504   ├ RateLimited 429   ├ Unavailable 503
+    │ ├ Refused (their status, body)       └ BadReply 502    (RateLimited: BudgetExceeded, our own limit)
     ├ EngineError 500        our fault; EngineDown 503 when the thread has gone
     ├ MemoryFailure 500      the archive: its disk, its file
     └ ConfigError            at start only; key and file
@@ -16,7 +17,7 @@ sentence that is safe to show to a user and says what to do; no code parses it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ShepherdError(Exception):
@@ -27,11 +28,22 @@ class ShepherdError(Exception):
     code: ClassVar[str] = "server_error"
     """A stable word for programs, as OpenAI's `error.code`."""
     retryable: ClassVar[bool] = False
+    request_id: str = ""
+    """A provider's, of the request that it refused."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.status = status or self.status
+
+    def __reduce__(self) -> tuple[Any, ...]:  # as it is, past its constructor, whose arguments have names
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[ShepherdError], arguments: tuple[object, ...], state: dict[str, Any]) -> ShepherdError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidRequest(ShepherdError):
@@ -45,21 +57,33 @@ class InvalidRequest(ShepherdError):
         self.field = field
 
 
+class Unsupported(InvalidRequest):
+    """This back end or its model cannot do what the request asks; another one may."""
+
+
 class ContextFull(ShepherdError):
     """The prompt and the room for an answer do not fit into the context."""
 
     status = 400
     code = "context_length_exceeded"
 
-    def __init__(self, *, needed: int, limit: int, cache: str = "") -> None:
+    def __init__(
+        self, *, needed: int, limit: int, cache: str = "", n_prompt: int | None = None, reported: str = ""
+    ) -> None:
+        """`needed`: the prompt and the least room for an answer; `n_prompt`: the prompt alone, where that is known.
+        `reported`: what a provider reports; where it names no numbers, `needed` and `limit` are 0."""
         # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
-        super().__init__(
+        message = (
             f"prompt is too long: {needed} tokens > {limit} maximum; this model's maximum context length is {limit} "
             f"tokens (the context window{where}); shorten the conversation or use a larger context size"
+            if limit
+            else "prompt is too long for the context window of this model; shorten the conversation"
         )
+        super().__init__(f"{message} ({reported})" if reported else message)
         self.needed = needed
+        self.n_prompt = needed if n_prompt is None else n_prompt
         self.limit = limit
         self.cache = cache
 
@@ -90,9 +114,10 @@ class BackendError(ShepherdError):
     status = 502
     code = "backend_error"
 
-    def __init__(self, message: str, *, backend: str) -> None:
+    def __init__(self, message: str, *, backend: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.backend = backend
+        self.retry_after_s = retry_after_s
 
 
 class Unreachable(BackendError):
@@ -118,9 +143,20 @@ class RateLimited(BackendError):
     code = "rate_limit_exceeded"
     retryable = True
 
-    def __init__(self, message: str, *, backend: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message, backend=backend)
-        self.retry_after_s = retry_after_s
+
+class BudgetExceeded(RateLimited):
+    """What the user allows a provider to cost in a day is spent; no request was sent."""
+
+    code = "budget_exceeded"
+    retryable = False
+
+
+class Unavailable(BackendError):
+    """The back end failed for the moment, or has too much to do."""
+
+    status = 503
+    code = "backend_unavailable"
+    retryable = True
 
 
 class Refused(BackendError):

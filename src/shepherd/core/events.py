@@ -1,6 +1,6 @@
 """The stream of events that every back end yields, and its grammar.
 
-    stream := Started notice* ( TextDelta | ReasoningDelta | call | notice )* Finished
+    stream := Started notice* ( TextDelta | ReasoningDelta | OpaqueBlock | call | notice )* Finished
     call   := CallStarted CallDelta* CallEnded(ToolCall | BadCall)
     notice := Progress | Evicted
     Traced may come anywhere in between: it is about the answer, not of it
@@ -14,12 +14,13 @@ neighbours); the deltas of a call that parsed spell its arguments.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from shepherd.core.messages import BadCall, Message, Part, Reasoning, Text, ToolCall
+from shepherd.core.edits import AppliedEdit
+from shepherd.core.messages import BadCall, Message, Opaque, Part, Reasoning, Text, ToolCall
+from shepherd.core.request import Sampling
 
 StopReason = Literal["end", "stop", "length", "tool_calls", "filtered", "cancelled"]
 
@@ -40,7 +41,14 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """Of two requests together."""
-        return Usage(*map(operator.add, astuple(self), astuple(other)))
+        return Usage(
+            self.input + other.input,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+            self.recalled + other.recalled,
+        )
 
     @property
     def prompt(self) -> int:
@@ -63,6 +71,18 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """How a prompt was read, and how its answer is drawn."""
+
+    text: str
+    """Of its tokens, control tokens included."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """By token; minus infinity for the end tokens of an answer that ignores them."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Every value that holds; None for a seed that is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The request was accepted and fits: the first event, once."""
 
@@ -71,11 +91,25 @@ class Started:
     usage: Usage = Usage()
     """As known before the prefill: exact for local models."""
     cache: str = field(default="", compare=False)
-    """The name of the cache that answers."""
+    """The name of the cache, or of the provider, that answers."""
     archived: bool = True
     """False: the messages of the request should have been stored in the memory, and could not be."""
     recalled: Recalled | None = None
     """In front of the last message, if that is a question; quotes in front of earlier ones are only in `usage`."""
+    edits: tuple[AppliedEdit, ...] = field(default=(), compare=False)
+    """What the request's edits have done."""
+    instead_of: tuple[str, ...] = field(default=(), compare=False)
+    """Back ends that have precedence and could not answer, or rest after a failure."""
+    request_id: str = field(default="", compare=False)
+    """The provider's."""
+    read: ReadPrompt | None = None
+    """If the request wants a report."""
+    n_changed: int = field(default=0, compare=False)
+    """Lines of the system prompt that have changed since the conversation began: the prompt says so at its end."""
+    at_ns: int = field(default=0, compare=False)
+    """When the prompt left the queue, by `time.perf_counter_ns`; 0 = now."""
+    own: Opaque | None = field(default=None, compare=False)
+    """A JSON object of what a provider's protocol reports besides, for a surface of the same protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +128,8 @@ class Evicted:
     tokens: int
     gone: tuple[int, ...] = field(default=(), compare=False)
     """Indexes of the request's messages that have left the context completely, as far as is known."""
+    partly: tuple[int, ...] = field(default=(), compare=False)
+    """Of those of which a part has left: a long result, a thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +159,10 @@ class TextDelta:
     scores: tuple[TokenScore, ...] = field(default=(), compare=False)
     """Of the tokens that have become visible text since the last delta, if the request wants them. Together they spell
     the answer's text; those of one delta need not spell that delta."""
+    tokens: tuple[int, ...] = field(default=(), compare=False)
+    """The tokens written since the last delta, if the request wants a report."""
+    refused: bool = field(default=False, compare=False)
+    """As `Text.refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +172,15 @@ class ReasoningDelta:
     text: str
     signature: str | None = None
     redacted: bool = False
+    id: str = field(default="", compare=False)
+    """The provider's name of the thought, where it has one: a surface of the same protocol begins with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueBlock:
+    """A whole block that only one protocol has; the encoders of others leave it out."""
+
+    block: Opaque
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +209,22 @@ class Finished:
     usage: Usage = Usage()
     stop: str | None = None
     """The stop string that ended it, when `reason` is `stop`."""
+    own: Opaque | None = field(default=None, compare=False)
+    """As that of `Started`: how the answer ended, and what was counted."""
 
 
 Event = (
-    Started | Progress | Evicted | Traced | TextDelta | ReasoningDelta | CallStarted | CallDelta | CallEnded | Finished
+    Started
+    | Progress
+    | Evicted
+    | Traced
+    | TextDelta
+    | ReasoningDelta
+    | OpaqueBlock
+    | CallStarted
+    | CallDelta
+    | CallEnded
+    | Finished
 )
 
 
@@ -180,6 +241,12 @@ class Reply:
     """Messages that left the context for this reply."""
     scores: tuple[TokenScore, ...] = ()
     """Of the tokens of the visible text, if the request wanted them."""
+    read: ReadPrompt | None = None
+    """As `Started` has it."""
+    edits: tuple[AppliedEdit, ...] = field(default=(), compare=False)
+    """What the request's edits have done."""
+    own: tuple[Opaque | None, Opaque | None] = field(default=(None, None), compare=False)
+    """As `Started` and `Finished` have it."""
 
 
 class GrammarError(AssertionError):
@@ -216,6 +283,8 @@ class Assembler:
                 self._add_text(event)
             case "open", ReasoningDelta():
                 self._add_reasoning(event)
+            case "open", OpaqueBlock():
+                self._parts.append(event.block)
             case "open", CallStarted():
                 self._call, self._arguments = event, []
                 self._state = "call"
@@ -244,6 +313,9 @@ class Assembler:
             stop=self._finished.stop,
             evicted=self._evicted,
             scores=tuple(self._scores),
+            read=self._started.read,
+            edits=self._started.edits,
+            own=(self._started.own, self._finished.own),
         )
 
     def partial(self) -> Message:
@@ -255,10 +327,10 @@ class Assembler:
             raise GrammarError("a TextDelta is never empty")
         self._scores += event.scores
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, Text):
-            self._parts[-1] = Text(last.text + event.text)
+        if isinstance(last, Text) and last.refused == event.refused:
+            self._parts[-1] = Text(last.text + event.text, last.aside, last.refused)
         else:
-            self._parts.append(Text(event.text))
+            self._parts.append(Text(event.text, refused=event.refused))
 
     def _add_reasoning(self, event: ReasoningDelta) -> None:
         last = self._parts[-1] if self._parts else None
@@ -295,9 +367,11 @@ def replay(message: Message, *, model: str = "replay", reason: StopReason | None
     for part in message.parts:
         match part:
             case Text():
-                yield TextDelta(part.text)
+                yield TextDelta(part.text, refused=part.refused)
             case Reasoning():
                 yield ReasoningDelta(part.text, part.signature, part.redacted)
+            case Opaque():
+                yield OpaqueBlock(part)
             case ToolCall():
                 yield CallStarted(part.id, part.name)
                 yield CallDelta(part.arguments)

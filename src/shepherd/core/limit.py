@@ -34,6 +34,9 @@ MAX_BREAKERS, MAX_BREAKER_BYTES = 32, 40
 """Of `dry_sequence_breakers`: the library looks through the whole vocabulary for each, and cuts off what is longer.
 Clients send 4, or the names of some speakers besides."""
 
+MAX_BIAS_BYTES = 256
+"""Of a text in `logit_bias`. Clients send words."""
+
 MAX_STOPS = 256
 """Stop strings of a request. OpenAI takes 4; agents send up to about 20."""
 MAX_STOP_CHARS = 4096
@@ -60,10 +63,14 @@ def check_size(field: str, things: str, n: int, most: int) -> None:
         raise InvalidRequest(f"{field} has {n} {things}; at most {most} are allowed: send fewer", field=field)
 
 
-def check_biases(biases: Sequence[tuple[int, float]], field: str = "logit_bias") -> None:
+def check_biases(biases: Sequence[tuple[int | str, float]], field: str = "logit_bias") -> None:
     """Raises: `InvalidRequest`."""
     check_size(field, "tokens", len(biases), MAX_BIASES)
     for token, bias in biases:
+        if isinstance(token, str):
+            if not token:
+                raise InvalidRequest(f"{field} has an empty text; name a token by its id or its text", field=field)
+            check_size(field, "bytes in one text", len(token.encode("utf-8", "replace")), MAX_BIAS_BYTES)
         if not bias <= 100:  # minus infinity is allowed: never this token
             raise InvalidRequest(f"{field}.{token} must be a number of at most 100, not {bias!r}", field=field)
 

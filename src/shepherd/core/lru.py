@@ -8,6 +8,9 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
+ENTRY_BYTES = 400
+"""What an entry takes besides the texts of its value: its key, its links, and the objects around the texts."""
+
 
 class LruCache(Generic[V]):
     """Values by key, up to a total weight; the least recently used leave first. Any thread."""

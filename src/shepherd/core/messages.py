@@ -6,8 +6,8 @@ place among the text is never lost. Nothing here knows a provider, a template or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -20,6 +20,8 @@ class Text:
     text: str
     aside: bool = False
     """Added by Shepherd: a notice, a recalled memory. The model reads it; it is not archived."""
+    refused: bool = field(default=False, compare=False)
+    """The model refuses in these words, where a provider reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,30 @@ class Image:
     """MIME type, such as `image/png`; empty when only a URL is known."""
     data: bytes | None = None
     url: str | None = None
+    detail: str = ""
+    """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that only some models read, such as a PDF: exactly one of `data` and `url` is given.
+
+    A document of plain text is a `Text`: every model reads it.
+    """
+
+    name: str
+    media_type: str = ""
+    data: bytes | None = None
+    url: str | None = None
+
+    @property
+    def note(self) -> str:
+        """What a model reads that cannot read the file."""
+        if self.url is not None:
+            return f"[document: {self.name}, {self.url}; only its address was sent, so it cannot be read here]"
+        size = f"{max(1, round(len(self.data or b'') / 1000))} kB"
+        facts = ", ".join(fact for fact in (self.name, self.media_type, size) if fact)
+        return f"[document: {facts}; it cannot be read here]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +64,8 @@ class Reasoning:
 
     text: str
     signature: str | None = None
-    """Opaque proof by the provider; goes back only to the origin it came from."""
+    """Opaque proof by the provider, with its protocol in front (`wire.signature`); goes back only to where it came
+    from."""
     redacted: bool = False
     """The provider hid the text; `signature` carries what it wants back."""
 
@@ -53,6 +80,8 @@ class ToolCall:
     """JSON object text, exactly as the model wrote it: 64-bit integers and key order survive."""
     raw: str | None = None
     """The whole block as the model wrote it, markup included; replayed byte for byte to the same origin."""
+    signature: str | None = None
+    """As that of `Reasoning`, where a provider signs its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +106,30 @@ class ToolResult:
     is_error: bool = False
 
 
-Part = Text | Image | Reasoning | ToolCall | BadCall | ToolResult
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block that only one protocol has, such as a search that the provider ran, or a compaction.
+
+    It passes through where both sides speak that protocol; elsewhere `parts` take its place.
+    """
+
+    protocol: str
+    body: str
+    """JSON text, as it came."""
+    parts: tuple[Text | ToolCall | ToolResult, ...] = ()
+    """What any other model reads."""
+
+    @property
+    def result(self) -> ToolResult | None:
+        """The result of a call, where the block is nothing else."""
+        match self.parts:
+            case (ToolResult() as result,):
+                return result
+            case _:
+                return None
+
+
+Part = Text | Image | Document | Reasoning | ToolCall | BadCall | ToolResult | Opaque
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +140,8 @@ class Message:
     parts: tuple[Part, ...] = ()
     origin: str | None = None
     """The model that generated it (`backend:model`); `None` for what a client sent."""
+    digests: bytes = field(default=b"", init=False, repr=False, compare=False)
+    """Of its content, once they are computed: a history is hashed many times (`backends/local/prefix_hash.py`)."""
 
     @property
     def text(self) -> str:
@@ -110,6 +164,12 @@ class Message:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
     @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The results of calls, those in the blocks of one protocol included."""
+        found = (part.result if isinstance(part, Opaque) else part for part in self.parts)
+        return tuple(part for part in found if isinstance(part, ToolResult))
+
+    @property
     def is_input(self) -> bool:
         """Whether it is a user's message, and not the result of a call."""
         return self.role == "user" and not any(isinstance(part, ToolResult) for part in self.parts)
@@ -125,6 +185,19 @@ class Message:
     @classmethod
     def assistant(cls, text: str) -> Message:
         return cls("assistant", (Text(text),))
+
+
+def leading_systems(messages: Sequence[Message]) -> int:
+    """How many system messages stand before all others."""
+    return next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+
+
+def with_aside(message: Message, text: str) -> Message:
+    """The message with words of ours at its end; in its last result of a call where it ends with one."""
+    said, last = Text(text, aside=True), message.parts[-1] if message.parts else None
+    if isinstance(last, ToolResult):
+        return replace(message, parts=(*message.parts[:-1], replace(last, parts=(*last.parts, said))))
+    return replace(message, parts=(*message.parts, said))
 
 
 @dataclass(frozen=True, slots=True)

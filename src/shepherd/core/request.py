@@ -13,11 +13,13 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from shepherd.core import limit
+from shepherd.core.edits import Edit, Place
+from shepherd.core.errors import InvalidRequest
 from shepherd.core.messages import Message, ToolSpec
 
 ToolChoice = Literal["auto", "none", "required"] | tuple[Literal["named"], str]
-ReasoningLevel = Literal["off", "on", "low", "medium", "high"]
-"""How much the model thinks; `on` leaves the effort to its template."""
+ReasoningLevel = Literal["off", "on", "low", "medium", "high", "max"]
+"""How much the model thinks; `on` leaves the effort to its template or its provider."""
 OnFull = Literal["error", "evict"]
 AnswerStart = Literal["turn", "nothing", "text"]
 """What stands before the answer: the head of a new turn; the whole last message and nothing more; the text of the last
@@ -73,7 +75,8 @@ class Sampling:
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
     seed: int | None = None
-    logit_bias: tuple[tuple[int, float], ...] | None = None
+    logit_bias: tuple[tuple[int | str, float], ...] | None = None
+    """A text stands for each of its tokens."""
     ignore_eos: bool | None = None
 
     def __post_init__(self) -> None:
@@ -85,9 +88,14 @@ class Sampling:
 
     def over(self, defaults: Sampling) -> Sampling:
         """These values where they are set, those of `defaults` elsewhere."""
+        if defaults == _UNSET:
+            return self
         return replace(
             defaults, **{f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
         )
+
+
+_UNSET = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +106,15 @@ class Grammar:
     text: str
 
 
+TextOrTokens = str | tuple[str | int, ...]
+"""A text, or tokens between which there may be texts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A bare text to be continued, without messages, tools or a chat template."""
 
-    prompt: str | tuple[int, ...]
+    prompt: TextOrTokens
     """Text, in which nothing is a control token unless `special` is set, or the tokens themselves."""
     suffix: str | None = None
     """The text behind the gap: the answer fills the middle (FIM)."""
@@ -110,6 +122,19 @@ class Completion:
     """Repeat the prompt at the head of the answer."""
     special: bool = False
     """The text's control tokens are recognised, as in a prompt that a client has rendered itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A request as the client sent it: a provider of the same protocol gets the fields that `Request` has no word
+    for."""
+
+    protocol: str
+    body: Mapping[str, Any]
+    demand: InvalidRequest | None = None
+    """What the body demands of that protocol's own provider, such as a search: the error for every other model."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Those that the protocol has beside its body, such as `anthropic-beta`; never a key of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +148,16 @@ class Request:
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
+    """`none`: the prompt names the tools all the same, or it would share no beginning with the other prompts of its
+    conversation."""
+    shows_tools: bool = True
+    """False: the prompt leaves the tools out. Calls are read all the same."""
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     reasoning: ReasoningLevel | None = None
+    keeps_thoughts: bool = False
+    """Thoughts of a model of this machine stay in the text, with the tags that it writes around them."""
     start: AnswerStart | None = None
     """None: the answer continues the last message where that is the assistant's, else it is a new turn."""
     schema: Mapping[str, Any] | None = None
@@ -138,9 +169,17 @@ class Request:
     """A bare prompt in place of messages."""
     logprobs: int | None = None
     """None = not wanted; else the number of alternatives that come with each visible token, 0 or more."""
+    scores_drawn: bool = False
+    """Log probabilities are those that the token was drawn from, after sampling; else the model's own."""
     on_full: OnFull | None = None
+    edits: tuple[Edit, ...] = ()
+    """What the client asks to leave its context, in order."""
+    cleared: frozenset[Place] = frozenset()
+    """What has left it: the prompt is that of all messages, without these."""
     background: bool | None = None
     """A side task (a title, a summary): it takes no room or time from conversations that are none."""
+    report: bool = False
+    """Report how the prompt was read (`Started.read`), and the tokens of each piece of a bare answer."""
     trace: bool = False
     """Report the model's exact input and output (`Traced`)."""
     session: str | None = None
@@ -148,6 +187,8 @@ class Request:
     owner: str = ""
     """Whose conversation it is: what it leaves in a cache helps no other owner, but for what the cache's options share.
     A user, then what `salted` returns; each may be empty."""
+    caller: str = ""
+    """Who may come back to what is stored for this request: a user, or an API key. Empty without keys."""
     user: str | None = None
     """The user whose memory is used; None = none. Memories of different users never meet."""
     archive: bool | None = None
@@ -156,6 +197,12 @@ class Request:
     """Whether that memory is offered to the model."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields that only one protocol understands."""
+    native: Native | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def forbids_calls(self) -> bool:
+        """Whether the prompt names tools of which none may be called."""
+        return self.shows_tools and self.tool_choice == "none" and bool(self.tools)
 
     def __post_init__(self) -> None:
         limit.check_count("max_tokens", self.max_tokens or 0, limit.INT64_MAX)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from shepherd.core.request import Sampling
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
@@ -14,7 +16,7 @@ class ModelCard:
 
     id: str
     n_ctx: int
-    """Tokens that one conversation can hold."""
+    """Tokens that one conversation can have."""
     created: int
     """Unix time of the model file, in seconds."""
     description: str = ""
@@ -28,7 +30,11 @@ class ModelCard:
     quantization: str = ""
     """Such as `Q4_K_M`."""
     capabilities: tuple[str, ...] = ()
-    """Of `completion`, `tools`, `thinking`, `insert` (fills in the middle), `embedding`."""
+    """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`."""
+    aliases: tuple[str, ...] = ()
+    """Its own name, and those of routes to it."""
+    tags: tuple[str, ...] = ()
+    """Words of the configuration."""
     template: str = ""
     """The source of its chat template."""
     loaded: bool = True
@@ -36,6 +42,12 @@ class ModelCard:
     """Unix time at which it will be unloaded unless it is used; None = never, or not loaded."""
     memory_bytes: int = 0
     """Memory while it is loaded: weights and caches."""
+    n_cells: int = 0
+    """How many of them the context holds at a time; fewer than `n_ctx` in a window."""
+    n_slots: int = 0
+    """Requests that its caches compute at the same time."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """For what a request leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,8 @@ class Embeddings:
     """One for each input, of length 1 (Euclidean)."""
     n_tokens: tuple[int, ...]
     """Of each input, as the model read it."""
+    pooled: bool = True
+    """False: `vectors` has one for each token, input after input, of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,8 @@ class Health:
     caches: Mapping[str, CacheUsage] = field(default_factory=dict)
     detail: str = ""
     """The fault, or what the back end waits for; one sentence for a person."""
+    providers: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that each still rests after a failure; 0 = it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +102,11 @@ class ActiveModel:
     embedded: bool
     dialect: str
     cache: str
-    """Empty for a model that cannot chat."""
+    """Empty for a model that cannot chat; of a provider, its name."""
+    is_provider: bool = False
+    """It answers somewhere else; `path` is only its model's name."""
+    is_away: bool = False
+    """Prompts leave this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +120,42 @@ class ModelChoice:
     detail: str
     """One line for a person."""
     current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What answers of a provider have cost."""
+
+    input: int = 0
+    """Prompt tokens that were not in the provider's cache."""
+    cached: int = 0
+    output: int = 0
+    money: float = 0.0
+    """By the prices of the configuration."""
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.input + other.input, self.cached + other.cached, self.output + other.output, self.money + other.money
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.cached + self.output
+
+
+def money_text(money: float) -> str:
+    """An amount for a person, without a currency: the configuration has none."""
+    return f"{money:,.2f}" if money >= 1 or money == 0 else f"{money:.6f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSpending:
+    """What one provider has cost, and may cost."""
+
+    today: Spent
+    """Since midnight, of all programs of this user."""
+    total: Spent
+    """Since the start of this program."""
+    budget_tokens: int | None = None
+    budget_money: float | None = None
+    """Limits of a day; None = none."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from shepherd.core import Event, InvalidRequest, Reply, Request, ShepherdError
+from shepherd.core import Event, InvalidRequest, Refused, Reply, Request, ShepherdError
 
 Json = dict[str, Any]
 
@@ -131,16 +131,25 @@ def check_values(text: bytes, what: str, field: str | None = None) -> None:
 
 
 def public_error(error: Exception) -> tuple[int, str]:
-    """HTTP status and message of an error, for a client. Reveals nothing of an unexpected exception."""
+    """HTTP status and message of an error, for a client. Reveals nothing of an unexpected exception.
+
+    A 401 or 403 of a provider becomes 502 with the provider's words: the key is the server's, and a client that gets a
+    401 says that its own is wrong, or asks its user to log in again.
+    """
     if not isinstance(error, ShepherdError):
         return 500, "the server made an error while answering; its log holds the details"
     # The odd status of a provider (a redirect, say) must not become ours.
-    return error.status if 400 <= error.status <= 599 else 502, error.message
+    is_ours = 400 <= error.status <= 599 and not (isinstance(error, Refused) and error.status in (401, 403))
+    return error.status if is_ours else 502, error.message
 
 
 def compact(body: Any) -> bytes:
     """JSON without blanks, in ASCII."""
-    return json.dumps(body, separators=(",", ":")).encode("ascii")
+    return COMPACT.encode(body).encode("ascii")
+
+
+COMPACT = json.JSONEncoder(separators=(",", ":"))
+"""Made once: `json.dumps` with options makes one at each call."""
 
 
 def shown(value: object, limit: int = 40) -> str:

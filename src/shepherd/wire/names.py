@@ -6,8 +6,8 @@ import re
 
 ALIAS = "claude-local-"
 """A prefix for names of models: Claude Code lists only names that begin like its own."""
-_COUNTING = ("/count_tokens", "/input_tokens")
-"""Ends of paths that only count what the path before them would answer."""
+_BESIDE = ("/count_tokens", "/input_tokens", "/responses/compact")
+"""Ends of paths that count, or compact, what the path before their last word would answer."""
 
 
 def model_names(name: str) -> tuple[str, ...]:
@@ -17,10 +17,10 @@ def model_names(name: str) -> tuple[str, ...]:
 
 
 def endpoint_names(path: str) -> tuple[str, ...]:
-    """A path, the path it is another way to write, and the one that it counts tokens for."""
+    """A path, the path it is another way to write, and the one that it counts tokens for, or compacts."""
     full = full_path(path)
-    counted = next((full.removesuffix(end) for end in _COUNTING if full.endswith(end)), full)
-    return tuple(dict.fromkeys((path, full, counted)))
+    answered = full.rpartition("/")[0] if full.endswith(_BESIDE) else full
+    return tuple(dict.fromkeys((path, full, answered)))
 
 
 def full_path(path: str) -> str:

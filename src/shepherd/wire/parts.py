@@ -1,7 +1,8 @@
 """Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
 
-A document of text becomes its text. Any other becomes a note with its name and size: one unreadable attachment does not
-end a conversation. Texts side by side become one, as every protocol needs it.
+A document of text becomes its text. Any other stays a document: a model that cannot read it gets a note with its name
+and size, so that one unreadable attachment does not end a conversation. Texts side by side become one, as every
+protocol needs it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from urllib.parse import unquote, unquote_to_bytes
 
-from shepherd.core import Image, InvalidRequest, Part, Text
+from shepherd.core import Document, Image, InvalidRequest, Part, Text
 from shepherd.wire.base import Fields, shown
 
 
@@ -50,7 +51,7 @@ def decode_base64(payload: str, path: str) -> bytes:
         raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
 
 
-def decode_document(part: Fields) -> Text | Image:
+def decode_document(part: Fields) -> Text | Image | Document:
     """A `file` part of chat completions, an `input_file` of Responses. Raises: `InvalidRequest`."""
     document = part.find_object("file") or part
     name = document.find_string("filename") or "unnamed"
@@ -58,9 +59,8 @@ def decode_document(part: Fields) -> Text | Image:
     if data is None:
         where = document.find_string("file_url")
         if where is None:
-            hint = ": this server stores no files, so file_id cannot be resolved" if document.has("file_id") else ""
-            raise InvalidRequest(f"{path} is missing{hint}; send the file's content in base64", field=path)
-        return Text(f"[document: {name}, {where}; only its address was sent, so it cannot be read here]")
+            raise InvalidRequest(f"{path} is missing; send the file's content in base64", field=path)
+        return Document(name, url=where)
     head, comma, payload = data.partition(",")
     media_type = head[len("data:") :].split(";")[0] if comma else ""
     content = decode_base64(unquote(payload if comma else data), path)
@@ -72,9 +72,32 @@ def decode_document(part: Fields) -> Text | Image:
         text = "\0"
     if "\0" not in text and not text.startswith("%PDF-"):
         return Text(f"[document: {name}]\n{text}")
-    size = f"{max(1, round(len(content) / 1000))} kB"
-    facts = ", ".join(fact for fact in (name, media_type, size) if fact)
-    return Text(f"[document: {facts}; it cannot be read here]")
+    return Document(name, media_type, content)
+
+
+def only_provider(part: Fields) -> InvalidRequest | None:
+    """The error for a part that only the client's own provider reads: a file by its id, or a sound; None for others."""
+    kind = part.find_any("type")
+    if kind == "input_audio":
+        path = part.at("type")
+        return InvalidRequest(f'{path} is "input_audio", and no model here can hear', field=path)
+    inner = part.body.get("file")
+    held = Fields(inner, part.at("file")) if isinstance(inner, dict) else part
+    if kind not in ("file", "input_file", "input_image") or not held.has("file_id"):
+        return None
+    if any(held.has(key) for key in ("file_data", "file_url", "image_url", "source")):
+        return None
+    path, hint = held.at("file_data"), "send the file's content in base64"
+    if kind == "input_image":
+        path, hint = held.at("image_url"), "send a data:, http: or https: URL"
+    why = "this server stores no files, so file_id cannot be resolved"
+    return InvalidRequest(f"{path} is missing: {why}; {hint}", field=path)
+
+
+def seen(parts: Iterable[Part]) -> tuple[Text | Image, ...]:
+    """The parts of the result of a tool, which holds no documents: a note stands for each."""
+    readable = (Text(part.note) if isinstance(part, Document) else part for part in parts)
+    return tuple(part for part in joined(readable, "\n") if isinstance(part, Text | Image))
 
 
 def joined(parts: Iterable[Part], between: str) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shepherd.core import InvalidRequest, Request, Sampling, limit
+from shepherd.core import Request, Sampling, limit
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
 
@@ -30,39 +30,39 @@ def _decode_breakers(body: Fields, key: str) -> tuple[str, ...] | None:
     return strings
 
 
-def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int, float], ...] | None:
-    if isinstance(pairs_given := body.find_any(key), list):
-        return _decode_bias_pairs(pairs_given, body.at(key))
-    biases = body.find_object(key)
-    if biases is None:
-        return None
-    limit.check_size(biases.path, "tokens", len(biases.body), limit.MAX_BIASES)
-    pairs = []
-    for token, bias in biases.body.items():
-        if not (token.isascii() and token.isdecimal() and int(token[:11]) <= limit.INT32_MAX and len(token) <= 10):
-            raise InvalidRequest(
-                f'the keys of {biases.path} must be token ids such as "50256", not {token[:40]!r}', field=biases.path
-            )
-        pairs.append((int(token), check_number(bias, f"{biases.path}.{token}", Range(-100, 100))))
-    return tuple(pairs)
+def _decode_logit_bias(body: Fields, key: str) -> tuple[tuple[int | str, float], ...] | None:
+    """Tokens or texts, each with a number: an object, or llama-server's `[[id, bias], ...]`, where false bans."""
+    path, pairs = body.at(key), body.find_any(key)
+    if not isinstance(pairs, list):
+        if (biases := body.find_object(key)) is None:
+            return None
+        pairs = [[_token_of(token), bias] for token, bias in biases.body.items()]
+        paths = [f"{path}.{token[:40]}" for token in biases.body]
+    else:
+        paths = [f"{path}[{at}]" for at in range(len(pairs))]
+    limit.check_size(path, "tokens", len(pairs), limit.MAX_BIASES)
+    found: list[tuple[int | str, float]] = []
+    for where, pair in zip(paths, pairs, strict=True):
+        match pair:
+            case [int() | str() as token, bias] if isinstance(token, str) or _is_id(token):
+                bias = -100 if bias is False else bias
+                found.append((token, check_number(bias, where, Range(-100, 100))))
+            case _:
+                raise wrong(where, "a token id or a text, and a number, such as [50256, -100]", pair)
+    limit.check_biases(found, path)
+    return tuple(found)
+
+
+def _token_of(key: str) -> int | str:
+    """JSON has no other keys than strings."""
+    return int(key) if key.isascii() and key.isdecimal() and len(key) <= 10 else key
+
+
+def _is_id(token: int) -> bool:
+    return not isinstance(token, bool) and 0 <= token <= limit.INT32_MAX
 
 
 _BIASES: Json = {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "array"}}]}
-
-
-def _decode_bias_pairs(values: list[Any], path: str) -> tuple[tuple[int, float], ...]:
-    """llama-server's form: `[[id, bias], ...]`, where false bans a token."""
-    limit.check_size(path, "tokens", len(values), limit.MAX_BIASES)
-    pairs = []
-    for at, value in enumerate(values):
-        match value:
-            case [int() as token, bias] if not isinstance(token, bool) and 0 <= token <= limit.INT32_MAX:
-                bias = -100 if bias is False else bias
-                pairs.append((token, check_number(bias, f"{path}[{at}][1]", Range(-100, 100))))
-            case _:
-                raise wrong(f"{path}[{at}]", "a token id and a number, such as [50256, -100]", value)
-    return tuple(pairs)
-
 
 SAMPLING = (
     _limited("temperature", "0 = always the likeliest token."),
@@ -81,7 +81,7 @@ SAMPLING = (
     *map(_limited, ("mirostat_tau", "mirostat_eta")),
     Field("seed", integer(-(2**63), 2**64 - 1), "Of several choices, that of the first."),
     Field("ignore_eos", BOOLEAN),
-    Field("logit_bias", Kind(_decode_logit_bias, _BIASES), "-100 to 100 by token id, or pairs of both."),
+    Field("logit_bias", Kind(_decode_logit_bias, _BIASES), "-100 to 100 by token id or text, or pairs of both."),
 )
 
 

@@ -1,12 +1,15 @@
-"""Server-sent events: the framing of one event or comment, and nothing about what is in it.
+"""Server-sent events and NDJSON: the framing of records in bytes, and nothing about what is in them.
 
-JSON escapes line breaks, so that a body is always one `data:` line.
+JSON escapes line breaks, so that a body that we write is always one `data:` line. The readers take bytes, cut anywhere,
+and end lines at LF, CRLF and CR only: a line of text may hold U+2028 or U+0085, where `str.splitlines` would cut.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
+
+from shepherd.wire.base import COMPACT
 
 MEDIA_TYPE = "text/event-stream; charset=utf-8"
 
@@ -27,4 +30,120 @@ def encode_event(body: Any, event: str | None = None) -> bytes:
     The text is ASCII: some readers split lines at U+2028 or U+0085 (`str.splitlines`), which JSON leaves unescaped.
     """
     name = f"event: {event}\n" if event is not None else ""
-    return f"{name}data: {json.dumps(body, separators=(',', ':'))}\n\n".encode("ascii")
+    return f"{name}data: {COMPACT.encode(body)}\n\n".encode("ascii")
+
+
+MAX_RECORD_BYTES = 64 * 2**20
+"""Of one record: far more than any answer."""
+
+
+class RecordTooLong(ValueError):
+    """A record never ends."""
+
+
+class LineReader:
+    """Lines in a stream of bytes, which LF, CRLF or CR end, wherever it is cut; those of NDJSON are records."""
+
+    def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
+        """`limit`: bytes of a line."""
+        self._limit = limit
+        self._rest = bytearray()
+        self._searched = 0
+        self._skip_lf = False
+        """The last piece ended with CR: an LF at the start of the next one belongs to it."""
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that have ended, without their ends. Raises: `RecordTooLong`."""
+        if self._skip_lf and piece:
+            piece = piece.removeprefix(b"\n")
+            self._skip_lf = False
+        self._rest += piece
+        start, at = 0, self._searched
+        rest = self._rest
+        while True:
+            lf, cr = rest.find(b"\n", at), rest.find(b"\r", at)
+            end = lf if cr < 0 else cr if lf < 0 else min(lf, cr)
+            if end < 0:
+                break
+            yield bytes(rest[start:end])
+            at = end + 1
+            if rest[end] == 13:
+                if at == len(rest):
+                    self._skip_lf = True
+                elif rest[at] == 10:
+                    at += 1
+            start = at
+        del rest[:start]
+        self._searched = len(rest)
+        if len(rest) > self._limit:
+            raise RecordTooLong(f"a line has more than {self._limit} bytes")
+
+    def close(self) -> bytes:
+        """What stands behind the last end of a line."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return rest
+
+
+class EventReader:
+    """Server-sent events in a stream of bytes (WHATWG HTML, section 9.2.6).
+
+    Unlike a browser's, it also returns an event that the end of the body cuts off, and a field `error` as an event of
+    this name: servers of llama.cpp's family report a failure in it.
+    """
+
+    def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
+        """`limit`: bytes of an event."""
+        self._limit = limit
+        self._lines = LineReader(limit)
+        self._name = ""
+        self._data: list[bytes] = []
+        self._n_bytes = 0
+        self._is_first = True
+
+    def feed(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
+        """Name and data of each event that has ended; the name may be empty. Raises: `RecordTooLong`."""
+        for line in self._lines.feed(piece):
+            yield from self._take(line)
+
+    def close(self) -> Iterator[tuple[str, bytes]]:
+        """The event that the end of the body has cut off, if any."""
+        if rest := self._lines.close():
+            yield from self._take(rest)
+        yield from self._take(b"")
+
+    def _take(self, line: bytes) -> Iterator[tuple[str, bytes]]:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(b"\xef\xbb\xbf"), False
+        if not line:
+            if self._data:
+                yield self._name, b"\n".join(self._data)
+            self._name, self._data, self._n_bytes = "", [], 0
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._data.append(value)
+                self._n_bytes += len(value)
+                if self._n_bytes > self._limit:
+                    raise RecordTooLong(f"an event has more than {self._limit} bytes")
+            case b"event":
+                self._name = value.decode("utf-8", "replace")
+            case b"error":
+                yield "error", value
+
+
+class NdjsonReader:
+    """Lines that are not blank, with the methods of `EventReader`: records without a name."""
+
+    def __init__(self) -> None:
+        self._lines = LineReader()
+
+    def feed(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
+        for line in self._lines.feed(piece):
+            if line.strip():
+                yield "", line
+
+    def close(self) -> Iterator[tuple[str, bytes]]:
+        if (line := self._lines.close()).strip():
+            yield "", line

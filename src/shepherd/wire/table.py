@@ -23,6 +23,8 @@ class Kind:
     read: Callable[[Fields, str], Any]
     """From an object and a key to the checked value, `None` if it is absent. Raises: `InvalidRequest`."""
     schema: Json
+    is_plain: bool = False
+    """An absent value needs no reading: it is `None`, whatever else the object holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,12 @@ class Field:
 def read_fields(body: Fields, table: Iterable[Field]) -> Json:
     """The value of every field of the table, by its name. Raises: `InvalidRequest`."""
     found = {}
+    given = body.body
     for field in table:
-        value = field.kind.read(body, field.name)
+        kind = field.kind  # most fields are absent
+        value = kind.read(body, field.name) if field.name in given or not kind.is_plain else None
         for name in field.also:
-            other = field.kind.read(body, name)
+            other = kind.read(body, name) if name in given or not kind.is_plain else None
             value = other if value is None else value
         found[field.name] = field.default if value is None else value
     return found
@@ -66,25 +70,23 @@ def _known(**values: Any) -> Json:
 
 # ---- kinds
 
-ANYTHING = Kind(Fields.find_any, {})
-STRING = Kind(Fields.find_string, {"type": "string"})
-BOOLEAN = Kind(Fields.find_boolean, {"type": "boolean"})
-STRINGS = Kind(Fields.find_strings, {"type": "array", "items": {"type": "string"}})
-OBJECTS = Kind(Fields.find_any, {"type": "array", "items": {"type": "object"}})
+ANYTHING = Kind(Fields.find_any, {}, is_plain=True)
+STRING = Kind(Fields.find_string, {"type": "string"}, is_plain=True)
+BOOLEAN = Kind(Fields.find_boolean, {"type": "boolean"}, is_plain=True)
+STRINGS = Kind(Fields.find_strings, {"type": "array", "items": {"type": "string"}}, is_plain=True)
+OBJECTS = Kind(Fields.find_any, {"type": "array", "items": {"type": "object"}}, is_plain=True)
 """Checked by their own decoder, as `ANYTHING` is."""
-OBJECT = Kind(lambda body, key: (found := body.find_object(key)) and found.body, {"type": "object"})
+OBJECT = Kind(lambda body, key: (found := body.find_object(key)) and found.body, {"type": "object"}, is_plain=True)
 
 
 def number(low: float, high: float) -> Kind:
-    return Kind(
-        partial(Fields.find_number, allowed=Range(low, high)), {"type": "number", "minimum": low, "maximum": high}
-    )
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    return Kind(partial(Fields.find_number, allowed=Range(low, high)), schema, is_plain=True)
 
 
 def integer(low: int | None = None, high: int | None = None) -> Kind:
-    return Kind(
-        partial(Fields.find_integer, allowed=Range(low, high)), _known(type="integer", minimum=low, maximum=high)
-    )
+    schema = _known(type="integer", minimum=low, maximum=high)
+    return Kind(partial(Fields.find_integer, allowed=Range(low, high)), schema, is_plain=True)
 
 
 def one_of(*words: str) -> Kind:
@@ -97,7 +99,7 @@ def one_of(*words: str) -> Kind:
             raise wrong(body.at(key), expected, value)
         return value
 
-    return Kind(read, {"enum": list(words)})
+    return Kind(read, {"enum": list(words)}, is_plain=True)
 
 
 def inside(*table: Field) -> Kind:

@@ -1,18 +1,26 @@
-"""The inputs of bodies without messages: a text, its tokens, or an array of texts and arrays of tokens."""
+"""The inputs of bodies without messages: a text, its tokens, or an array of texts and arrays of tokens.
+
+    "a"   [1, 2]   [1, "a", 2]   {"prompt_string": "a"}   {"content": [{"type": "text", "text": "a"}]}     one input
+    ["a", [1, 2], [1, "a"], {"prompt_string": "a"}]                                                        four inputs
+
+An array that holds a number is one input. The objects are llama-server's.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shepherd.core import InvalidRequest
+from shepherd.core import InvalidRequest, TextOrTokens
 from shepherd.core.limit import INT32_MAX
-from shepherd.wire.base import Fields, wrong
-
-TextOrTokens = str | tuple[int, ...]
+from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.table import OBJECTS, STRING, Field, body_schema
 
 TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_ARRAY = {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, TOKENS]}}
-TEXTS = {"anyOf": [{"type": "string"}, TOKENS, _ARRAY]}
+_MIXED = {"type": "array", "items": {"anyOf": [{"type": "integer", "minimum": 0}, STRING.schema]}}
+_OBJECT = body_schema(Field("prompt_string", STRING), Field("content", OBJECTS, "Parts of type text."))
+_ARRAY = {"type": "array", "minItems": 1, "items": {"anyOf": [STRING.schema, _MIXED, _OBJECT]}}
+TEXTS = {"anyOf": [STRING.schema, _MIXED, _OBJECT, _ARRAY]}
+_EXPECTED = "a string, an array of tokens, or an array of these"
 
 
 def decode_texts(body: Fields, key: str, hint: str) -> tuple[TextOrTokens, ...]:
@@ -20,29 +28,51 @@ def decode_texts(body: Fields, key: str, hint: str) -> tuple[TextOrTokens, ...]:
     match value := body.find_any(key):
         case None:
             raise InvalidRequest(f"{key} is missing; {hint}", field=key)
-        case str():
-            return (value,)
         case []:
             raise InvalidRequest(f"{key} is an empty array; {hint}", field=key)
-        case [int() | float(), *_]:
-            return (check_tokens(value, key),)
-        case [*_]:
-            return tuple(_decode_text(one, f"{key}[{at}]") for at, one in enumerate(value))
+        case [*_] if not any(isinstance(one, int | float) for one in value):
+            return tuple(_decode_input(one, f"{key}[{at}]") for at, one in enumerate(value))
         case _:
-            raise wrong(key, "a string, an array of tokens, or an array of these", value)
+            return (_decode_input(value, key),)
 
 
-def _decode_text(value: Any, path: str) -> TextOrTokens:
-    if isinstance(value, list):
-        return check_tokens(value, path)
-    if not isinstance(value, str):
-        raise wrong(path, "a string or an array of tokens", value)
-    return value
+def _decode_input(value: Any, path: str) -> TextOrTokens:
+    match value:
+        case str():
+            return value
+        case [*_] if any(isinstance(one, str) for one in value):
+            check_tokens([0 if isinstance(one, str) else one for one in value], path)
+            return tuple(value)
+        case [*_]:
+            return check_tokens(value, path)
+        case {}:
+            return _decode_object(Fields(value, path))
+        case _:
+            raise wrong(path, _EXPECTED, value)
+
+
+def _decode_object(given: Fields) -> str:
+    if given.has("multimodal_data"):
+        path = given.at("multimodal_data")
+        raise InvalidRequest(f"{path} is not supported: no model here takes images or audio; leave it out", field=path)
+    if not given.has("content"):
+        return given.get_text("prompt_string")
+    texts = []
+    for part in given.objects("content"):
+        if (kind := part.get_string("type")) != "text":
+            path = part.at("type")
+            raise InvalidRequest(f"{path} is {shown(kind)}; models here read text only: send text", field=path)
+        texts.append(part.get_text("text"))
+    return "".join(texts)
 
 
 def check_tokens(values: list[Any], path: str) -> tuple[int, ...]:
     """`values` as token ids; the model checks the upper limit. Raises: `InvalidRequest`."""
     for at, value in enumerate(values):
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
+        if not _is_token(value):
             raise wrong(f"{path}[{at}]", "a token: an integer of at least 0", value)
     return tuple(values)
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX

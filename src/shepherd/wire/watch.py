@@ -10,8 +10,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from shepherd.core import Event, Evicted, Finished, Progress, Started, Traced, Usage
+from shepherd.core import (
+    CallDelta,
+    Event,
+    Evicted,
+    Finished,
+    Progress,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    Traced,
+    Usage,
+)
 from shepherd.wire.base import Json
 
 Clock = Callable[[], int]
@@ -28,34 +40,40 @@ class Watch:
         self.started = self.first = self.ended = 0
         self.has_text = False
         """The answer has begun; later events change nothing but the end."""
-        self._has_progress = False
         self._usage = Usage()
-        self._n_done = 0
+        self._n_done = self._n_pieces = 0
 
     def note_time(self, event: Event) -> None:
         match event:
             case Started():
-                self.started = self.started or self._clock()
+                self.started = self.started or event.at_ns or self._clock()
                 self._usage = event.usage
             case Finished():
                 self.ended = self._clock()
-            case Progress():
-                self._has_progress = True
-            case Evicted() | Traced():
+            case Progress() | Evicted() | Traced():
                 pass
             case _ if not self.has_text:
                 self.first = self._clock()
                 self.has_text = True
 
     def timings(self, usage: Usage) -> Json:
-        """llama-server's `timings`. What was not measured is 0; a prompt of one batch includes its wait."""
-        first = self.first or self.ended
-        # The engine reports the start of a prompt of one batch together with its end.
-        read_from = self.started if self._has_progress else self.began
+        """llama-server's `timings` of the whole answer. What was not measured is 0; the wait is in none of them."""
+        return self._timings(usage, self.ended)
+
+    def timings_so_far(self, event: Event) -> Json | None:
+        """`timings` up to this piece of the answer, None for other events. Pieces count as tokens, which most are."""
+        if not isinstance(event, TextDelta | ReasoningDelta | CallDelta):
+            return None
+        self._n_pieces += 1
+        return self._timings(replace(self._usage, output=self._n_pieces), self._clock())
+
+    def _timings(self, usage: Usage, ended: int) -> Json:
+        first = self.first or ended
         return {
             "cache_n": usage.cache_read,
-            **_speed("prompt", usage.prompt - usage.cache_read, first - read_from if self.started else 0),
-            **_speed("predicted", usage.output, self.ended - first),
+            **_speed("prompt", usage.prompt - usage.cache_read, first - self.started if self.started else 0),
+            # The first token comes out of the prompt's last decode, so `n` tokens take `n - 1` steps.
+            **_speed("predicted", usage.output, ended - first, max(usage.output - 1, 0)),
         }
 
     def progress(self, event: Event) -> Json | None:
@@ -76,11 +94,18 @@ class Watch:
         ms = (self._clock() - self.started) / 1e6
         return {"total": total, "cache": cached, "processed": cached + done, "time_ms": round(ms)}
 
+    def timings_of(self, progress: Json) -> Json:
+        """`timings` while the prompt is read, by what `progress` has just returned."""
+        n = progress["processed"] - progress["cache"]
+        ns = self._clock() - self.started if n else 0
+        return {"cache_n": progress["cache"], **_speed("prompt", n, ns), **_speed("predicted", 0, 0)}
 
-def _speed(name: str, n: int, ns: int) -> Json:
+
+def _speed(name: str, n: int, ns: int, n_steps: int | None = None) -> Json:
+    n_steps = n if n_steps is None else n_steps
     return {
         f"{name}_n": n,
         f"{name}_ms": ns / 1e6,
-        f"{name}_per_token_ms": ns / 1e6 / n if n else 0.0,
-        f"{name}_per_second": n * 1e9 / ns if ns else 0.0,
+        f"{name}_per_token_ms": ns / 1e6 / n_steps if n_steps else 0.0,
+        f"{name}_per_second": n_steps * 1e9 / ns if ns else 0.0,
     }

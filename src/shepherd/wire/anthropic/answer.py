@@ -16,23 +16,32 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quote
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from shepherd.core import (
     BadCall,
     CallEnded,
     Event,
     Finished,
+    Opaque,
+    OpaqueBlock,
     ReasoningDelta,
     Reply,
     Started,
     StopReason,
+    Text,
     TextDelta,
+    ToolCall,
     replay,
 )
+from shepherd.core.edits import COMPACTION, AppliedEdit
+from shepherd.wire.anthropic.blocks import citations_in, fields_of_call
+from shepherd.wire.anthropic.edits import encode_edits
 from shepherd.wire.anthropic.shapes import encode_error, encode_usage
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import MAX_DEPTH, Json, is_deeper, without_surrogates
+from shepherd.wire.own import facts_of
+from shepherd.wire.signature import sent
 from shepherd.wire.sse import MEDIA_TYPE, encode_event
 
 PING = encode_event({"type": "ping"}, "ping")
@@ -42,6 +51,9 @@ INVALID = "INVALID_JSON"
 
 DEPTH = MAX_DEPTH // 2
 """Levels of the input of a call. The server would refuse a conversation with deeper ones."""
+
+_BESIDE_DELTA = frozenset({"context_management"})
+"""What the last record has outside of its delta."""
 
 Display = Literal["shown", "signed", "hidden"]
 """What a client sees of a thought: all of it, a signature, or nothing."""
@@ -54,6 +66,8 @@ class MessageOptions:
     thinking: Display = "hidden"
     silent: bool = False
     """Send an empty answer: the client only wants the prompt in the cache."""
+    has_edits: bool = False
+    """The answer says what has left the context."""
 
 
 class Encoder:
@@ -66,6 +80,8 @@ class Encoder:
         self._id = id
         self._model = model
         self._blocks = _Blocks(options, id)
+        self._has_edits = options.has_edits
+        self._edits: tuple[AppliedEdit, ...] = ()
         self._text_head = b""
         """Of a text delta in the open block."""
 
@@ -74,10 +90,15 @@ class Encoder:
             # Once per token: everything but the text is a constant.
             return self._text_head + quote(event.text).encode("ascii") + b"}}\n\n"
         if isinstance(event, Started):
+            self._edits = event.edits
             return _record({"type": "message_start", "message": self._message(event)})
         records = [_record(body) for body in self._blocks.feed(event)]
         if isinstance(event, Finished):
-            last = {"delta": self._ending(event.reason, event.stop), "usage": encode_usage(event.usage)}
+            own = facts_of("anthropic", event.own)
+            usage = own.pop("usage", {}) | encode_usage(event.usage)
+            rest = {key: own.pop(key) for key in _BESIDE_DELTA & own.keys()}
+            last = {"delta": self._ending(event.reason, event.stop, own), "usage": usage}
+            last |= self._what_left(self._edits) | rest
             records += [_record({"type": "message_delta", **last}), _record({"type": "message_stop"})]
         self._text_head = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{self._blocks.index},'
@@ -92,11 +113,11 @@ class Encoder:
         (reply,) = replies
         events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         content = _folded(body for event in events for body in self._blocks.feed(event))
-        return {
-            **self._message(Started(reply.model, usage=reply.usage)),
-            "content": content,
-            **self._ending(reply.reason, reply.stop),
-        }
+        message = self._message(Started(reply.model, usage=reply.usage, own=reply.own[0]))
+        own = facts_of("anthropic", reply.own[1])
+        message["usage"] = own.pop("usage", {}) | message["usage"]
+        what_left = self._what_left(reply.edits)
+        return {**message, "content": content, **what_left, **self._ending(reply.reason, reply.stop, own)}
 
     def _message(self, started: Started) -> Json:
         return {
@@ -107,20 +128,25 @@ class Encoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": encode_usage(started.usage),
+            "usage": facts_of("anthropic", started.own).get("usage", {}) | encode_usage(started.usage),
         }
 
-    def _ending(self, reason: StopReason, stop: str | None) -> Json:
-        """Why it ended. The protocol has no word for a full context; it counts as the client's own limit (C9)."""
+    def _what_left(self, edits: Sequence[AppliedEdit]) -> Json:
+        return {"context_management": encode_edits(edits)} if self._has_edits else {}
+
+    def _ending(self, reason: StopReason, stop: str | None, own: Json) -> Json:
+        """Why it ended, and what a provider of the protocol says about it (`own`). A model that is none of its own has
+        no word for a full context; it counts as the client's own limit (C9)."""
         if reason == "stop" and stop is not None and not self._blocks.n_calls:
-            return {"stop_reason": "stop_sequence", "stop_sequence": stop}
+            return {**own, "stop_reason": "stop_sequence", "stop_sequence": stop}
         if reason == "filtered":
             word = "refusal"
         elif self._blocks.n_calls:
             word = "tool_use"  # agents look for calls behind this word only
         else:
-            word = "max_tokens" if reason == "length" else "end_turn"
-        return {"stop_reason": word, "stop_sequence": None}
+            ours = "max_tokens" if reason == "length" else "compaction" if self._blocks.is_compacted else "end_turn"
+            word = own.get("stop_reason") or ours
+        return {**own, "stop_reason": word, "stop_sequence": None}
 
 
 class _Blocks:
@@ -130,6 +156,8 @@ class _Blocks:
         self.index = -1
         """Of the last block that has begun."""
         self.n_calls = 0
+        self.is_compacted = False
+        """The last block is a compaction: the answer pauses there."""
         self._options = options
         self._id = id.rpartition("_")[2]
         self.open: Literal["text", "thinking"] | None = None
@@ -154,21 +182,45 @@ class _Blocks:
                 yield self._delta("text", text=text)
             case ReasoningDelta():
                 yield from self._think(event)
+            case OpaqueBlock(block) if block.protocol == "anthropic":
+                yield from self._pass_on(block)
+            case OpaqueBlock(block) if block.protocol == COMPACTION:
+                yield from self._begin({"type": "compaction", "content": None})
+                text = "".join(part.text for part in block.parts if isinstance(part, Text))
+                word = json.loads(block.body)["encrypted_content"]
+                yield self._delta("compaction", content=text, encrypted_content=word)
+                yield self._stopped()
+                self.is_compacted = True
             case CallEnded(call):
                 id = call.id or f"toolu_{self._id}_{self.n_calls}"
                 self.n_calls += 1
                 text = json.dumps({INVALID: call.raw}) if isinstance(call, BadCall) else object_text(call.arguments)
-                yield from self._begin({"type": "tool_use", "id": id, "name": call.name, "input": {}})
+                own = fields_of_call(call.signature) if isinstance(call, ToolCall) else {}
+                yield from self._begin({"type": "tool_use", "id": id, "name": call.name, "input": {}, **own})
                 yield self._delta("input_json", partial_json=text)
                 yield self._stopped()
             case _:
                 pass  # notices, and the pieces of a call
 
+    def _pass_on(self, block: Opaque) -> Iterator[Json]:
+        """A block of the provider's, in the pieces that it comes in."""
+        if (notes := citations_in(block)) is not None:
+            if self.open == "text":
+                yield from (self._delta("citations", citation=note) for note in notes)
+                yield from self._end()
+            return
+        body = facts_of("anthropic", block)
+        given = body.get("input") if str(body.get("type")).endswith("tool_use") else None
+        yield from self._begin(body if given is None else {**body, "input": {}})
+        if given is not None:
+            yield self._delta("input_json", partial_json=json.dumps(given, ensure_ascii=False))
+        yield self._stopped()
+
     def _think(self, event: ReasoningDelta) -> Iterator[Json]:
         if self._options.thinking == "hidden":
             return
         if event.redacted:
-            yield from self._begin({"type": "redacted_thinking", "data": event.signature or ""})
+            yield from self._begin({"type": "redacted_thinking", "data": sent("anthropic", event.signature or "")})
             yield self._stopped()
         elif event.text or event.signature:
             if self.open != "thinking":
@@ -177,11 +229,12 @@ class _Blocks:
             if event.text and self._options.thinking == "shown":
                 yield self._delta("thinking", thinking=event.text)
             if event.signature:
-                yield from self._end(event.signature)
+                yield from self._end(sent("anthropic", event.signature))
 
     def _begin(self, block: Json) -> Iterator[Json]:
         yield from self._end()
         self.index += 1
+        self.is_compacted = False
         yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
     def _end(self, signature: str | None = None) -> Iterator[Json]:
@@ -195,7 +248,7 @@ class _Blocks:
         self.open = None
         return {"type": "content_block_stop", "index": self.index}
 
-    def _delta(self, kind: str, **values: str) -> Json:
+    def _delta(self, kind: str, **values: Any) -> Json:
         return {"type": "content_block_delta", "index": self.index, "delta": {"type": f"{kind}_delta", **values}}
 
     def _signature(self) -> str:
@@ -223,6 +276,10 @@ def _folded(records: Iterable[Json]) -> list[Json]:
                 content.append(dict(block))
             case {"delta": {"type": "input_json_delta", "partial_json": text}}:
                 content[-1]["input"] = _JSON.decode(text)
+            case {"delta": {"type": "compaction_delta", "content": text, "encrypted_content": word}}:
+                content[-1] |= {"content": text, "encrypted_content": word}
+            case {"delta": {"type": "citations_delta", "citation": note}}:
+                content[-1].setdefault("citations", []).append(note)
             case {"delta": dict() as delta}:
                 content[-1].update({key: content[-1][key] + piece for key, piece in delta.items() if key != "type"})
     return content

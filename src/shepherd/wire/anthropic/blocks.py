@@ -1,12 +1,12 @@
 """The conversation as Anthropic's protocol writes it, decoded to messages.
 
     user       tool_result* ┐ a tool message each        assistant   text, thinking, tool_use … ┐ one message
-               text, image… ┘ a user message behind                  server_tool_use + result   ┘ call, result, the rest
+               text, image… ┘ a user message behind                  server_tool_use + result   ┘
     system     anywhere; it stays where it is
 
 A message is the same in every form: as a string or as blocks, with a cache mark or without. Clients send the newest
-message in one form and the same one in another later, and its cached tokens must stay valid. Unknown blocks are left
-out, with a line in the log.
+message in one form and the same one in another later, and its cached tokens must stay valid. Blocks that only Anthropic
+understands are `Opaque`: they go back to it as they came.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import Document, Image, InvalidRequest, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core.edits import COMPACTION, SEAL
 from shepherd.wire.base import Fields, shown, wrong
+from shepherd.wire.own import facts_of
 from shepherd.wire.parts import decode_base64, joined
+from shepherd.wire.signature import raw_for, received, signed
 
 logger = logging.getLogger(__name__)
 
@@ -70,34 +73,27 @@ class _Reader:
 
     def user(self, message: Fields) -> Iterator[Message]:
         """The results of calls first: models need them right behind the calls."""
-        parts = list(self._parts(message, "content"))
-        results = [part for part in parts if isinstance(part, ToolResult)]
-        rest = [part for part in parts if not isinstance(part, ToolResult)]
+        parts = list(self._blocks(message, "content"))
+        results = [part for part in parts if _is_result(part)]
+        rest = [part for part in parts if not _is_result(part)]
         yield from (Message("tool", (result,)) for result in results)
         if rest or not results:
             yield Message("user", tuple(joined(rest, "\n")))
 
     def assistant(self, message: Fields) -> Iterator[Message]:
-        """One message, in pieces where a result stands between them."""
-        parts: list[Part] = []
-        is_cut = False
-        for part in self._parts(message, "content"):
-            if isinstance(part, ToolResult):
-                if parts:
-                    yield Message("assistant", tuple(joined(parts, "")))
-                yield Message("tool", (part,))
-                parts, is_cut = [], True
-            else:
-                parts.append(part)
-        if parts or not is_cut:
-            # Text that a citation has cut in two continues in the middle of a sentence.
-            yield Message("assistant", tuple(joined(parts, "")))
+        # Text that a citation has cut in two continues in the middle of a sentence.
+        yield Message("assistant", tuple(joined(self._blocks(message, "content"), "")))
 
     def _texts(self, holder: Fields, key: str) -> Iterator[Text]:
         """The texts of a system prompt or message."""
         return (part for part in self._parts(holder, key) if isinstance(part, Text))
 
     def _parts(self, holder: Fields, key: str) -> Iterator[Part]:
+        """As `_blocks`, for what every model reads."""
+        for part in self._blocks(holder, key):
+            yield from _readable(part)
+
+    def _blocks(self, holder: Fields, key: str) -> Iterator[Part]:
         """The parts in the blocks of a field; a string is one block of text."""
         content = holder.find_any(key)
         if isinstance(content, str):
@@ -113,37 +109,62 @@ class _Reader:
         kind = block.get_string("type")
         if (read := _READERS.get(kind)) is not None:
             yield from read(self, block)
-        elif kind.endswith("_tool_result"):
-            yield from self._result_from_elsewhere(block)
         else:
-            logger.info("left out a content block of type %s, which is not known here", shown(kind))
+            yield self.opaque(block)
+
+    def opaque(self, block: Fields) -> Opaque:
+        """A block that only Anthropic understands, or one of our own, which we hold."""
+        kind = block.get_string("type")
+        read = _ELSEWHERE.get(kind) or (_Reader._result_from_elsewhere if kind.endswith("_tool_result") else None)
+        if read is None:
+            logger.info("a content block of type %s is not known here", shown(kind))
+        parts = read(self, block) if read is not None else ()
+        inner = tuple(part for part in parts if isinstance(part, Text | ToolCall | ToolResult))
+        is_own = kind == "compaction" and (block.find_string("encrypted_content") or "").startswith(SEAL)
+        return Opaque(COMPACTION if is_own else "anthropic", _unmarked(block), inner)
 
     # ---- one kind of block each
 
     def _text(self, block: Fields) -> Iterator[Part]:
-        if text := block.get_text("text"):
-            yield Text(text)
+        if not (text := block.get_text("text")):
+            return
+        notes = block.find_array("citations")
+        if notes:
+            yield cited([])
+        yield Text(text)
+        if notes:
+            yield cited(notes)
 
     def _thinking(self, block: Fields) -> Iterator[Part]:
-        yield Reasoning(block.find_string("thinking") or "", block.find_string("signature") or None)
+        yield Reasoning(block.find_string("thinking") or "", received("anthropic", block.find_string("signature")))
 
     def _redacted(self, block: Fields) -> Iterator[Part]:
-        yield Reasoning("", block.find_string("data"), redacted=True)
+        yield Reasoning("", received("anthropic", block.find_string("data")), redacted=True)
 
     def _call(self, block: Fields) -> Iterator[Part]:
         given = block.find_json("input")
         # A model wrote it: text that is no JSON object stays as it is.
         arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
-        call = ToolCall(block.get_string("id"), block.get_string("name"), arguments)
+        signature = called_by(block.find_any("caller"))
+        call = ToolCall(block.get_string("id"), block.get_string("name"), arguments, signature=signature)
         self._names[call.id] = call.name
-        if block.find_any("type") == "tool_use":
-            yield call
-        else:
-            self._elsewhere[call.id] = call  # without its result the model could not continue
+        yield call
+
+    def _call_elsewhere(self, block: Fields) -> Iterator[Part]:
+        """It comes with its result: without one a model could not continue."""
+        (call,) = self._call(block)
+        assert isinstance(call, ToolCall)
+        self._elsewhere[call.id] = call
+        return iter(())
 
     def _result(self, block: Fields) -> Iterator[Part]:
-        inner = joined(self._parts(block, "content"), "\n")
-        yield self._new_result(block, tuple(part for part in inner if isinstance(part, Text | Image)))
+        inner = list(self._blocks(block, "content"))
+        read = joined((each for part in inner for each in _readable(part)), "\n")
+        result = self._new_result(block, tuple(part for part in read if isinstance(part, Text | Image)))
+        if any(isinstance(part, Opaque | Document) for part in inner):
+            yield Opaque("anthropic", _unmarked(block), (result,))
+        else:
+            yield result
 
     def _new_result(self, block: Fields, parts: tuple[Text | Image, ...]) -> ToolResult:
         call_id = block.get_string("tool_use_id", "a tool_result names the call that it answers")
@@ -168,7 +189,8 @@ class _Reader:
         elif kind == "url":
             yield _linked_image(source)
         else:
-            yield Text(f"[image: {_name_of(source)}; it cannot be seen here]")
+            note = Text(f"[image: {_name_of(source)}; it cannot be seen here]")
+            yield Opaque("anthropic", json.dumps(block.body, ensure_ascii=False), (note,))
 
     def _document(self, block: Fields) -> Iterator[Part]:
         source = block.get_object("source")
@@ -181,10 +203,16 @@ class _Reader:
             )
         elif kind == "content":
             inside = self._parts(source, "content")
+        elif kind == "base64":
+            data = _bytes_of(source.get_string("data"), source.at("data"))
+            yield Document(title or "unnamed", media_type, data)
+            return
+        elif kind == "url":
+            yield Document(title or "unnamed", url=_web_address(source))
+            return
         else:
-            size = f"{-(-(len(source.find_string('data') or '') * 3 // 4) // 1000)} kB"
-            facts = (media_type, size) if kind == "base64" else (_name_of(source),)
-            yield Text(_note("document", title, *facts, lost="it cannot be read here"))
+            note = Text(_note("document", title, _name_of(source), lost="it cannot be read here"))
+            yield Opaque("anthropic", json.dumps(block.body, ensure_ascii=False), (note,))
             return
         yield Text(_note("document", title))
         if context := block.find_string("context"):
@@ -199,6 +227,65 @@ class _Reader:
         """The summary of what stood before it; null when the summing up has failed."""
         if summary := block.find_string("content"):
             yield Text(summary)
+
+
+def _unmarked(block: Fields) -> str:
+    """The block as it came; with a mark for the cache and without, it is the same."""
+    return json.dumps({key: value for key, value in block.body.items() if key != "cache_control"}, ensure_ascii=False)
+
+
+def _readable(part: Part) -> tuple[Part, ...]:
+    """What every model reads of a part."""
+    match part:
+        case Opaque(parts=inner):
+            return inner
+        case Document():
+            return (Text(part.note),)
+        case _:
+            return (part,)
+
+
+def _is_result(part: Part) -> bool:
+    """Whether it answers a call of the client's own tools."""
+    return isinstance(part, ToolResult) or (isinstance(part, Opaque) and part.result is not None)
+
+
+def cited(notes: list[Any]) -> Opaque:
+    """What stands behind a text with citations; without any it only ends the block of the text in front of it."""
+    return Opaque("anthropic", json.dumps({"type": "text", "citations": notes}, ensure_ascii=False))
+
+
+def citations_in(block: Opaque) -> list[Any] | None:
+    """Of the text in front of the block; None for a block of another kind."""
+    facts = facts_of("anthropic", block)
+    notes = facts.get("citations")
+    return notes if facts.get("type") == "text" and "text" not in facts and isinstance(notes, list) else None
+
+
+def called_by(caller: Any) -> str | None:
+    """The signature of a call that did not come from the model itself, but from code that the provider runs."""
+    if not isinstance(caller, dict) or caller.get("type") in (None, "direct"):
+        return None
+    return signed("anthropic", json.dumps({"caller": caller}, ensure_ascii=False))
+
+
+def fields_of_call(signature: str | None) -> dict[str, Any]:
+    """The fields of a `tool_use` that `called_by` has kept."""
+    caller = facts_of("anthropic", Opaque("anthropic", raw_for("anthropic", signature) or "")).get("caller")
+    return {} if caller is None else {"caller": caller}
+
+
+def opaque_reader() -> Callable[[dict[str, Any]], Opaque]:
+    """Reads the blocks of one answer that only Anthropic understands, in their order."""
+    reader = _Reader()
+
+    def read(block: dict[str, Any]) -> Opaque:
+        try:
+            return reader.opaque(Fields(block))
+        except InvalidRequest:  # a block of a newer kind, which only Anthropic reads
+            return Opaque("anthropic", json.dumps(block, ensure_ascii=False))
+
+    return read
 
 
 def _system(texts: Iterable[Text]) -> Iterator[Message]:
@@ -233,10 +320,15 @@ def _linked_image(source: Fields) -> Image:
         if coding != "base64":
             raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
         return Image(media_type, _bytes_of(payload, path))
-    if scheme not in ("http", "https"):
+    return Image(url=_web_address(source))
+
+
+def _web_address(source: Fields) -> str:
+    url, path = source.get_string("url"), source.at("url")
+    if url.partition(":")[0].lower() not in ("http", "https"):
         # A `file:` URL would let a client read the disk of the server.
         raise InvalidRequest(f"{path} must be an http: or https: URL, not {shown(url)}", field=path)
-    return Image(url=url)
+    return url
 
 
 def _note(kind: str, *facts: str, lost: str = "") -> str:
@@ -307,11 +399,13 @@ _READERS: dict[str, Callable[[_Reader, Fields], Iterator[Part]]] = {
     "redacted_thinking": _Reader._redacted,
     "tool_use": _Reader._call,
     "tool_result": _Reader._result,
-    "server_tool_use": _Reader._call,
-    "mcp_tool_use": _Reader._call,
     "image": _Reader._image,
     "document": _Reader._document,
     "search_result": _Reader._search_result,
+}
+_ELSEWHERE: dict[str, Callable[[_Reader, Fields], Iterator[Part]]] = {
+    "server_tool_use": _Reader._call_elsewhere,
+    "mcp_tool_use": _Reader._call_elsewhere,
     "compaction": _Reader._compaction,
     "container_upload": _noted("[file: {}; it cannot be read here]", _name_of),
     "tool_reference": _noted(_THERE, _tool_name),

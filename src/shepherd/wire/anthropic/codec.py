@@ -10,12 +10,13 @@ import json
 import logging
 import re
 
-from shepherd.core import ReasoningLevel, Request
+from shepherd.core import Native, ReasoningLevel, Request
 from shepherd.core.limit import INT64_MAX
 from shepherd.wire.anthropic.answer import Display, Encoder, MessageOptions
 from shepherd.wire.anthropic.blocks import decode_conversation
+from shepherd.wire.anthropic.edits import EDITS_SCHEMA, DecodedEdits, decode_edits
 from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
-from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools
+from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools, provider_demand
 from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
 from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
 from shepherd.wire.table import BOOLEAN, OBJECT, OBJECTS, STRING, Field, Kind, body_schema, integer, one_of, read_fields
@@ -62,6 +63,12 @@ _CONVERSATION = (
     Field("tool_choice", Kind(Fields.find_object, _CHOICE)),
     Field("thinking", Kind(Fields.find_object, _THINKING), "Absent: no thoughts are sent."),
     Field("output_config", Kind(Fields.find_object, _OUTPUT)),
+    Field(
+        "context_management",
+        Kind(decode_edits, EDITS_SCHEMA),
+        "What leaves the context: results of old calls, old thoughts, or whole turns; the vendor's own edits.",
+        default=DecodedEdits(),
+    ),
 )
 FIELDS = (
     *_CONVERSATION,
@@ -86,7 +93,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
     given = read_fields(fields, FIELDS)
     choice, parallel = decode_tool_choice(fields, given["tools"])
     schema = _decode_schema(fields)
-    max_tokens = given["max_tokens"]
+    max_tokens, edits = given["max_tokens"], given["context_management"]
     request = Request(
         model=given["model"],
         messages=given["messages"],
@@ -100,8 +107,10 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
         parallel_calls=parallel,
         session=_decode_session(fields),
         extra={} if schema is None else {"constrained_by": schema.path},
+        edits=edits.edits,
+        native=Native("anthropic", body, provider_demand(fields, given["tools"]) or edits.unknown),
     )
-    options = MessageOptions(_decode_display(given["thinking"]), silent=max_tokens == 0)
+    options = MessageOptions(_decode_display(given["thinking"]), silent=max_tokens == 0, has_edits=bool(edits.edits))
     return Decoded((request,), given["stream"], options)
 
 
@@ -114,8 +123,8 @@ _EFFORTS: dict[str, ReasoningLevel] = {
     "low": "low",
     "medium": "medium",
     "high": "high",
-    "xhigh": "high",
-    "max": "high",
+    "xhigh": "max",
+    "max": "max",
 }
 _BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medium"))
 """Tokens below which a budget means a level; clients ask for 1,024 at least and commonly for 32,000."""

@@ -44,6 +44,9 @@ def encode_error(error: Exception) -> tuple[int, Json]:
     return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
 
+COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+
+
 def encode_usage(usage: Usage) -> Json:
     """Token counts so far. The three of the prompt are disjoint: their sum is the prompt."""
     counts: Json = {

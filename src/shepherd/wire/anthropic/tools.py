@@ -8,7 +8,7 @@ vendor's servers would run the others (`web_search_…`): they are left out, wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shepherd.core import InvalidRequest, ToolChoice, ToolSpec
@@ -67,11 +67,16 @@ def _decode_tool(tool: Fields) -> ToolSpec | None:
 
 
 def decode_tool_choice(body: Fields, offer: OfferedTools) -> tuple[ToolChoice, bool | None]:
-    """Whether and which tool must be called, and whether several may be. Raises: `InvalidRequest`."""
+    """Whether and which tool must be called, and whether several may be; `provider_demand` reads the vendor's.
+
+    Raises: `InvalidRequest`.
+    """
     choice = body.find_object("tool_choice")
     if choice is None:
         return "auto", None
     parallel = False if choice.find_boolean("disable_parallel_tool_use") else None
+    if provider_demand(body, offer) is not None:
+        return "auto", parallel
     match kind := choice.get_string("type"):
         case "auto" | "none":
             return kind, parallel
@@ -88,12 +93,24 @@ def decode_tool_choice(body: Fields, offer: OfferedTools) -> tuple[ToolChoice, b
             raise wrong(choice.at("type"), '"auto", "any", "tool" or "none"', kind)
 
 
+def provider_demand(body: Fields, offer: OfferedTools) -> InvalidRequest | None:
+    """The error for a model that cannot run the vendor's tool which must be called; None where none must be."""
+    choice = body.find_object("tool_choice")
+    kind, name = (choice.find_any("type"), choice.find_any("name")) if choice is not None else ("", "")
+    if choice is None or not offer.left_out:
+        return None
+    if kind == "any" and not offer.tools:
+        why = f'{choice.at("type")} is "any" but no tool is offered that can be called here; send tools'
+        return InvalidRequest(why, field=choice.path)
+    if kind == "tool" and name in offer.left_out:  # to answer without it would be to invent what it finds
+        path = choice.at("name")
+        return InvalidRequest(f"{path} is {shown(name)}, a tool that only its vendor's servers can run", field=path)
+    return None
+
+
 def _chosen(choice: Fields, offer: OfferedTools) -> str:
     """The name of one of the tools."""
     name, path = choice.get_string("name"), choice.at("name")
-    if name in offer.left_out:
-        # To answer without it would be to invent what it finds.
-        raise InvalidRequest(f"{path} is {shown(name)}, a tool that only its vendor's servers can run", field=path)
     if all(name != tool.name for tool in offer.tools):
         raise unknown_tool(path, name, offer.tools)
     return name
@@ -110,8 +127,11 @@ def _string(text: str) -> Json:
     return {"type": "string", "description": text}
 
 
-def _commands(*names: str) -> Json:
-    return {"type": "string", "enum": list(names), "description": "What to do."}
+def _by_command(needs: Mapping[str, tuple[str, ...]], **properties: Json) -> Json:
+    """The arguments of all commands; `needs`: those that each cannot do without."""
+    command = {"type": "string", "enum": list(needs), "description": "What to do."}
+    choices = [{"properties": {"command": {"const": name}}, "required": list(of)} for name, of in needs.items()]
+    return _object(("command",), command=command, **properties) | {"anyOf": choices}
 
 
 _VIEW_RANGE: Json = {
@@ -139,19 +159,22 @@ _NEW_TEXTS: Json = {
 }
 
 
-def _editor(name: str, *more: str, **texts: Json) -> ToolSpec:
-    commands = _commands("view", "create", "str_replace", "insert", *more)
-    return ToolSpec(name, _EDITING, _object(("command", "path"), command=commands, **_EDITS, **texts))
-
-
-_OLD_EDITOR = _editor("str_replace_editor", "undo_edit", new_str=_string("For str_replace and insert: the new text."))
-_EDITOR = _editor("str_replace_based_edit_tool", **_NEW_TEXTS)
+_PATH = ("path",)
+_COMMANDS = {"view": _PATH, "create": (*_PATH, "file_text"), "str_replace": (*_PATH, "old_str", "new_str")}
+_INSERT = {"insert": (*_PATH, "insert_line", "insert_text")}
+_OLD_INSERT = {"insert": (*_PATH, "insert_line", "new_str"), "undo_edit": _PATH}
+_OLD_TEXT = _string("For str_replace and insert: the new text.")
+_OLD_EDITOR = ToolSpec(
+    "str_replace_editor", _EDITING, _by_command({**_COMMANDS, **_OLD_INSERT}, **_EDITS, new_str=_OLD_TEXT)
+)
+_EDITOR = ToolSpec(
+    "str_replace_based_edit_tool", _EDITING, _by_command({**_COMMANDS, **_INSERT}, **_EDITS, **_NEW_TEXTS)
+)
 _MEMORY = ToolSpec(
     "memory",
     "Keeps notes in files below /memories, which are there again in later conversations. Look there before you begin.",
-    _object(
-        ("command",),
-        command=_commands("view", "create", "str_replace", "insert", "delete", "rename"),
+    _by_command(
+        {**_COMMANDS, **_INSERT, "delete": _PATH, "rename": ("old_path", "new_path")},
         **{**_EDITS, "path": _string("The file or folder, such as /memories/notes.md; all commands but rename.")},
         **_NEW_TEXTS,
         old_path=_string("For rename: what it is called now."),

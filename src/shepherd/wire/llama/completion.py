@@ -9,51 +9,26 @@ tokens are recognised. OpenAI's body for the same purpose is `openai/completions
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from shepherd.core import Completion, InvalidRequest, Request
+from shepherd.core import Completion, InvalidRequest, Request, TextOrTokens
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.llama.answer import AnswerOptions, Encoder, encode_error
 from shepherd.wire.openai.completions import MAX_CHOICES
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.settings import RETURN_PROGRESS
-from shepherd.wire.sampling import GENERATION, SAMPLING, limit_of, repeat_request, sampling_of, token_limit
+from shepherd.wire.openai.settings import RETURN_PROGRESS, TIMINGS_PER_TOKEN
+from shepherd.wire.sampling import GENERATION, limit_of, repeat_request, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE
 from shepherd.wire.table import BOOLEAN, STRINGS, Field, Kind, body_schema, integer, read_fields
-from shepherd.wire.texts import TEXTS, TextOrTokens, decode_texts
+from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["MEDIA_TYPE", "Encoder", "decode_request", "encode_error", "encoder"]
 
 MAX_PROBABILITIES = 100
 """Alternatives to each token."""
 
-_NO_MEDIA = "no model here takes images or audio; leave multimodal_data out"
-
 
 def _decode_prompts(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
-    """Texts, tokens, objects with a `prompt_string`, or an array of these."""
-    value = body.find_any(key)
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        plain: Any = [_plain(one, f"{key}[{at}]") for at, one in enumerate(value)]
-    else:
-        plain = _plain(value, key)
-    return decode_texts(Fields({key: plain}), key, "send a text, or tokens")
-
-
-def _plain(value: Any, path: str) -> Any:
-    if not isinstance(value, dict):
-        return value
-    fields = Fields(value, path)
-    if fields.has("multimodal_data"):
-        raise InvalidRequest(f"{fields.at('multimodal_data')} is not supported: {_NO_MEDIA}", field=path)
-    return fields.get_text("prompt_string")
-
-
-def _refuse_after_sampling(body: Fields, key: str) -> None:
-    if body.find_boolean(key):
-        raise InvalidRequest(
-            f"{key} is not available: probabilities here are the model's own, before sampling; leave it out", field=key
-        )
+    return decode_texts(body, key, "send a text, or tokens")
 
 
 FIELDS = (
@@ -61,11 +36,12 @@ FIELDS = (
     Field("prompt", Kind(_decode_prompts, TEXTS), "A text, tokens, or an array of either; control tokens count."),
     Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens", "max_completion_tokens")),
     Field("n_probs", integer(0, MAX_PROBABILITIES), "Alternatives to each token.", default=0, also=("logprobs",)),
-    Field("post_sampling_probs", Kind(_refuse_after_sampling, BOOLEAN.schema), "Not available."),
+    Field("post_sampling_probs", BOOLEAN, "n_probs are what the token was drawn from, not the model's.", default=False),
     Field("n", integer(1, MAX_CHOICES), "Answers to each prompt.", default=1, also=("n_cmpl",)),
     Field("return_tokens", BOOLEAN, "The tokens of the answer besides its text.", default=False),
     Field("response_fields", STRINGS, "The only fields of a whole answer, such as timings/predicted_n.", default=()),
     RETURN_PROGRESS,
+    TIMINGS_PER_TOKEN,
     RESPONSE_FORMAT,
 )
 BODY = body_schema(*FIELDS, required=["prompt"], example={"prompt": "Once upon a time", "n_predict": 32})
@@ -89,6 +65,8 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         schema=form.schema,
         grammar=form.grammar,
         logprobs=given["n_probs"] if given["n_probs"] or wants_tokens else None,
+        scores_drawn=given["post_sampling_probs"] and given["n_probs"] > 0,
+        report=True,
         archive=False,  # no turn of any conversation
         recall=False,
         extra={"constrained_by": form.path} if form.path else {},
@@ -99,33 +77,26 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         for choice in repeat_request(replace(request, completion=Completion(prompt, special=True)), n)
     )
     options = AnswerOptions(
-        prompts=tuple(prompt if isinstance(prompt, str) else "" for prompt in prompts for _ in range(n)),
+        n_choices=len(requests),
         max_tokens=request.max_tokens,
         settings=_settings(given),
         probabilities=given["n_probs"] > 0,
+        drawn=request.scores_drawn,
         tokens=wants_tokens,
         return_progress=given["return_progress"],
+        timings_per_token=given["timings_per_token"],
         fields=tuple(given["response_fields"]),
     )
     return Decoded(requests, given["stream"], options)
 
 
 def _settings(given: Json) -> Json:
-    """What the body sets, by llama-server's names."""
-    names = {"repetition_penalty": "repeat_penalty", "typical_p": "typical_p"}
-    sampling = {
-        names.get(field.name, field.name): given[field.name]
-        for field in SAMPLING
-        if given[field.name] is not None and field.name != "logit_bias"
-    }
-    biases = [{"token": token, "bias": bias} for token, bias in given["logit_bias"] or ()]
+    """What the body sets beside sampling, by llama-server's names."""
     return {
-        **sampling,
         "n_predict": -1 if given["n_predict"] is None else given["n_predict"],
         "n_probs": given["n_probs"],
         "stop": list(given["stop"]),
         "stream": given["stream"],
-        "logit_bias": biases,
     }
 
 

@@ -17,11 +17,11 @@ __all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
 
 
 def _decode_others(body: Fields, key: str) -> str:
-    found = [(other.find_string("filename"), other.find_string("text")) for other in body.objects(key)]
-    return "".join(f"--- {name or 'snippet'} ---\n{text or ''}\n\n" for name, text in found)
+    found = [(other.find_string("filename"), other.get_text("text")) for other in body.objects(key)]
+    return "".join(f"--- {name or 'snippet'} ---\n{text}\n\n" for name, text in found)
 
 
-_OTHER = body_schema(Field("filename", STRING), Field("text", STRING))
+_OTHER = body_schema(Field("filename", STRING), Field("text", STRING), required=["text"])
 FIELDS = (
     *GENERATION,
     Field("input_prefix", STRING, "The text before the cursor.", default=""),
@@ -44,6 +44,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
     request = Request(
         model=given["model"],
         completion=Completion(before, given["input_suffix"]),
+        report=True,
         sampling=sampling_of(given),
         max_tokens=limit_of(given["n_predict"]),
         stop=given["stop"],

@@ -21,6 +21,8 @@ from shepherd.core import (
     CallEnded,
     Event,
     Finished,
+    Opaque,
+    OpaqueBlock,
     ReasoningDelta,
     Reply,
     Started,
@@ -35,6 +37,8 @@ from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.ollama.fields import Errand, encode_error
 from shepherd.wire.openai.shapes import encode_scores
+from shepherd.wire.own import facts_of
+from shepherd.wire.thoughts import JoinedThoughts
 from shepherd.wire.watch import Clock, Watch
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -85,7 +89,7 @@ class Encoder:
         lines = [self._line(delta) for delta in self._deltas.feed(event)]
         if isinstance(event, Finished):
             self.note_time(event)
-            lines.append(self._line(_Delta(), self._end(event.reason, event.usage)))
+            lines.append(self._line(_Delta(), self._end(event.reason, event.usage, event.own)))
         return b"".join(lines)
 
     def encode_failure(self, error: Exception) -> bytes:
@@ -101,17 +105,18 @@ class Encoder:
                 whole.thinking += delta.thinking
                 whole.calls = [*whole.calls, *delta.calls]
         self.note_time(Finished(reply.reason, reply.usage))
-        answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage)))
+        answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage, reply.own[1])))
         return answer
 
-    def _end(self, reason: StopReason, usage: Usage) -> bytes:
-        """The rest of the last line."""
+    def _end(self, reason: StopReason, usage: Usage, own: Opaque | None) -> bytes:
+        """The rest of the last line. Times are the provider's own (`own`), where it is an Ollama."""
         if self._errand:
             return f'"done":true,"done_reason":"{self._errand}"}}\n'.encode("ascii")
         figures = {
             "done": True,
             "done_reason": "length" if reason == "length" else "stop",
             **_figures(self._watch, usage),
+            **facts_of("ollama", own),
         }
         return compact(figures)[1:] + b"\n"
 
@@ -156,6 +161,7 @@ class _Deltas:
 
     def __init__(self, id: str) -> None:
         self.calls = HeldCalls()
+        self._thoughts = JoinedThoughts()
         self._id = id.rpartition("-")[2]
         self._n_calls = 0
 
@@ -164,8 +170,9 @@ class _Deltas:
             match ready:
                 case TextDelta(text, scores):
                     yield _Delta(text, scores=scores)
-                case ReasoningDelta(text) if text:
-                    yield _Delta(thinking=text)
+                case ReasoningDelta() | OpaqueBlock():
+                    if text := self._thoughts.feed(ready):
+                        yield _Delta(thinking=text)
                 case CallEnded(call):
                     yield self._call(call)
                 case _:

@@ -10,12 +10,12 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 
-from shepherd.core import InvalidRequest, Message, Part, Reasoning, Request, Text, ToolCall, ToolResult
+from shepherd.core import InvalidRequest, Message, Native, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, decode_images, encode_error
-from shepherd.wire.openai.messages import TOOLS, decode_tools
-from shepherd.wire.table import OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
+from shepherd.wire.openai.messages import TOOLS, decode_tool_choice, decode_tools, provider_demand
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
 from shepherd.wire.watch import Clock
 
@@ -92,7 +92,11 @@ _MESSAGE = body_schema(
     required=["role"],
 )
 _MESSAGES = Kind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
-FIELDS = (*COMMON, Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."))
+FIELDS = (
+    *COMMON,
+    Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."),
+    Field("tool_choice", ANYTHING, "auto, none, required, or one function by name; Ollama itself has no such field."),
+)
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "stream": False}
 BODY = body_schema(*FIELDS, TOOLS, example=_EXAMPLE)
 
@@ -107,7 +111,11 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
     given = read_fields(fields, FIELDS)
     settings = common_settings(given)
     if given["messages"]:
-        request = Request(messages=given["messages"], tools=decode_tools(fields), **settings)
+        native = Native("ollama", body)
+        if (error := provider_demand(fields, ())) is not None:
+            raise error
+        tools, choice = decode_tool_choice(fields, decode_tools(fields))
+        request = Request(messages=given["messages"], tools=tools, tool_choice=choice, native=native, **settings)
         options = AnswerOptions(chat=True, began=began)
     else:
         request, errand = decode_errand(fields, settings["extra"])

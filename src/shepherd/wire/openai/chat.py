@@ -18,6 +18,8 @@ from shepherd.core import (
     Finished,
     InvalidRequest,
     Message,
+    Native,
+    OpaqueBlock,
     ReasoningDelta,
     ReasoningLevel,
     Reply,
@@ -26,13 +28,15 @@ from shepherd.core import (
     StopReason,
     TextDelta,
     TokenScore,
+    ToolCall,
     replay,
 )
 from shepherd.wire.bad_calls import HeldCalls
-from shepherd.wire.base import Decoded, Fields, Json, compact, shown, wrong
+from shepherd.wire.base import Decoded, Fields, Json, compact, wrong
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice
+from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice, provider_demand
+from shepherd.wire.openai.proofs import PROTOCOL, decode_beside, decode_details, encode_extra
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.settings import (
     EFFORTS,
@@ -40,13 +44,18 @@ from shepherd.wire.openai.settings import (
     RETURN_PROGRESS,
     STREAM_OPTIONS,
     TEMPLATE_ARGUMENTS,
+    TIMINGS_PER_TOKEN,
+    VERBOSE,
     reasoning_level,
     request_settings,
 )
 from shepherd.wire.openai.shapes import encode_error, encode_scores
+from shepherd.wire.own import facts_of, merge_facts
+from shepherd.wire.read import encode_read
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer, one_of, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, inside, integer, one_of, read_fields
+from shepherd.wire.thoughts import JoinedThoughts
 from shepherd.wire.tools import free_text
 
 __all__ = ["ChatOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -70,15 +79,11 @@ class ChatOptions:
     """The tools came as `functions`: the call goes back as `function_call`."""
     hides_reasoning: bool = False
     return_progress: bool = False
+    timings_per_token: bool = False
+    verbose: bool = False
 
 
 # ---- the request
-
-
-def _decode_modalities(body: Fields, key: str) -> None:
-    for kind in body.find_strings(key) or ():
-        if kind != "text":
-            raise InvalidRequest(f"{key} holds {shown(kind)}; models here answer in text only", field=key)
 
 
 def _decode_thinking(body: Fields, key: str) -> bool | None:
@@ -108,6 +113,8 @@ _REASONING = inside(
     Field("exclude", BOOLEAN, "Do not send thoughts.", default=False),
 )
 _THINKING = {"type": ["boolean", "object", "null"]}
+_KEPT, _HIDDEN = ("none", "raw"), "hidden"
+_REASONING_FORMATS = (*_KEPT, "auto", "deepseek", "deepseek-legacy", "parsed", _HIDDEN)
 _CONTINUED = {"enum": [True, False, "auto", "content", "reasoning_content"]}
 FIELDS = (
     *GENERATION,
@@ -120,15 +127,22 @@ FIELDS = (
     RESPONSE_FORMAT,
     Field("reasoning_effort", one_of(*EFFORTS)),
     Field("reasoning", _REASONING, "As OpenRouter has it."),
+    Field(
+        "reasoning_format",
+        one_of(*_REASONING_FORMATS),
+        "Where thoughts go, as llama-server and Groq have it: none and raw leave them in the text, with their tags.",
+    ),
     Field("enable_thinking", BOOLEAN),
     Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
     Field("continue_final_message", Kind(_decode_continued, _CONTINUED), "Go on with the last message, or not."),
     Field("add_generation_prompt", BOOLEAN, "Begin a new turn, or write nothing behind the last message."),
-    Field("modalities", Kind(_decode_modalities, {"type": "array", "items": {"enum": ["text"]}})),
+    Field("modalities", STRINGS, "text; others only where a provider of the protocol answers."),
     Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
     RETURN_PROGRESS,
+    TIMINGS_PER_TOKEN,
+    VERBOSE,
     *NAMES,
 )
 _EXAMPLE = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 100}
@@ -146,13 +160,17 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
     tools, choice = decode_tool_choice(fields, given["tools"])
     logprobs = _n_alternatives(given)
     request = Request(
+        native=Native(PROTOCOL, body, provider_demand(fields, given["messages"])),
         messages=given["messages"],
         tools=tools,
         tool_choice=choice,
         reasoning=_reasoning_level(given),
+        # The old form keeps them in streams only.
+        keeps_thoughts=given["reasoning_format"] in (*_KEPT, *(["deepseek-legacy"] if given["stream"] else [])),
         start=_start(given),
         parallel_calls=given["parallel_tool_calls"],
         logprobs=logprobs,
+        report=given["verbose"],
         **request_settings(given, given["response_format"], given["max_completion_tokens"]),
     )
     options = ChatOptions(
@@ -161,8 +179,10 @@ def decode_request(body: Json) -> Decoded[ChatOptions]:
         logprobs=logprobs is not None,
         custom=custom_tools(fields),
         is_legacy=fields.has("functions"),
-        hides_reasoning=given["reasoning"]["exclude"],
+        hides_reasoning=given["reasoning"]["exclude"] or given["reasoning_format"] == _HIDDEN,
         return_progress=given["return_progress"],
+        timings_per_token=given["timings_per_token"],
+        verbose=given["verbose"],
     )
     return Decoded(repeat_request(request, given["n"]), given["stream"], options)
 
@@ -192,7 +212,12 @@ def _start(given: Json) -> AnswerStart | None:
     if part in (None, "none"):
         if heads_turn is False and (part or not is_answer):
             return "nothing"
-        return "turn" if part or heads_turn else None
+        if part or heads_turn:
+            return "turn"
+        if [message.role for message in given["messages"][-2:]] == ["assistant"] * 2:
+            why = "the last two messages are the assistant's, and an answer continues one: join them"
+            raise InvalidRequest(f"{why}, or send add_generation_prompt true to begin a new turn", field="messages")
+        return None
     field = "continue_final_message"
     if heads_turn:
         why = f"{field} and add_generation_prompt cannot both be true; leave one of them out"
@@ -218,14 +243,13 @@ class Encoder:
         n = options.n
         self._options = options
         self._chunks = Chunks(
-            n, n, options.include_usage, options.return_progress,
+            n, n, options.include_usage, options.return_progress, options.timings_per_token,
             kind="chat.completion.chunk", id=id, created=created, model=model,
         )  # fmt: skip
         self._heads = self._chunks.heads
         self._text_heads = [b""] * n
         """Of the chunks of each choice, up to their text; empty until it has some."""
-        self._tail = b',"finish_reason":null}]' + self._chunks.tail
-        self._text_tail = b"}" + self._tail
+        self._text_tail = b"}" + _UNFINISHED + self._chunks.tail
         self._deltas = [_Deltas(id, options, choice) for choice in range(n)]
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
@@ -233,6 +257,7 @@ class Encoder:
         if (
             type(event) is TextDelta
             and not event.scores
+            and not event.refused
             and deltas.calls.held is None
             and (head := self._text_heads[choice])
         ):
@@ -241,15 +266,17 @@ class Encoder:
         self.note_time(event)
         if isinstance(event, Started):
             self._chunks.begin(choice, event.model, '"delta":{')
-        elif isinstance(event, TextDelta):
+        elif isinstance(event, TextDelta) and not self._options.timings_per_token:
             self._text_heads[choice] = self._heads[choice] + b'"content":'
         progress = self._chunks.progress(choice, event, b'},"finish_reason":null}]')
         ready = list(deltas.feed(event))
         scores = event.scores if isinstance(event, TextDelta) else ()
-        chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else ()) for delta in ready]
+        tail = self._chunks.timed_tail(event)
+        chunks = [self._chunk(choice, delta, scores if delta is ready[-1] else (), tail) for delta in ready]
         if isinstance(event, Finished):
-            reason = quote(deltas.finish_reason(event.reason)).encode("ascii")
-            chunks.append(self._chunks.end(choice, b'},"finish_reason":' + reason + b"}]", event.usage))
+            own = facts_of(PROTOCOL, event.own)
+            ending = {"finish_reason": deltas.finish_reason(event.reason, own), **own.pop("choice", {})}
+            chunks.append(self._chunks.end(choice, b"}," + compact(ending)[1:] + b"]", event.usage, own))
         # The role comes first, and the prompt is read before the text.
         return b"".join((*chunks, progress) if isinstance(event, Started) else (progress, *chunks))
 
@@ -261,9 +288,14 @@ class Encoder:
         return encode_event(encode_error(error)[1])
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
-        return self._chunks.whole([self._choice(at, reply) for at, reply in enumerate(replies)], replies)
+        owns = [facts_of(PROTOCOL, reply.own[1]) for reply in replies]
+        choices = [self._choice(at, reply, owns[at]) for at, reply in enumerate(replies)]
+        body = self._chunks.whole(choices, replies, owns[0])
+        if self._options.verbose and (read := replies[0].read) is not None:
+            body["__verbose"] = encode_read(read)
+        return body
 
-    def _choice(self, index: int, reply: Reply) -> Json:
+    def _choice(self, index: int, reply: Reply, own: Json) -> Json:
         deltas = self._deltas[index]
         events = replay(reply.message, model=reply.model or "?", reason=reply.reason)
         message = _folded(delta for event in events for delta in deltas.feed(event))
@@ -271,15 +303,19 @@ class Encoder:
             "index": index,
             "message": message,
             "logprobs": _logprobs(reply.scores) if self._options.logprobs else None,
-            "finish_reason": deltas.finish_reason(reply.reason),
+            "finish_reason": deltas.finish_reason(reply.reason, own),
+            **own.pop("choice", {}),
         }
 
-    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore]) -> bytes:
+    def _chunk(self, choice: int, delta: Json, scores: Sequence[TokenScore], tail: bytes) -> bytes:
         logprobs = b',"logprobs":' + compact(_logprobs(scores)) if scores else b""
-        return self._heads[choice] + compact(delta)[1:] + logprobs + self._tail  # the first brace is in the head
+        # The first brace is in the head.
+        return self._heads[choice] + compact(delta)[1:] + logprobs + _UNFINISHED + tail
 
 
 encoder = Encoder
+
+_UNFINISHED = b',"finish_reason":null}]'
 
 
 class _Deltas:
@@ -287,6 +323,7 @@ class _Deltas:
 
     def __init__(self, id: str, options: ChatOptions, choice: int) -> None:
         self.calls = HeldCalls()
+        self._thoughts = JoinedThoughts()
         self._id = id.rpartition("-")[2] + (f"_{choice}" if choice else "")
         self._options = options
         self._n_calls = 0
@@ -295,26 +332,38 @@ class _Deltas:
         for ready in self.calls.feed(event):
             match ready:
                 case Started():
-                    yield {"role": "assistant", "content": ""}
+                    yield {"role": "assistant", "content": None}
                 case TextDelta(text):
-                    yield {"content": text}
-                case ReasoningDelta(text) if text and not self._options.hides_reasoning:
-                    # Some clients look for one name, some for the other, none for both.
-                    yield {"reasoning_content": text, "reasoning": text}
+                    yield {"refusal" if ready.refused else "content": text}
+                case ReasoningDelta() if not self._options.hides_reasoning:
+                    if text := self._thoughts.feed(ready):
+                        # Some clients look for one name, some for the other, none for both.
+                        yield {"reasoning_content": text, "reasoning": text}
+                    if details := decode_details(ready.signature):
+                        yield {"reasoning_details": details}
+                    if extra := decode_beside(ready.signature):
+                        yield {"extra_content": extra}
                 case CallEnded(call):
-                    yield from self._call(call.id, call.name, call.raw if isinstance(call, BadCall) else call.arguments)
+                    yield from self._call(call)
+                case OpaqueBlock(block):
+                    self._thoughts.feed(ready)
+                    if facts := facts_of(PROTOCOL, block):
+                        yield facts
                 case _:
                     pass  # notices, and the pieces of a call
 
-    def finish_reason(self, reason: StopReason) -> str:
+    def finish_reason(self, reason: StopReason, own: Json) -> str:
+        """Why it ended; `own`: what a provider of the protocol reports, without this word when it returns."""
+        given = own.pop("finish_reason", None)
         # A client looks for calls only behind this word, bad calls included; and must find some behind it.
         if reason in ("end", "stop", "tool_calls"):
             called = "function_call" if self._options.is_legacy else "tool_calls"
             return called if self._n_calls else "stop"
-        return _FINISH_REASONS[reason]
+        return given or _FINISH_REASONS[reason]
 
-    def _call(self, id: str, name: str, arguments: str) -> Iterator[Json]:
-        index = self._n_calls
+    def _call(self, call: ToolCall | BadCall) -> Iterator[Json]:
+        id, name, index = call.id, call.name, self._n_calls
+        arguments = call.raw if isinstance(call, BadCall) else call.arguments
         self._n_calls += 1
         if self._options.is_legacy and index == 0:
             yield {"function_call": {"name": name, "arguments": ""}}
@@ -323,7 +372,9 @@ class _Deltas:
         kind, key = ("custom", "input") if name in self._options.custom else ("function", "arguments")
         text = arguments if kind == "function" else free_text(arguments)
         id = id or f"call_{self._id}_{index}"
-        yield {"tool_calls": [{"index": index, "id": id, "type": kind, kind: {"name": name, key: ""}}]}
+        signature = call.signature if isinstance(call, ToolCall) else None
+        rest = {"extra_content": encode_extra(signature)} if signature else {}
+        yield {"tool_calls": [{"index": index, "id": id, "type": kind, kind: {"name": name, key: ""}, **rest}]}
         yield {"tool_calls": [{"index": index, kind: {key: text}}]}
 
 
@@ -335,9 +386,7 @@ def _folded(deltas: Iterable[Json]) -> Json:
     message: Json = {"role": "assistant", "content": "", "refusal": None}
     calls: list[Json] = []
     for delta in deltas:
-        for key in ("content", "reasoning_content", "reasoning"):
-            if key in delta:
-                message[key] = message.get(key, "") + delta[key]
+        merge_facts(message, {key: value for key, value in delta.items() if key not in _PUT_TOGETHER})
         for call in delta.get("tool_calls", ()):
             if "id" in call:
                 calls.append({key: value for key, value in call.items() if key != "index"})
@@ -345,7 +394,12 @@ def _folded(deltas: Iterable[Json]) -> Json:
                 _extend(calls[-1], call)
         if "function_call" in delta:
             _extend(message, {"function_call": delta["function_call"]})
+    if message["refusal"] and not message["content"]:
+        message["content"] = None
     return message | ({"tool_calls": calls} if calls else {})
+
+
+_PUT_TOGETHER = ("role", "tool_calls", "function_call")
 
 
 def _extend(call: Json, delta: Json) -> None:

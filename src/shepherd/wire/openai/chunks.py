@@ -14,9 +14,11 @@ from json.encoder import encode_basestring_ascii as quote
 
 from shepherd.core import Event, Reply, Usage
 from shepherd.wire.base import Json, compact
-from shepherd.wire.openai.shapes import encode_usage
+from shepherd.wire.openai.shapes import encode_usage, with_own
 from shepherd.wire.sse import DONE
 from shepherd.wire.watch import Watch
+
+NOTHING: Json = {}
 
 
 class Chunks:
@@ -28,6 +30,7 @@ class Chunks:
         n_choices: int,
         include_usage: bool,
         return_progress: bool,
+        timings_per_token: bool,
         *,
         kind: str,
         id: str,
@@ -39,6 +42,7 @@ class Chunks:
         self.tail = (b',"usage":null' if include_usage else b"") + b"}\n\n"
         self.watch = Watch()
         self._n, self._include_usage, self._return_progress = n, include_usage, return_progress
+        self._timings_per_token = timings_per_token
         self._kind, self._id, self._created, self._model = kind, id, created, model
         self._usages: dict[int, Usage] = {}
         """Of the choices that have ended."""
@@ -55,21 +59,30 @@ class Chunks:
             return b""
         return self.heads[choice] + middle + b',"prompt_progress":' + compact(found) + self.tail
 
-    def end(self, choice: int, middle: bytes, usage: Usage) -> bytes:
-        """The last chunk of a choice, with its `middle`; behind the last one to end, the end of the stream."""
+    def timed_tail(self, event: Event) -> bytes:
+        """The tail of the chunk with this event: with the times so far, where they are wanted."""
+        if not self._timings_per_token or (found := self.watch.timings_so_far(event)) is None:
+            return self.tail
+        return b',"timings":' + compact(found) + self.tail
+
+    def end(self, choice: int, middle: bytes, usage: Usage, own: Json = NOTHING) -> bytes:
+        """The last chunk of a choice, with its `middle`; behind the last one to end, the end of the stream. `own`: what
+        a provider of the protocol reports."""
         self._usages[choice] = usage
-        last = self.heads[choice] + middle
+        given = {key: value for key, value in own.items() if key != "usage"}
+        rest = b"," + compact(given)[1:-1] if given else b""
+        last = self.heads[choice] + middle + rest
         if len(self._usages) < len(self.heads):
             return last + self.tail
         total = sum_usage([self._usages[at] for at in range(len(self.heads))], self._n)
         timings = b',"timings":' + compact(self.watch.timings(total))
         if not self._include_usage:
             return last + timings + self.tail + DONE
-        counts = compact(encode_usage(total))
-        return last + self.tail + self._head() + b'"choices":[],"usage":' + counts + timings + b"}\n\n" + DONE
+        counts = compact(self._counts(total, own))
+        return last + self.tail + self._head() + b'"choices":[],"usage":' + counts + rest + timings + b"}\n\n" + DONE
 
-    def whole(self, choices: Sequence[Json], replies: Sequence[Reply]) -> Json:
-        """The answer as one object."""
+    def whole(self, choices: Sequence[Json], replies: Sequence[Reply], own: Json = NOTHING) -> Json:
+        """The answer as one object; `own` as for `end`."""
         usage = sum_usage([reply.usage for reply in replies], self._n)
         return {
             "id": self._id,
@@ -78,9 +91,14 @@ class Chunks:
             "model": self._model or replies[0].model,
             "system_fingerprint": fingerprint(),
             "choices": choices,
-            "usage": encode_usage(usage),
             "timings": self.watch.timings(usage),
+            **own,
+            "usage": self._counts(usage, own),
         }
+
+    def _counts(self, total: Usage, own: Json) -> Json:
+        """Token counts, and with one choice what the provider counts besides."""
+        return with_own(encode_usage(total), own.get("usage") if len(self.heads) == 1 else None)
 
     def _head(self) -> bytes:
         return (

@@ -20,13 +20,14 @@ from shepherd.core import (
     Started,
     StopReason,
     TextDelta,
+    TextOrTokens,
     TokenScore,
 )
 from shepherd.wire.base import Decoded, Fields, Json, compact
 from shepherd.wire.openai import shapes as openai_shapes
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
-from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS, request_settings
+from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS, TIMINGS_PER_TOKEN, request_settings
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
@@ -54,12 +55,13 @@ class CompletionOptions:
     logprobs: bool = False
     include_usage: bool = False
     return_progress: bool = False
+    timings_per_token: bool = False
 
 
 # ---- the request
 
 
-def _decode_prompts(body: Fields, key: str) -> tuple[str | tuple[int, ...], ...]:
+def _decode_prompts(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
     hint = "for messages there is /v1/chat/completions" if body.has("messages") else "send a text, or tokens"
     return decode_texts(body, key, hint)
 
@@ -79,6 +81,7 @@ FIELDS = (
     Field("best_of", integer(), "Only n: all that is generated is returned."),
     STREAM_OPTIONS,
     RETURN_PROGRESS,
+    TIMINGS_PER_TOKEN,
     RESPONSE_FORMAT,
     *NAMES,
 )
@@ -117,7 +120,12 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
     ]
     include_usage = given["stream_options"]["include_usage"]
     options = CompletionOptions(
-        n, len(requests), given["logprobs"] is not None, include_usage, given["return_progress"]
+        n,
+        len(requests),
+        given["logprobs"] is not None,
+        include_usage,
+        given["return_progress"],
+        given["timings_per_token"],
     )
     return Decoded(tuple(requests), given["stream"], options)
 
@@ -140,7 +148,7 @@ class Encoder:
         n, n_choices = options.n, options.n_choices
         self._options = options
         self._chunks = Chunks(
-            n, n_choices, options.include_usage, options.return_progress,
+            n, n_choices, options.include_usage, options.return_progress, options.timings_per_token,
             kind="text_completion", id=id, created=created, model=model,
         )  # fmt: skip
         self._text_heads = [b""] * n_choices
@@ -158,10 +166,11 @@ class Encoder:
         progress = self._chunks.progress(choice, event, _NOTHING)
         match event:
             case TextDelta(text, scores):
-                self._text_heads[choice] = self._chunks.heads[choice]
+                if not self._options.timings_per_token:
+                    self._text_heads[choice] = self._chunks.heads[choice]
                 logprobs = compact(self._tables[choice].encode(scores)) if scores else b"null"
                 middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":null}]'
-                return progress + self._chunks.heads[choice] + middle + self._chunks.tail
+                return progress + self._chunks.heads[choice] + middle + self._chunks.timed_tail(event)
             case Finished(reason, usage):
                 ending = _NOTHING.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
                 return progress + self._chunks.end(choice, ending, usage)

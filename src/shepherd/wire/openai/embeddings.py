@@ -10,13 +10,14 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from shepherd.core import InvalidRequest
+from shepherd.core import InvalidRequest, TextOrTokens
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.shapes import encode_error
 from shepherd.wire.sampling import MODEL
 from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
-from shepherd.wire.texts import TEXTS, TextOrTokens, decode_texts
+from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["EmbeddingRequest", "decode_request", "encode_answer", "encode_error"]
 
@@ -44,10 +45,8 @@ def _decode_inputs(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
         message = f"{key} has {len(inputs)} elements; at most {MAX_INPUTS} are taken at a time: send several requests"
         raise InvalidRequest(message, field=key)
     for at, text in enumerate(inputs):
-        if not text:
-            path = key if isinstance(body.find_any(key), str) else f"{key}[{at}]"
-            empty = "string" if isinstance(text, str) else "array"
-            raise InvalidRequest(f"{path} is an empty {empty}; there is nothing to embed", field=path)
+        if text == ():  # an empty text has the special tokens of its model
+            raise InvalidRequest(f"{key}[{at}] is an empty array; there is nothing to embed", field=f"{key}[{at}]")
     return inputs
 
 
@@ -81,6 +80,15 @@ def encode_answer(vectors: Sequence[Sequence[float]], *, model: str, n_tokens: i
         "model": model,
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     }
+
+
+def encode_states(vectors: Sequence[Sequence[float]], n_tokens: Sequence[int]) -> list[Json]:
+    """llama-server's list for a model that does not pool. `vectors`: of each token, input after input."""
+    stops = list(accumulate(n_tokens))
+    return [
+        {"index": index, "embedding": [plain(vector) for vector in vectors[stop - n : stop]]}
+        for index, (n, stop) in enumerate(zip(n_tokens, stops, strict=True))
+    ]
 
 
 def pack(vector: Sequence[float]) -> str:

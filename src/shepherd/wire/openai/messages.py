@@ -14,6 +14,7 @@ from shepherd.core import (
     Image,
     InvalidRequest,
     Message,
+    Opaque,
     Part,
     Reasoning,
     Text,
@@ -23,7 +24,10 @@ from shepherd.core import (
     ToolSpec,
 )
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
-from shepherd.wire.parts import decode_document, decode_image_url, joined
+from shepherd.wire.openai.proofs import PROTOCOL, decode_extra, encode_beside, encode_details
+from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.parts import decode_document, decode_image_url, joined, only_provider, seen
+from shepherd.wire.signature import received
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
 from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
@@ -82,12 +86,15 @@ def _decode_assistant(message: Fields, names: Names) -> Iterator[Message]:
     parts: list[Part] = []
     # `reasoning` is the name that OpenRouter and newer vLLM use, `thinking` is Ollama's.
     thoughts = (message.find_string(key) for key in ("reasoning_content", "reasoning", "thinking"))
-    if thought := next(filter(None, thoughts), None):
-        parts.append(Reasoning(thought))
+    thought, proof = next(filter(None, thoughts), ""), encode_details(message.find_any("reasoning_details"))
+    if thought or proof:
+        parts.append(Reasoning(thought, proof))
     content = _decode_content(message, _FROM_MODELS)
     refusal = message.find_string("refusal")
     parts += content or ((Text(refusal),) if refusal else ())
     parts += [_decode_call(call) for call in message.objects("tool_calls")]
+    if isinstance(extra := message.find_any("extra_content"), dict) and extra:
+        parts.append(Reasoning("", encode_beside(extra)))
     if (call := message.find_object("function_call")) is not None:
         parts.append(_decode_function_call(call, f"function_{len(names)}"))  # they had no ids then
     yield Message("assistant", tuple(parts))
@@ -116,6 +123,11 @@ _ROLES: dict[str, Callable[[Fields, Names], Iterator[Message]]] = {
 
 
 def _decode_call(call: Fields) -> ToolCall:
+    decoded, extra = _decode_typed_call(call), call.find_any("extra_content")
+    return replace(decoded, signature=decode_extra(extra)) if isinstance(extra, dict) else decoded
+
+
+def _decode_typed_call(call: Fields) -> ToolCall:
     match kind := call.find_string("type") or "function":
         case "function":
             return _decode_function_call(call.get_object("function"), call.get_string("id"))
@@ -146,12 +158,17 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
         return (Text(content),)
     if not isinstance(content, list):
         raise wrong(message.at("content"), "a string or an array of parts", content)
-    found = []
+    found: list[Part] = []
     for part in message.objects("content"):
         kind, path = part.get_string("type"), part.at("type")
+        if (error := only_provider(part)) is not None:
+            if readers is not _FROM_USERS:
+                raise error
+            found.append(Opaque(PROTOCOL, compact_json(part.body)))  # `provider_demand` refuses it for other models
+            continue
         if kind not in readers:
-            why = "which is not supported here" if "audio" not in kind else "and no model here can hear"
-            raise InvalidRequest(f"{path} is {shown(kind)}, {why}; supported: {', '.join(readers)}", field=path)
+            why = "which is not supported here; supported:"
+            raise InvalidRequest(f"{path} is {shown(kind)}, {why} {', '.join(readers)}", field=path)
         if (decoded := readers[kind](part)) is not None:
             found.append(decoded)
     return tuple(found)
@@ -159,8 +176,7 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
 
 def _decode_output(message: Fields) -> tuple[Text | Image, ...]:
     """The result of a tool."""
-    parts = joined(_decode_content(message, _SEEN), "\n")
-    return tuple(part for part in parts if isinstance(part, Text | Image))
+    return seen(_decode_content(message, _SEEN))
 
 
 def _decode_text(part: Fields) -> Text | None:
@@ -169,13 +185,18 @@ def _decode_text(part: Fields) -> Text | None:
 
 
 def _decode_image(part: Fields) -> Image:
-    path = part.at("image_url")
+    holder, key = part, "image_url"
     if isinstance(part.find_any("image_url"), dict):
-        image = part.get_object("image_url")
-        path, url = image.at("url"), image.get_string("url")
-    else:
-        url = part.get_string("image_url")
-    return decode_image_url(url, path)
+        holder, key = part.get_object("image_url"), "url"
+    image = decode_image_url(holder.get_string(key), holder.at(key))
+    return replace(image, detail=holder.find_string("detail") or "")
+
+
+def _decode_address(part: Fields) -> Part:
+    """Mistral's document."""
+    url, name = part.get_string("document_url"), part.find_string("document_name") or "unnamed"
+    key = "file_data" if url.startswith("data:") else "file_url"
+    return decode_document(Fields({"filename": name, key: url}, part.path))
 
 
 def _decode_source(part: Fields) -> Image:
@@ -190,7 +211,7 @@ def _decode_source(part: Fields) -> Image:
 def _decode_thought(part: Fields) -> Reasoning | None:
     """Anthropic's thinking."""
     text = part.find_string("thinking") or part.find_string("text")
-    return Reasoning(text, part.find_string("signature")) if text else None
+    return Reasoning(text, received("anthropic", part.find_string("signature"))) if text else None
 
 
 def _decode_use(part: Fields) -> ToolCall:
@@ -215,6 +236,7 @@ _SEEN: Mapping[str, Read] = {
     "image": _decode_source,
     "file": decode_document,
     "input_file": decode_document,
+    "document_url": _decode_address,
 }
 _FROM_USERS: Mapping[str, Read] = {**_SEEN, "tool_result": _decode_result}
 _FROM_MODELS: Mapping[str, Read] = {
@@ -231,9 +253,33 @@ def decode_tools(body: Fields, key: str = "tools") -> tuple[ToolSpec, ...]:
     if body.has("functions") and body.has(key):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
-        *(_decode_tool_spec(tool) for tool in body.objects(key, MAX_TOOLS)),
+        *(_decode_tool_spec(tool) for tool in body.objects(key, MAX_TOOLS) if not is_hosted(tool)),
         *(decode_function(function) for function in body.objects("functions", MAX_TOOLS)),
     )
+
+
+def provider_demand(body: Fields, messages: tuple[Message, ...]) -> InvalidRequest | None:
+    """The error for a model that cannot read a part, or run a tool, that the body has; `body` has been decoded."""
+    for tool in body.objects("tools"):
+        if is_hosted(tool):
+            path = tool.at("type")
+            why = "only tools of type function and custom can be offered: the client runs them"
+            return InvalidRequest(f"{path} is {shown(tool.find_any('type'))}; {why}", field=path)
+    for kind in body.find_strings("modalities") or ():
+        if kind != "text":
+            why = f"modalities holds {shown(kind)}; models here answer in text only"
+            return InvalidRequest(why, field="modalities")
+    if any(isinstance(part, Opaque) for message in messages if message.role == "user" for part in message.parts):
+        for message in body.objects("messages"):
+            for part in message.objects("content") if isinstance(message.find_any("content"), list) else ():
+                if (error := only_provider(part)) is not None:
+                    return error
+    return None
+
+
+def is_hosted(tool: Fields) -> bool:
+    """Whether the client's own provider runs the tool."""
+    return (tool.find_string("type") or "function") not in ("function", "custom")
 
 
 def custom_tools(body: Fields) -> frozenset[str]:
@@ -243,17 +289,9 @@ def custom_tools(body: Fields) -> frozenset[str]:
 
 
 def _decode_tool_spec(tool: Fields) -> ToolSpec:
-    match kind := tool.find_string("type") or "function":
-        case "function":
-            return decode_function(_inside(tool, "function"))
-        case "custom":
-            return _decode_custom_spec(_inside(tool, "custom"))
-        case _:
-            raise InvalidRequest(
-                f"{tool.at('type')} is {shown(kind)}; only tools of type function and custom can be offered: "
-                "the client runs them",
-                field=tool.at("type"),
-            )
+    if tool.find_string("type") == "custom":
+        return _decode_custom_spec(_inside(tool, "custom"))
+    return decode_function(_inside(tool, "function"))
 
 
 def _inside(tool: Fields, key: str) -> Fields:
@@ -282,9 +320,9 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
             return tools, "auto"
         case "none":
             return tools, "none"
-        case "required":
+        case "required" | "any":  # the second is Mistral's word
             if not tools:
-                raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
+                raise InvalidRequest(f'{path} is "{choice}" but no tools are offered; send tools', field=path)
             return tools, "required"
         case {"type": "function" | "custom"}:
             return tools, ("named", _decode_chosen(Fields(choice, path), tools))

@@ -15,8 +15,8 @@ EFFORTS: dict[str, ReasoningLevel] = {
     "low": "low",
     "medium": "medium",
     "high": "high",
-    "xhigh": "high",
-    "max": "high",
+    "xhigh": "max",
+    "max": "max",
 }
 """How much the model thinks, in OpenAI's words."""
 
@@ -24,6 +24,12 @@ _USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end o
 STREAM_OPTIONS = Field("stream_options", inside(_USAGE))
 RETURN_PROGRESS = Field(
     "return_progress", BOOLEAN, "Report in the stream how much of the prompt is read (llama-server).", default=False
+)
+TIMINGS_PER_TOKEN = Field(
+    "timings_per_token", BOOLEAN, "Each piece of a stream says how fast the answer is (llama-server).", default=False
+)
+VERBOSE = Field(
+    "verbose", BOOLEAN, "Add __verbose to a whole answer: the prompt as it was read, the sampling.", default=False
 )
 CACHE_KEY = Field("prompt_cache_key", STRING, "Names the conversation.")
 USER = Field("user", STRING, "Names the user.")

@@ -11,17 +11,28 @@ that would change the answer and cannot be obeyed is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shepherd.core import InvalidRequest, Message, OnFull, ReasoningLevel, Request
+from shepherd.core import InvalidRequest, Message, Native, OnFull, Opaque, ReasoningLevel, Request
+from shepherd.core.edits import Edit
 from shepherd.wire.base import MAX_TOOLS, Decoded, Fields, Json, Range, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT, Format
-from shepherd.wire.openai.responses.items import decode_items, kind_of
+from shepherd.wire.openai.responses.items import TRIGGER, decode_items, foreign_compaction, kind_of
+from shepherd.wire.openai.responses.parts import PROTOCOL
 from shepherd.wire.openai.responses.stream import Encoder, ResponsesOptions, UnknownResponse, encode_error, encoder
-from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools
-from shepherd.wire.openai.settings import EFFORTS, NAMES, TEMPLATE_ARGUMENTS, reasoning_level, request_settings
+from shepherd.wire.openai.responses.tools import OfferedTools, decode_tool_choice, decode_tools, provider_demand
+from shepherd.wire.openai.settings import (
+    EFFORTS,
+    NAMES,
+    RETURN_PROGRESS,
+    TEMPLATE_ARGUMENTS,
+    TIMINGS_PER_TOKEN,
+    reasoning_level,
+    request_settings,
+)
+from shepherd.wire.parts import only_provider
 from shepherd.wire.sampling import GENERATION, MODEL, token_limit
 from shepherd.wire.table import (
     ANYTHING,
@@ -49,6 +60,9 @@ __all__ = [
     "message_of",
 ]
 
+COMPACT_NOW = (Edit("compact", trigger_tokens=0, pause=True),)
+MAX_EDITS = 8
+"""OpenAI has one kind."""
 N_STORED = "shepherd.n_kept"
 """The field with the number of items of `input` that are from stored answers; the response store sets both."""
 
@@ -84,7 +98,18 @@ def _check_metadata(body: Fields, key: str) -> None:
             raise wrong(f"{key}.{name[:40]}", "a string", value)
 
 
-_EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "high"}
+def _decode_edits(body: Fields, key: str) -> tuple[Edit, ...]:
+    return tuple(map(_decode_edit, body.objects(key, MAX_EDITS)))
+
+
+def _decode_edit(entry: Fields) -> Edit:
+    if (kind := entry.get_string("type")) != "compaction":
+        path = entry.at("type")
+        raise InvalidRequest(f'{path} is {shown(kind)}; the only type is "compaction"', field=path)
+    return Edit("compact", entry.find_integer("compact_threshold", Range(1)))
+
+
+_EFFORTS: dict[str, ReasoningLevel] = {**EFFORTS, "ultra": "max"}
 _INPUT = {
     "description": "Text, or items: message, function_call, function_call_output, custom_tool_call, reasoning, ...",
     "anyOf": [{"type": "string"}, OBJECTS.schema],
@@ -118,14 +143,34 @@ _REQUEST = (
 )
 _ANSWER = (
     Field("store", BOOLEAN, "Store the answer, so that a later request can continue after it.", default=True),
-    Field("metadata", Kind(_check_metadata, _METADATA)),
     Field("include", STRINGS, default=()),
-    Field("max_tool_calls", integer()),
+    RETURN_PROGRESS,
+    TIMINGS_PER_TOKEN,
 )
+_EDITS = (
+    Field(
+        "context_management",
+        Kind(_decode_edits, OBJECTS.schema),
+        "[{type: compaction, compact_threshold: tokens}]: old turns leave a longer prompt; an item stands for them.",
+        default=(),
+    ),
+)
+"""A provider that compacts by itself gets it as it came."""
+_REPEATED_ONLY = (Field("metadata", Kind(_check_metadata, _METADATA)), Field("max_tool_calls", integer()))
+_TABLE = (*_REQUEST, *_ANSWER)
+WORDS = frozenset(name for field in _TABLE for name in (field.name, *field.also)) | {
+    "conversation",
+    "prompt",
+    "stream_options",
+}
+"""Fields of a body that a `Request` has words for, or that are about our own store: no provider gets them."""
 COUNT_BODY = body_schema(MODEL, *_CONVERSATION, example={"model": "default", "input": "Hello!"})
+"""Of the bodies that are counted, and of those that are compacted."""
 BODY = body_schema(
     *_REQUEST,
     *_ANSWER,
+    *_EDITS,
+    *_REPEATED_ONLY,
     required=["input"],
     example={"model": "default", "input": "Hello!", "max_output_tokens": 100},
 )
@@ -138,7 +183,7 @@ def decode_request(body: Json) -> Decoded[ResponsesOptions]:
     """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     given, request, items, box = _decode(fields)
-    given |= read_fields(fields, _ANSWER)
+    given |= read_fields(fields, (*_ANSWER, *_REPEATED_ONLY))
     n_kept = fields.find_integer(N_STORED, Range(0, len(items))) or 0
     summary = given["reasoning"]["summary"] or None
     options = ResponsesOptions(
@@ -146,8 +191,10 @@ def decode_request(body: Json) -> Decoded[ResponsesOptions]:
         box=box,
         thinks_in_summaries=summary not in (None, "none"),
         seals="reasoning.encrypted_content" in given["include"],
-        own_items=tuple(item.body for item in items[n_kept:]),
+        own_items=tuple(item.body for item in items[n_kept:] if kind_of(item) != TRIGGER),
         store=given["store"],
+        return_progress=given["return_progress"],
+        timings_per_token=given["timings_per_token"],
     )
     if request.logprobs is None and "message.output_text.logprobs" in given["include"]:
         request = replace(request, logprobs=0)
@@ -165,7 +212,7 @@ def decode_hybrid(body: Json) -> tuple[Request, bool]:
 
 
 def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
-    given = read_fields(fields, _REQUEST)
+    given = read_fields(fields, (*_REQUEST, *_EDITS))
     _refuse_what_is_missing(fields, given)
     items = list(_items(fields))
     box = decode_tools(_offers(fields, items))
@@ -178,6 +225,9 @@ def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
         # Codex probes whether the server answers: without input, for one token.
         messages = (*messages, Message("user"))
     request = Request(
+        native=Native(
+            PROTOCOL, fields.body, provider_demand(fields) or foreign_compaction(items) or _demand_of(items, messages)
+        ),
         messages=messages,
         tools=tools,
         tool_choice=choice,
@@ -185,9 +235,35 @@ def _decode(fields: Fields) -> tuple[Json, Request, list[Fields], OfferedTools]:
         parallel_calls=given["parallel_tool_calls"],
         logprobs=given["top_logprobs"] or None,
         on_full=_ON_FULL[given["truncation"]],
+        edits=COMPACT_NOW if _is_triggered(items) else given["context_management"],
         **request_settings(given, given["text"], given["max_output_tokens"]),
     )
     return given, request, items, box
+
+
+def _is_triggered(items: Sequence[Fields]) -> bool:
+    """Whether the client asks for a compaction now. Raises: `InvalidRequest` for a trigger that is not the last."""
+    for at, item in enumerate(items, 1):
+        if kind_of(item) == TRIGGER and at < len(items):
+            message = f"{item.path} is a {TRIGGER}, and {len(items) - at} items are behind it; send it as the last item"
+            raise InvalidRequest(message, field=item.path)
+    return bool(items) and kind_of(items[-1]) == TRIGGER
+
+
+def _demand_of(items: list[Fields], messages: tuple[Message, ...]) -> InvalidRequest | None:
+    """The error for a model that cannot read one of the parts."""
+    if not any(isinstance(part, Opaque) for message in messages for part in message.parts):
+        return None
+    for item in items:
+        for key in ("content", "output"):
+            given = item.find_any(key)
+            for at, part in enumerate(given if isinstance(given, list) else ()):
+                if (
+                    isinstance(part, dict)
+                    and (error := only_provider(Fields(part, f"{item.at(key)}[{at}]"))) is not None
+                ):
+                    return error
+    return None
 
 
 def _refuse_what_is_missing(fields: Fields, given: Json) -> None:

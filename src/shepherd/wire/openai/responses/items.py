@@ -5,24 +5,27 @@
     message(user, system, developer)                                   a message for each
 
 An answer of the model comes back in pieces; they become one message, so that a prompt continues where the last one
-ended. Unknown items are left out, with a line in the log.
+ended. Items that only a provider of the protocol understands are kept as they are (`Opaque`).
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shepherd.core import Image, InvalidRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from shepherd.core import InvalidRequest, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from shepherd.core.edits import COMPACTION, SEAL
 from shepherd.wire.base import Fields, shown
-from shepherd.wire.openai.responses.parts import decode_content, decode_part, decode_thought
+from shepherd.wire.openai.responses.parts import PROTOCOL, decode_content, decode_part, decode_thought, phase_of
 from shepherd.wire.openai.responses.tools import OfferedTools, full_name
-from shepherd.wire.parts import joined
+from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.parts import joined, seen
 from shepherd.wire.tools import free_arguments
 
-logger = logging.getLogger(__name__)
+TRIGGER = "compaction_trigger"
+COMPACTIONS = ("compaction", "compaction_summary")
+"""The second is Codex's older name."""
 
 
 def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, ...]:
@@ -30,10 +33,7 @@ def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, .
     conversation = _Conversation(box)
     for item in items:
         kind = kind_of(item)
-        if (read := _ITEMS.get(kind)) is not None:
-            read(conversation, item)
-        else:
-            logger.info("left out an item of unknown type %s", shown(kind))
+        _ITEMS.get(kind, _keep)(conversation, item)
     return conversation.end()
 
 
@@ -58,27 +58,43 @@ class _Conversation:
         """Of the answer that is incomplete."""
         self._has_spoken = False
         """The last item of that answer was a message: a further one is another answer."""
+        self._kept: list[Part] = []
+        """Items that no message has yet: they become the first parts of the next one."""
         self._names: dict[str, str] = {}
 
     def add(self, role: Role, parts: Iterable[Part]) -> None:
         """Add a message that is not the model's."""
         self._end_answer()
-        self._messages.append(Message(role, tuple(joined(parts, "\n"))))
+        kept, self._kept = self._kept, []
+        self._messages.append(Message(role, (*kept, *joined(parts, "\n"))))
 
     def answer(self, *parts: Part, is_message: bool = False) -> None:
         """Add to the answer of the model."""
         if is_message and self._has_spoken:
             self._end_answer()
-        self._parts += parts
+        kept, self._kept = self._kept, []
+        self._parts += (*kept, *parts)
         self._names.update((part.id, part.name) for part in parts if isinstance(part, ToolCall))
         self._has_spoken = is_message
 
-    def result(self, call_id: str, parts: Iterable[Text | Image], *, is_error: bool = False) -> None:
+    def keep(self, block: Opaque) -> None:
+        """Add an item beside the others. Alone it is no message: most models could not read it."""
+        if self._parts:
+            self.answer(block)
+        else:
+            self._kept.append(block)
+
+    def result(self, call_id: str, parts: Iterable[Part], *, is_error: bool = False) -> None:
         """Add the answer to a call."""
-        seen = tuple(part for part in joined(parts, "\n") if isinstance(part, Text | Image))
-        self.add("tool", [ToolResult(call_id, seen, self._names.get(call_id, ""), is_error)])
+        self.add("tool", [ToolResult(call_id, seen(parts), self._names.get(call_id, ""), is_error)])
+
+    def result_block(self, item: Fields, result: ToolResult) -> None:
+        """Add an answer that only the provider can read whole."""
+        self.add("tool", [Opaque(PROTOCOL, compact_json(item.body), (result,))])
 
     def end(self) -> tuple[Message, ...]:
+        if self._kept:
+            self.answer()
         self._end_answer()
         return tuple(self._messages)
 
@@ -100,6 +116,8 @@ def _add_message(conversation: _Conversation, item: Fields) -> None:
         case "assistant":
             if thought := item.find_string("reasoning_content"):
                 conversation.answer(Reasoning(thought))
+            if phase := item.find_string("phase"):
+                conversation.answer(phase_of(phase))
             conversation.answer(*_answer_parts(item), is_message=True)
         case "tool":
             conversation.result(_call_id(item, "tool_call_id"), decode_content(item))
@@ -115,7 +133,7 @@ def _add_user(conversation: _Conversation, item: Fields) -> None:
     if not isinstance(item.find_any("content"), list):
         conversation.add("user", decode_content(item))
         return
-    parts: list[Text | Image] = []
+    parts: list[Part] = []
     has_results = False
     for part in item.objects("content"):
         if part.find_string("type") == "tool_result":
@@ -164,34 +182,76 @@ def _add_call(conversation: _Conversation, item: Fields) -> None:
     conversation.answer(ToolCall(_call_id(item), name, arguments))
 
 
-def _add_result(conversation: _Conversation, item: Fields) -> None:
+def _output_of(item: Fields) -> list[Part]:
     output = item.find_any("output")
     has_parts = isinstance(output, list) and all(isinstance(part, dict) and "type" in part for part in output)
     if has_parts or isinstance(output, str | None):
-        parts = decode_content(item, "output")
-    else:  # the output of a shell, an object: the model reads JSON
-        parts = [Text(_dumped(output))]
-    conversation.result(_call_id(item), parts)
+        return [*decode_content(item, "output")]
+    return [Text(_dumped(output))]  # of a shell, an object: the model reads JSON
+
+
+def _add_result(conversation: _Conversation, item: Fields) -> None:
+    call_id, output = _call_id(item), _output_of(item)
+    if any(isinstance(part, Opaque) for part in output):
+        conversation.result_block(item, ToolResult(call_id, seen(output)))
+    else:
+        conversation.result(call_id, output)
 
 
 def _call_of(name: str, key: str) -> Callable[[_Conversation, Fields], None]:
     """Reads the call of a tool that OpenAI knows by its type; its arguments are in the field `key`."""
 
     def add(conversation: _Conversation, item: Fields) -> None:
-        conversation.answer(ToolCall(_call_id(item), name, _text_of(item.find_json(key))))
+        call = ToolCall(_call_id(item), name, _text_of(item.find_json(key)))
+        conversation.answer(Opaque(PROTOCOL, compact_json(item.body), (call,)))
+
+    return add
+
+
+def _result_of(name: str) -> Callable[[_Conversation, Fields], None]:
+    """Reads the result of such a call."""
+
+    def add(conversation: _Conversation, item: Fields) -> None:
+        conversation.result_block(item, ToolResult(_call_id(item), seen(_output_of(item)), name))
 
     return add
 
 
 def _add_remote_call(conversation: _Conversation, item: Fields) -> None:
-    """A call that the provider has run: with its result."""
+    """A call that the provider has run: other models read it with its result."""
     call_id = _call_id(item)
     name = full_name(item.get_string("name"), item.find_string("server_label"))
-    conversation.answer(ToolCall(call_id, name, _text_of(item.find_json("arguments"))))
+    call = ToolCall(call_id, name, _text_of(item.find_json("arguments")))
     failure, output = item.find_any("error"), item.find_any("output")
     result = output if failure is None else failure
-    if result is not None:
-        conversation.result(call_id, [Text(_text_of(result))], is_error=failure is not None)
+    readable = () if result is None else (ToolResult(call_id, (Text(_text_of(result)),), name, failure is not None),)
+    conversation.answer(Opaque(PROTOCOL, compact_json(item.body), (call, *readable)))
+
+
+def _keep(conversation: _Conversation, item: Fields) -> None:
+    """An item that only the provider understands."""
+    conversation.keep(Opaque(PROTOCOL, compact_json(item.body)))
+
+
+def _add_compaction(conversation: _Conversation, item: Fields) -> None:
+    """Earlier messages, which we hold, or a provider does."""
+    protocol = COMPACTION if _is_own_compaction(item) else PROTOCOL
+    conversation.keep(Opaque(protocol, compact_json(item.body)))
+
+
+def _is_own_compaction(item: Fields) -> bool:
+    return item.get_string("encrypted_content").startswith(SEAL)
+
+
+def foreign_compaction(items: Iterable[Fields]) -> InvalidRequest | None:
+    """The error for a model that cannot read the compaction of another provider; None without one."""
+    foreign = (item for item in items if kind_of(item) in COMPACTIONS and not _is_own_compaction(item))
+    if (found := next(foreign, None)) is None:
+        return None
+    return InvalidRequest(
+        f"{found.path} is the compaction of another provider, which alone can read it; send the messages themselves",
+        field=found.path,
+    )
 
 
 def _call_id(item: Fields, key: str = "call_id") -> str:
@@ -226,13 +286,14 @@ _ITEMS: Mapping[str, Callable[[_Conversation, Fields], None]] = {
     "custom_tool_call": _add_call,
     "custom_tool_call_output": _add_result,
     "local_shell_call": _call_of("local_shell", "action"),
-    "local_shell_call_output": _add_result,
+    "local_shell_call_output": _result_of("local_shell"),
     "shell_call": _call_of("shell", "action"),
-    "shell_call_output": _add_result,
+    "shell_call_output": _result_of("shell"),
     "apply_patch_call": _call_of("apply_patch", "operation"),
-    "apply_patch_call_output": _add_result,
+    "apply_patch_call_output": _result_of("apply_patch"),
     "mcp_call": _add_remote_call,
+    **dict.fromkeys(COMPACTIONS, _add_compaction),
+    TRIGGER: lambda conversation, item: None,  # `codec` reads it
     "item_reference": _refuse_reference,
-    "additional_tools": lambda conversation, item: None,  # `codec` collects the tools of these two
-    "tool_search_output": lambda conversation, item: None,
+    "additional_tools": lambda conversation, item: None,  # `codec` collects its tools, and those of tool_search_output
 }

@@ -11,16 +11,21 @@ import json
 import logging
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from shepherd.core import Image, InvalidRequest, Reasoning, Text
-from shepherd.wire.base import Fields, shown, wrong
-from shepherd.wire.parts import decode_document, decode_image_url
+from shepherd.core import Document, Image, InvalidRequest, Opaque, Reasoning, Text
+from shepherd.wire.base import Fields, Json, shown, wrong
+from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.parts import decode_document, decode_image_url, only_provider
+from shepherd.wire.signature import Protocol, raw_for, signed
 
 logger = logging.getLogger(__name__)
 
+PROTOCOL: Protocol = "openai.responses"
 
-def decode_content(item: Fields, key: str = "content") -> list[Text | Image]:
+
+def decode_content(item: Fields, key: str = "content") -> list[Text | Image | Document | Opaque]:
     """A string, or an array of parts. Raises: `InvalidRequest`."""
     content = item.find_any(key)
     if content is None or content == "":
@@ -32,10 +37,12 @@ def decode_content(item: Fields, key: str = "content") -> list[Text | Image]:
     return [part for fields in item.objects(key) for part in decode_part(fields)]
 
 
-def decode_part(part: Fields) -> Iterator[Text | Image]:
+def decode_part(part: Fields) -> Iterator[Text | Image | Document | Opaque]:
     """The value of one part; nothing for an unknown type. Raises: `InvalidRequest`."""
     kind = part.find_string("type")
-    if (key := _TEXTS.get(kind or "")) is not None:
+    if only_provider(part) is not None:
+        yield Opaque(PROTOCOL, compact_json(part.body))
+    elif (key := _TEXTS.get(kind or "")) is not None:
         if text := part.find_string(key):
             yield Text(text)
     elif kind in _IMAGES:
@@ -71,9 +78,8 @@ def _decode_image(part: Fields) -> Image:
     else:
         url = part.find_string("image_url")
     if url:
-        return decode_image_url(url, path)
-    hint = ": this server stores no files, so file_id cannot be resolved" if part.has("file_id") else ""
-    raise InvalidRequest(f"{path} is missing{hint}; send a data:, http: or https: URL", field=path)
+        return replace(decode_image_url(url, path), detail=part.find_string("detail") or "")
+    raise InvalidRequest(f"{path} is missing; send a data:, http: or https: URL", field=path)
 
 
 # ---- thoughts
@@ -114,5 +120,51 @@ def decode_thought(item: Fields) -> Reasoning | None:
     if not text:
         text = "\n\n".join(part.text for part in decode_content(item, "summary") if isinstance(part, Text))
     if sealed:  # by another provider
-        return Reasoning(text, sealed, redacted=not text)
+        return Reasoning(text, signed(PROTOCOL, compact_json(without_nulls(item.body))), redacted=not text)
     return Reasoning(text) if text else None
+
+
+# ---- items as they are
+
+
+def without_nulls(item: Json) -> Json:
+    """The item without null fields: OpenAI sends some that it does not take back."""
+    return {key: value for key, value in item.items() if value is not None}
+
+
+def item_in(text: str) -> Json | None:
+    """The item that an `Opaque` or a signature holds; None for a text that holds none."""
+    try:
+        item = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) else None
+
+
+def phase_of(word: str) -> Opaque:
+    """What stands in front of the text of a message with a phase."""
+    return Opaque(PROTOCOL, compact_json({"type": "message", "phase": word}))
+
+
+def annotated(notes: list[Json]) -> Opaque:
+    """What stands behind the text of a message with annotations, such as the addresses of what was found."""
+    return Opaque(PROTOCOL, compact_json({"type": "message", "annotations": notes}))
+
+
+def is_part(block: Opaque) -> bool:
+    """Whether the block stands in a message, not beside it."""
+    item = item_in(block.body) if block.protocol == PROTOCOL else None
+    return item is not None and str(item.get("type")).startswith("input_")
+
+
+def facts_in(block: Opaque) -> Json | None:
+    """The facts about a message that stands beside the block; None for a block that is an item of its own."""
+    item = item_in(block.body) if block.protocol == PROTOCOL else None
+    return item if item is not None and item.get("type") == "message" and not item.get("content") else None
+
+
+def own_thought(signature: str | None) -> Json | None:
+    """The `reasoning` item in a signature of this protocol."""
+    raw = raw_for(PROTOCOL, signature)
+    item = None if raw is None else item_in(raw)
+    return item if item is not None and item.get("type") == "reasoning" else None

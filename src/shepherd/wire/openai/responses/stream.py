@@ -24,6 +24,8 @@ from shepherd.core import (
     Event,
     Finished,
     InvalidRequest,
+    Opaque,
+    OpaqueBlock,
     RateLimited,
     Reasoning,
     ReasoningDelta,
@@ -35,13 +37,16 @@ from shepherd.core import (
     Usage,
     replay,
 )
+from shepherd.core.edits import COMPACTION
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
 from shepherd.wire.openai import shapes
-from shepherd.wire.openai.responses.parts import seal
+from shepherd.wire.openai.responses.parts import PROTOCOL, facts_in, item_in, own_thought, seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
+from shepherd.wire.own import facts_of
 from shepherd.wire.sse import MEDIA_TYPE, PING
 from shepherd.wire.tools import free_text
+from shepherd.wire.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class ResponsesOptions:
     own_items: tuple[Json, ...] = ()
     """The input, without what is from earlier answers."""
     store: bool = True
+    return_progress: bool = False
+    timings_per_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +112,42 @@ class Encoder:
         model: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options
+        self.options = options
         self._writer = _Writer(options, id, created, model, clock)
+        self._watch = Watch()
         self._n_events = 0
         self._echo = ""
         self.stored: StoredResponse | None = None
         """Set when the answer is complete and `store` is true."""
 
     def encode(self, event: Event, choice: int = 0) -> bytes:
-        if type(event) is TextDelta and not event.scores and (head := self._writer.text_head()):
+        if type(event) is TextDelta and not event.scores and not event.refused and (head := self._writer.text_head()):
             self._writer.add_text(event.text)
             number, self._n_events = self._n_events, self._n_events + 1
             # Once per token: everything but the number and the text is a constant.
             return b"%b%d%b%b}\n\n" % (head[0], number, head[1], quote(event.text).encode("ascii"))
-        written = b"".join(map(self._framed, self._writer.feed(event)))
+        self._watch.note_time(event)
+        written = b"".join(map(self._framed, self._told_times(event)))
         if isinstance(event, Finished):
             self._remember()
         return written
+
+    def _told_times(self, event: Event) -> Iterator[Json]:
+        """What the event becomes, with llama-server's figures where they are wanted."""
+        progress = self._watch.progress(event) if self.options.return_progress else None
+        if progress is not None and not isinstance(event, Started):
+            yield {"type": "response.in_progress", "prompt_progress": progress, "response": self._writer.response}
+        timings = None
+        if self.options.timings_per_token:
+            watch = self._watch
+            timings = watch.timings(event.usage) if isinstance(event, Finished) else watch.timings_so_far(event)
+        for written in self._writer.feed(event):
+            kind = written["type"]
+            if timings is not None and kind.endswith((".delta", ".completed", ".incomplete")):
+                written = {"type": kind, "timings": timings, **written}
+            elif progress is not None and kind == "response.in_progress":
+                written = {"type": kind, "prompt_progress": progress, **written}
+            yield written
 
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         (reply,) = replies
@@ -149,15 +175,21 @@ class Encoder:
         text = json.dumps(numbered, separators=(",", ":"))
         if "response" in event:
             # Instructions and tools, much of the body, three times: written once.
-            self._echo = self._echo or json.dumps(self._options.echo, separators=(",", ":"))[1:]
+            self._echo = ("" if self._writer.own else self._echo) or json.dumps(
+                self._repeated(), separators=(",", ":")
+            )[1:]
             text = f"{text[:-2]},{self._echo}}}"
         return f"event: {name}\ndata: {text}\n\n".encode("ascii")
 
+    def _repeated(self) -> Json:
+        """What the answer repeats of the body, but for what a provider reports otherwise."""
+        return {key: value for key, value in self.options.echo.items() if key not in self._writer.response}
+
     def _remember(self) -> Json:
-        response = {**self._writer.response, **self._options.echo}
-        if self._options.store:
-            previous = self._options.echo.get("previous_response_id")
-            self.stored = StoredResponse(self._writer.id, previous, self._options.own_items, response)
+        response = {**self._writer.response, **self._repeated()}
+        if self.options.store:
+            previous = self.options.echo.get("previous_response_id")
+            self.stored = StoredResponse(self._writer.id, previous, self.options.own_items, response)
         return response
 
 
@@ -174,10 +206,10 @@ def _events_of(reply: Reply) -> Iterator[Event]:
                 while n < len(scores) and n_bytes > 0:
                     n_bytes -= len(scores[n].piece)
                     n += 1
-                yield TextDelta(text, tuple(scores[:n]))
+                yield TextDelta(text, tuple(scores[:n]), refused=event.refused)
                 del scores[:n]
             case Finished():
-                yield Finished(reply.reason, reply.usage, reply.stop)
+                yield Finished(reply.reason, reply.usage, reply.stop, reply.own[1])
             case _:
                 yield event
 
@@ -201,6 +233,10 @@ class _Writer:
         self._open: _Item | None = None
         self._calls = HeldCalls(until_start=True)
         self._has_begun = False
+        self._phase = ""
+        """Of the next message."""
+        self.own: Json = {}
+        """What a provider of the protocol reports of the answer."""
         self.response: Json = {
             "id": id,
             "object": "response",
@@ -220,9 +256,14 @@ class _Writer:
                 case Started():
                     yield from self._begin(ready.model)
                 case TextDelta():
-                    yield from self._write("message", ready.text, ready.scores)
+                    yield from self._write("refusal" if ready.refused else "message", ready.text, ready.scores)
                 case ReasoningDelta():
                     yield from self._think(ready)
+                case OpaqueBlock(block) if block.protocol == PROTOCOL:
+                    yield from self._pass_on(block)
+                case OpaqueBlock(block) if block.protocol == COMPACTION:
+                    body = item_in(block.body) or {}
+                    yield from self._whole({"id": f"cmp_{self._tail}_{len(self._output)}", **body})
                 case CallStarted():
                     yield from self._close()
                 case CallEnded(call):
@@ -252,16 +293,20 @@ class _Writer:
 
     def _finish(self, finished: Finished) -> Iterator[Json]:
         status, detail = _ENDS[finished.reason]
+        self.own = facts_of(PROTOCOL, finished.own)
+        if self.own.get("status") == "completed":  # a refusal
+            status, detail = "completed", None
         is_cut = status != "completed"
         yield from self._close("incomplete" if is_cut else "completed")
         if not (self._output and is_cut) and all(item["type"] == "reasoning" for item in self._output):
             yield from self._write("message", "")
             yield from self._close()
         self.response |= {
+            "incomplete_details": detail and {"reason": detail},
+            **self.own,
             "status": status,
             "completed_at": None if is_cut else int(self._clock()),
-            "incomplete_details": detail and {"reason": detail},
-            "usage": encode_usage(finished.usage),
+            "usage": shapes.with_own(encode_usage(finished.usage), self.own.get("usage")),
         }
         yield self._lifecycle("incomplete" if is_cut else "completed")
 
@@ -277,21 +322,30 @@ class _Writer:
         self._open.texts.append(text)
 
     def _think(self, delta: ReasoningDelta) -> Iterator[Json]:
-        kind = "summary" if self._options.thinks_in_summaries else "thought"
+        own = sealed_thought(delta.signature)
+        id = delta.id or str((own or {}).get("id") or "")
+        if own is not None and not delta.text and (self._open is None or self._open.id != id):
+            yield from self._whole(own)
+            return
+        kind = "summary" if id or self._options.thinks_in_summaries else "thought"
         if delta.redacted:
             yield from self._close()
         if delta.text or self._open is None or self._open.kind != kind:
-            yield from self._write(kind, delta.text)
+            yield from self._write(kind, delta.text, id=id)
         assert self._open is not None
         self._open.thought = Reasoning("", delta.signature, delta.redacted)
         if delta.signature is not None or delta.redacted:
             yield from self._close()
 
-    def _write(self, kind: str, text: str, scores: Sequence[TokenScore] = ()) -> Iterator[Json]:
-        """Add to the item of this kind, opened if it is not open."""
-        if self._open is None or self._open.kind != kind:
+    def _write(self, kind: str, text: str, scores: Sequence[TokenScore] = (), id: str = "") -> Iterator[Json]:
+        """Add to the item of this kind, opened if it is not open. `id`: as the provider calls the item."""
+        if self._open is None or self._open.kind != kind or (id and self._open.id != id):
             yield from self._close()
-            self._open = _Item(kind, len(self._output), f"{_KINDS[kind].prefix}_{self._tail}_{len(self._output)}")
+            id = id or f"{_KINDS[kind].prefix}_{self._tail}_{len(self._output)}"
+            self._open = _Item(kind, len(self._output), id, self._phase)
+            self._phase = "" if self._open.is_message else self._phase
+            if self._options.timings_per_token:
+                self._open.head = None  # no two events are alike
             yield self._open.event("output_item.added", item=self._open.body("in_progress", self._options.seals))
             yield self._open.part("added")
         if text:
@@ -305,6 +359,28 @@ class _Writer:
         body = item.body(status, self._options.seals)
         self._output.append(body)
         yield item.event("output_item.done", item=body)
+
+    # ---- items of a provider of the same protocol
+
+    def _pass_on(self, block: Opaque) -> Iterator[Json]:
+        facts = facts_in(block)
+        if facts is None:
+            if (item := item_in(block.body)) is not None:
+                yield from self._whole(item)
+        elif isinstance(notes := facts.get("annotations"), list):
+            if self._open is not None and self._open.is_message:
+                yield from self._open.annotate(notes)
+        else:
+            yield from self._close()
+            self._phase = str(facts.get("phase") or "")
+
+    def _whole(self, item: Json) -> Iterator[Json]:
+        """An item as it is."""
+        yield from self._close()
+        index = len(self._output)
+        yield {"type": "response.output_item.added", "output_index": index, "item": item}
+        self._output.append(item)
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
     # ---- calls
 
@@ -351,10 +427,13 @@ class _Kind:
     index: str
     shape: str
     """The type of its parts."""
+    field: str = "text"
+    """The name of the text in a part."""
 
 
 _KINDS = {
     "message": _Kind("msg", "output_text", "content_part", "content_index", "output_text"),
+    "refusal": _Kind("msg", "refusal", "content_part", "content_index", "refusal", "refusal"),
     "thought": _Kind("rs", "reasoning_text", "content_part", "content_index", "reasoning_text"),
     "summary": _Kind("rs", "reasoning_summary_text", "reasoning_summary_part", "summary_index", "summary_text"),
 }
@@ -363,15 +442,19 @@ _KINDS = {
 class _Item:
     """An incomplete message, or incomplete thoughts: one part with one text."""
 
-    def __init__(self, kind: str, index: int, id: str) -> None:
+    def __init__(self, kind: str, index: int, id: str, phase: str = "") -> None:
         self.kind = kind
+        self.id = id
         self.texts: list[str] = []
         self.thought = Reasoning("")
         """Its signature, and whether it is hidden."""
         self._words = _KINDS[kind]
         self._index = index
-        self._id = id
+        self.is_message = self._words.prefix == "msg"
+        self._phase = {"phase": phase} if phase and self.is_message else {}
         self._scores: list[Json] = []
+        self._notes: list[Any] = []
+        """Annotations."""
         self._place = {"item_id": id, "output_index": index, self._words.index: 0}
         self.head: tuple[bytes, bytes] | None = None
         if kind == "message":
@@ -390,18 +473,28 @@ class _Item:
         rest = {"logprobs": encoded} if self.kind == "message" else {}
         return {"type": f"response.{self._words.text}.delta", **self._place, "delta": text, **rest}
 
+    def annotate(self, notes: list[Any]) -> Iterator[Json]:
+        for note in notes:
+            self._notes.append(note)
+            place = {**self._place, "annotation_index": len(self._notes) - 1}
+            yield {"type": "response.output_text.annotation.added", **place, "annotation": note}
+
     def end_part(self) -> Iterator[Json]:
         rest = {"logprobs": self._scores} if self.kind == "message" else {}
-        yield {"type": f"response.{self._words.text}.done", **self._place, "text": "".join(self.texts), **rest}
+        text = {self._words.field: "".join(self.texts)}
+        yield {"type": f"response.{self._words.text}.done", **self._place, **text, **rest}
         yield self.part("done")
 
     def body(self, status: str, seals: bool) -> Json:
         """The item itself."""
-        has_parts = status != "in_progress" and (self.kind == "message" or any(self.texts))
+        has_parts = status != "in_progress" and (self.is_message or any(self.texts))
         parts = [self._part_body()] if has_parts else []
-        head: Json = {"id": self._id, "type": "message", "status": status}
-        if self.kind == "message":
-            return {**head, "role": "assistant", "content": parts}
+        head: Json = {"id": self.id, "type": "message", "status": status}
+        if self.is_message:
+            return {**head, "role": "assistant", **self._phase, "content": parts}
+        own = sealed_thought(self.thought.signature)
+        if own is not None and own.get("id") == self.id:
+            return own
         body: Json = {**head, "type": "reasoning", "summary": [], "content": []}
         body["summary" if self.kind == "summary" else "content"] = parts
         if status != "in_progress" and (seals or self.thought.signature is not None or self.thought.redacted):
@@ -412,8 +505,14 @@ class _Item:
         return {"type": f"response.{self._words.part}.{what}", **self._place, "part": self._part_body()}
 
     def _part_body(self) -> Json:
-        body: Json = {"type": self._words.shape, "text": "".join(self.texts)}
-        return body | {"annotations": [], "logprobs": self._scores} if self.kind == "message" else body
+        body: Json = {"type": self._words.shape, self._words.field: "".join(self.texts)}
+        return body | {"annotations": self._notes, "logprobs": self._scores} if self.kind == "message" else body
+
+
+def sealed_thought(signature: str | None) -> Json | None:
+    """The item of a thought that a provider of this protocol has encrypted: it goes out as it is."""
+    item = own_thought(signature)
+    return item if item is not None and item.get("encrypted_content") else None
 
 
 def encode_score(score: TokenScore) -> Json:

@@ -121,8 +121,22 @@ def _with_format(description: str, form: Fields | None) -> str:
 # ---- the choice
 
 
+def provider_demand(body: Fields) -> InvalidRequest | None:
+    """The error for a model that cannot run the hosted tool which must be called; None where none must be."""
+    match body.find_any("tool_choice"):
+        case {"type": str() as kind} if kind not in ("function", "custom", "allowed_tools"):
+            # To answer without it would be to invent what it finds.
+            path = body.at("tool_choice")
+            return InvalidRequest(f"{path} is of type {shown(kind)}, which nothing here can run", field=path)
+        case _:
+            return None
+
+
 def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
-    """The tools that may be called, and whether and which of them must be. Raises: `InvalidRequest`."""
+    """The tools that may be called, and whether and which of them must be; `provider_demand` reads hosted ones.
+
+    Raises: `InvalidRequest`.
+    """
     choice, path = body.find_any("tool_choice"), body.at("tool_choice")
     match choice:
         case None | "auto":
@@ -130,28 +144,22 @@ def decode_tool_choice(body: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec,
         case "none":
             return box.specs, "none"
         case "required":
-            return box.specs, _required(body, box.specs)
+            return box.specs, _required(path, box.specs)
         case {"type": "function" | "custom" as kind}:
             return box.specs, ("named", _chosen(Fields(choice, path), kind, box))
         case {"type": "allowed_tools"}:
             given = Fields(choice, path)
-            return _allowed(body, given.find_object("allowed_tools") or given, box)
-        case {"type": str() as kind}:
-            logger.info("a tool_choice of type %s is left out: nothing here can run it", shown(kind))
+            return _allowed(path, given.find_object("allowed_tools") or given, box)
+        case {"type": str()}:
             return box.specs, "auto"
         case _:
             raise wrong(path, '"auto", "none", "required" or {"type": "function", "name": …}', choice)
 
 
-def _required(body: Fields, left: tuple[ToolSpec, ...]) -> ToolChoice:
-    """`required`, unless nothing that was offered can run here."""
+def _required(path: str, left: tuple[ToolSpec, ...]) -> ToolChoice:
     if left:
         return "required"
-    if body.find_array("tools"):
-        logger.info("no tool is left that could be required")
-        return "auto"
-    path = body.at("tool_choice")
-    raise InvalidRequest(f'{path} is "required" but no tools are offered; send tools', field=path)
+    raise InvalidRequest(f'{path} is "required" but no tool is offered that can be called here; send tools', field=path)
 
 
 def _chosen(choice: Fields, kind: str, box: OfferedTools) -> str:
@@ -169,7 +177,7 @@ def _chosen(choice: Fields, kind: str, box: OfferedTools) -> str:
     raise unknown_tool(inner.at("name"), name, box.specs)
 
 
-def _allowed(body: Fields, allowed: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
+def _allowed(path: str, allowed: Fields, box: OfferedTools) -> tuple[tuple[ToolSpec, ...], ToolChoice]:
     """The tools that are left. The model does not see the others, so it does not call them."""
     mode = allowed.find_string("mode") or "auto"
     if mode not in ("auto", "required"):
@@ -187,4 +195,4 @@ def _allowed(body: Fields, allowed: Fields, box: OfferedTools) -> tuple[tuple[To
             case kind:
                 logger.info("an allowed tool of type %s is left out: nothing here can run it", shown(kind))
     left = tuple(spec for spec in box.specs if spec.name in names)
-    return left, _required(body, left) if mode == "required" else "auto"
+    return left, _required(path, left) if mode == "required" else "auto"

@@ -1,0 +1,1 @@
+"""Gemini's protocol, its client half: `generateContent`."""

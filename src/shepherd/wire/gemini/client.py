@@ -1,0 +1,365 @@
+"""The client half of Gemini's protocol: a request to a body, the chunks of an answer to events.
+
+    chunk := candidates[0].content.parts*  finishReason?  usageMetadata        the end of the body is the end
+
+A `thoughtSignature` goes back on the very part it stood on: on a call as `ToolCall.signature`, on a thought as
+`Reasoning.signature`, on text as an opaque block right behind it. Source: Google's API reference (generateContent,
+thinking, thought signatures, function calling).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from shepherd.core import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Document,
+    Event,
+    Finished,
+    Image,
+    Message,
+    Opaque,
+    OpaqueBlock,
+    Part,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    Started,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Unsupported,
+    Usage,
+)
+from shepherd.core.messages import leading_systems
+from shepherd.wire.base import Json
+from shepherd.wire.client import BrokenAnswer, Failure, Target, limit_for
+from shepherd.wire.gemini.schema import accepted
+from shepherd.wire.history import for_provider
+from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
+from shepherd.wire.signature import raw_for, signed
+
+PROTOCOL: Final = "gemini"
+
+NO_SIGNATURE = "skip_thought_signature_validator"
+"""For calls that another model made: Google's documentation names it for histories that are moved over."""
+MAX_STOPS = 5
+_OUR_ID = "call_g"
+"""How ids begin that we gave to calls without one; the API does not get them back."""
+_BUDGETS = {"low": 2_048, "medium": 8_192, "high": 24_576, "max": 24_576}
+_LEAST_BUDGET = 128
+"""Of the models that cannot be without thoughts."""
+
+
+# ---- the body
+
+
+def encode_request(request: Request, target: Target) -> Json:
+    """The body. Raises: `Unsupported` for a bare prompt, a grammar, an image that is only an address, and for more
+    than five stop strings."""
+    if request.completion is not None:
+        raise Unsupported("Gemini's models continue no bare text; send messages", field="prompt")
+    if request.grammar is not None:
+        raise Unsupported("Gemini's models follow no grammar; send a JSON schema", field="grammar")
+    if len(request.stop) > MAX_STOPS:
+        raise Unsupported(f"Gemini accepts at most {MAX_STOPS} stop strings, not {len(request.stop)}", field="stop")
+    body = _prompt(request, target)
+    if config := _generation(request, target):
+        body["generationConfig"] = config
+    return {**body, **target.options}
+
+
+def encode_count(request: Request, target: Target) -> Json:
+    """The body for `countTokens`."""
+    name = target.model if "/" in target.model else f"models/{target.model}"
+    return {"generateContentRequest": {"model": name, **_prompt(request, target)}}
+
+
+def decode_count(body: Json) -> int:
+    """The tokens of a prompt. Raises: `BrokenAnswer`."""
+    n = body.get("totalTokens")
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise BrokenAnswer("the count has no totalTokens")
+    return n
+
+
+def _prompt(request: Request, target: Target) -> Json:
+    messages = for_provider(request.messages, PROTOCOL, target)
+    n_system = leading_systems(messages)
+    body: Json = {}
+    if system := "\n\n".join(filter(str.strip, (message.text for message in messages[:n_system]))):
+        body["systemInstruction"] = {"parts": [{"text": system}]}
+    body["contents"] = _contents(messages[n_system:], target)
+    if request.tools:
+        declared = []
+        for tool in request.tools:
+            made: Json = {"name": tool.name, "description": tool.description}
+            schema = accepted(tool.parameters)
+            if schema.get("properties") or schema.keys() - {"type", "properties", "additionalProperties", "required"}:
+                made["parametersJsonSchema"] = schema
+            declared.append({key: value for key, value in made.items() if value})
+        body["tools"] = [{"functionDeclarations": declared}]
+        if mode := _mode(request):
+            body["toolConfig"] = {"functionCallingConfig": mode}
+    return body
+
+
+def _mode(request: Request) -> Json:
+    match request.tool_choice:
+        case "none":
+            return {"mode": "NONE"}
+        case "required":
+            return {"mode": "ANY"}
+        case ("named", name):
+            return {"mode": "ANY", "allowedFunctionNames": [name]}
+        case _:
+            return {}
+
+
+def _contents(messages: Sequence[Message], target: Target) -> list[Json]:
+    """Users and models in turn."""
+    contents: list[Json] = []
+    sent_ids: set[str] = set()
+    for message in messages:
+        role = "model" if message.role == "assistant" else "user"
+        parts = _parts(message, target, sent_ids)
+        if not parts:
+            continue
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _parts(message: Message, target: Target, sent_ids: set[str]) -> list[Json]:
+    made: list[Json] = []
+    # The API demands one on the first call of each answer behind the last question. Other models' answers before it
+    # have one, too: the bytes stay the same when a question follows.
+    needs_signature = target.thinks_by == "level" and message.origin != target.origin
+    knows_ids = message.origin == target.origin or any(
+        isinstance(part, ToolCall) and part.signature is not None for part in message.parts
+    )
+    is_own = message.origin in (None, target.origin)
+    for part in message.parts:
+        match part:
+            case ToolCall(id=id, name=name, arguments=arguments, signature=signature):
+                call: Json = {"name": name, "args": object_of(arguments)}
+                if knows_ids and not id.startswith(_OUR_ID):
+                    call["id"] = id
+                    sent_ids.add(id)
+                raw = raw_for(PROTOCOL, signature) or (NO_SIGNATURE if needs_signature else None)
+                made.append({"functionCall": call} | ({"thoughtSignature": raw} if raw else {}))
+                needs_signature = False
+            case Opaque(body=body):
+                block = dict(json.loads(body))
+                if block.keys() != {"thoughtSignature"}:
+                    made.append(block)
+                elif is_own and made and "text" in made[-1]:
+                    made[-1] |= block
+            case _:
+                made += _plain_parts(part, sent_ids)
+    return made
+
+
+def _plain_parts(part: Part, sent_ids: set[str]) -> Iterator[Json]:
+    match part:
+        case Text(text=text):
+            if text:
+                yield {"text": text}
+        case Reasoning(text=text, signature=signature):
+            if raw := raw_for(PROTOCOL, signature):
+                yield {"text": text, "thought": True, "thoughtSignature": raw}
+        case Image(data=bytes() as data, media_type=kind):
+            yield _inline(data, kind or "image/png")
+        case Document(data=bytes() as data, media_type=kind):
+            yield _inline(data, kind or "application/pdf")
+        case Image() | Document():
+            raise Unsupported(
+                "Gemini reads no image or document by its address; send its content in base64", field="messages"
+            )
+        case ToolResult(call_id=id, name=name, parts=inner, is_error=is_error):
+            text = "".join(each.text for each in inner if isinstance(each, Text))
+            answer: Json = {"name": name, "response": {"error" if is_error else "output": text}}
+            yield {"functionResponse": answer | ({"id": id} if id in sent_ids else {})}
+            for each in inner:
+                if isinstance(each, Image):
+                    yield from _plain_parts(each, sent_ids)
+        case _:
+            pass
+
+
+def _inline(data: bytes, media_type: str) -> Json:
+    return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(data).decode("ascii")}}
+
+
+def _generation(request: Request, target: Target) -> Json:
+    sampling = request.sampling
+    made: Json = {
+        "temperature": sampling.temperature,
+        "topP": sampling.top_p,
+        "topK": sampling.top_k or None,
+        "seed": sampling.seed,
+        "presencePenalty": sampling.presence_penalty,
+        "frequencyPenalty": sampling.frequency_penalty,
+        "maxOutputTokens": limit_for(request, target),
+        "stopSequences": list(request.stop) or None,
+        "thinkingConfig": _thinking(request, target) or None,
+    }
+    if request.schema is not None:
+        made |= {"responseMimeType": "application/json", "responseJsonSchema": accepted(request.schema)}
+    return {key: value for key, value in made.items() if value is not None and key not in target.refuses}
+
+
+def _thinking(request: Request, target: Target) -> Json:
+    level = request.reasoning
+    if target.thinks_by not in ("budget", "level"):
+        return {}
+    if level == "off":
+        if target.thinks_by == "level":
+            return {"thinkingLevel": "minimal" if "minimal" in target.efforts else "low"}
+        return {"thinkingBudget": 0 if "none" in target.efforts else _LEAST_BUDGET}
+    made: Json = {"includeThoughts": True}
+    if level in _BUDGETS:
+        named = "high" if level == "max" else level
+        made |= {"thinkingBudget": _BUDGETS[level]} if target.thinks_by == "budget" else {"thinkingLevel": named}
+    return made
+
+
+# ---- the answer
+
+_REASONS: dict[str, StopReason] = {
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(
+        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "filtered"
+    ),
+}
+_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"})
+"""The model has written what the API itself cannot read: another attempt may do better."""
+
+
+class Decoder:
+    """Reads one answer. Not for sharing."""
+
+    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
+        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
+        self._target = target
+        self._id = new_id or secrets.token_hex(10)
+        self._n_calls = 0
+        self._has_started = self._has_text = False
+        self._reason = ""
+        self._usage = Usage()
+
+    def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        yield from self._take(record_of(data))
+
+    def whole(self, body: Any) -> Iterator[Event]:
+        """One chunk, or an array of them: the API's form of a stream where SSE is not asked for."""
+        for chunk in body if isinstance(body, list) else (body,):
+            if not isinstance(chunk, dict):
+                raise BrokenAnswer("a chunk is no JSON object")
+            yield from self._take(chunk)
+        yield from self.close()
+
+    def close(self) -> Iterator[Event]:
+        if not self._reason:
+            raise BrokenAnswer("the answer ended before its finishReason")
+        reason = _REASONS.get(self._reason, "filtered" if self._reason.startswith("IMAGE_") else "end")
+        yield Finished("tool_calls" if reason == "end" and self._n_calls else reason, self._usage)
+
+    def _take(self, chunk: Json) -> Iterator[Event]:
+        if "error" in chunk:
+            raise Failure(chunk)
+        self._note(chunk.get("usageMetadata"))
+        if not self._has_started:
+            self._has_started = True
+            prompt = Usage(self._usage.input, self._usage.cache_read)
+            yield Started(text_in(chunk, "modelVersion") or self._target.model, self._target.origin, prompt)
+        candidates = chunk.get("candidates")
+        first: Json = {}
+        for each in candidates[::-1] if isinstance(candidates, list) else ():
+            if not isinstance(each, dict):
+                raise BrokenAnswer("a candidate is no JSON object")
+            first = each if not each.get("index") else first  # one answer was asked for
+        content = first.get("content")
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if not isinstance(part, dict):
+                raise BrokenAnswer("a part is no JSON object")
+            yield from self._part(part)
+        if reason := text_in(first, "finishReason"):
+            if reason in _BROKEN and not self._has_text:
+                message = text_in(first, "finishMessage") or reason
+                raise Failure({"error": {"status": "INTERNAL", "message": f"{reason}: {message}"}}, status=500)
+            self._reason = reason
+        elif isinstance(blocked := chunk.get("promptFeedback"), dict) and blocked.get("blockReason"):
+            self._reason = self._reason or "SAFETY"
+
+    def _part(self, part: Json) -> Iterator[Event]:
+        signature = text_in(part, "thoughtSignature")
+        text = part.get("text")
+        if isinstance(call := part.get("functionCall"), dict):
+            self._has_text = True
+            yield from self._call(call, signed(PROTOCOL, signature) if signature else None)
+        elif isinstance(text, str) and part.get("thought") is True:
+            if text or signature:
+                yield ReasoningDelta(text, signed(PROTOCOL, signature) if signature else None)
+        elif isinstance(text, str):
+            if text:
+                self._has_text = True
+                yield TextDelta(text)
+            if signature:
+                kept = {"thoughtSignature": signature} if text else {"text": "", "thoughtSignature": signature}
+                yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(kept)))
+        elif part:
+            yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(part, ensure_ascii=False), tuple(_in_words(part))))
+
+    def _call(self, call: Json, signature: str | None) -> Iterator[Event]:
+        arguments = call.get("args")
+        text = json.dumps({} if arguments is None else arguments, ensure_ascii=False, separators=(",", ":"))
+        id = text_in(call, "id") or f"{_OUR_ID}{self._id}{self._n_calls:03}"
+        self._n_calls += 1
+        parsed = parsed_call(id, text_in(call, "name"), text)
+        yield CallStarted(id, parsed.name)
+        if isinstance(parsed, ToolCall):
+            yield CallDelta(parsed.arguments)
+            parsed = ToolCall(parsed.id, parsed.name, parsed.arguments, signature=signature)
+        yield CallEnded(parsed)
+
+    def _note(self, counts: Any) -> None:
+        """Each chunk counts all so far."""
+        if not isinstance(counts, dict):
+            return
+        cached, thoughts = count_in(counts, "cachedContentTokenCount"), count_in(counts, "thoughtsTokenCount")
+        prompt = count_in(counts, "promptTokenCount") + count_in(counts, "toolUsePromptTokenCount")
+        self._usage = Usage(
+            input=max(0, prompt - cached),
+            cache_read=cached,
+            output=count_in(counts, "candidatesTokenCount") + thoughts,
+            reasoning=thoughts,
+        )
+
+
+def _in_words(part: Json) -> Iterator[Text]:
+    """What another model reads of a part that only Gemini has."""
+    match part:
+        case {"executableCode": {"code": str(code)}}:
+            yield Text(f"\n[code that was run]\n{code}\n")
+        case {"codeExecutionResult": {"output": str(output)}}:
+            yield Text(f"\n[its output]\n{output}\n")
+        case {"inlineData": {"mimeType": str(kind)}}:
+            yield Text(f"[{kind}; it cannot be shown here]")
+
+
+def decoder(request: Request, target: Target) -> Decoder:
+    """A reader of the answer to `request`."""
+    return Decoder(request, target)

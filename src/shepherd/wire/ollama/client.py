@@ -1,0 +1,296 @@
+"""The client half of Ollama's `POST /api/chat`: a request to a body, the lines of an answer to events.
+
+    {"message": {...}, "done": false}*  {"done": true, "done_reason": ..., counts}
+
+Ollama cuts a prompt that is longer than `num_ctx` without a word, so `num_ctx` is always sent where the window is
+known, and the back end checks the prompt against it. Calls come whole, mostly without an id. Source: Ollama's API
+reference, and recordings of several versions.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any, Final
+
+from shepherd.core import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Event,
+    Finished,
+    Image,
+    Message,
+    ReasoningDelta,
+    Request,
+    Sampling,
+    Started,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Unsupported,
+    Usage,
+)
+from shepherd.wire.base import Json
+from shepherd.wire.client import BrokenAnswer, Failure, Target, native_of
+from shepherd.wire.history import for_provider
+from shepherd.wire.openai.both import scores_of
+from shepherd.wire.own import kept
+from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
+
+PROTOCOL: Final = "ollama"
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repeat_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repeat_last_n": "repeat_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "seed": "seed",
+}
+"""Our names, and Ollama's."""
+
+
+def encode_request(request: Request, target: Target) -> Json:
+    """The body. Raises: `Unsupported` for a bare prompt, a grammar, and an image that is only an address.
+
+    Ollama cannot be told that a call must come: then the answer gets the form of one (`format`), and the decoder makes
+    the call of it.
+    """
+    if request.completion is not None:
+        raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
+    if request.grammar is not None:
+        raise Unsupported("Ollama follows no grammar; send a JSON schema", field="grammar")
+    body: Json = {"model": target.model, "messages": _messages(request, target), "stream": True}
+    if request.tools and request.tool_choice != "none":
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+            }
+            for tool in request.tools
+        ]
+    if demanded := _demanded(request):
+        forms = [_form_of(tool) for tool in demanded]
+        body["format"] = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    elif request.schema is not None:
+        body["format"] = dict(request.schema)
+    if (think := _think(request, target)) is not None:
+        body["think"] = think
+    if request.logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": request.logprobs}
+    if (keep_alive := request.extra.get("keep_alive")) is not None:
+        body["keep_alive"] = keep_alive
+    if options := _options(request, target):
+        body["options"] = options
+    native = native_of(request, PROTOCOL)
+    body |= {key: value for key, value in native.items() if key not in _KNOWN}
+    configured = dict(target.options)
+    if isinstance(inner := configured.pop("options", None), dict):
+        body["options"] = {**body.get("options", {}), **inner}
+    return {key: value for key, value in {**body, **configured}.items() if key not in target.refuses}
+
+
+_KNOWN = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "stream",
+        "format",
+        "think",
+        "keep_alive",
+        "options",
+        "logprobs",
+        "top_logprobs",
+        "tool_choice",
+    }
+)
+"""Fields that `Request` has a word for."""
+
+
+def _messages(request: Request, target: Target) -> list[Json]:
+    return [
+        made
+        for message in for_provider(request.messages, PROTOCOL, target)
+        for made in _encode_message(message)
+        if made.keys() - {"role"}
+    ]
+
+
+def _encode_message(message: Message) -> Iterator[Json]:
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for result in results:
+        text = "".join(part.text for part in result.parts if isinstance(part, Text))
+        made: Json = {"role": "tool", "content": text, "tool_name": result.name, "tool_call_id": result.call_id}
+        if images := [_image(part) for part in result.parts if isinstance(part, Image)]:
+            made["images"] = images
+        yield made
+    if results:
+        return
+    made = {"role": message.role}
+    if message.text:
+        made["content"] = message.text
+    if message.role == "assistant" and message.reasoning:
+        made["thinking"] = message.reasoning
+    if images := [_image(part) for part in message.parts if isinstance(part, Image)]:
+        made["images"] = images
+    if message.calls:
+        made.setdefault("content", "")
+        made["tool_calls"] = [
+            {"id": call.id, "function": {"index": at, "name": call.name, "arguments": object_of(call.arguments)}}
+            for at, call in enumerate(message.calls)
+        ]
+    yield made
+
+
+def _demanded(request: Request) -> list[ToolSpec]:
+    """The tools of which one must be called; none where the model decides."""
+    match request.tool_choice:
+        case "required":
+            return list(request.tools)
+        case ("named", name):
+            return [tool for tool in request.tools if tool.name == name]
+        case _:
+            return []
+
+
+def _form_of(tool: ToolSpec) -> Json:
+    """The schema of a call. One that refers to parts of itself by their place would refer to nothing inside another."""
+    schema = dict(tool.parameters)
+    arguments = {"type": "object"} if "$ref" in json.dumps(schema, default=str) else {"type": "object", **schema}
+    properties = {"name": {"type": "string", "enum": [tool.name]}, "arguments": arguments}
+    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+
+
+def _image(image: Image) -> str:
+    if image.data is None:
+        raise Unsupported("Ollama reads no image by its address; send its content in base64", field="messages")
+    return base64.b64encode(image.data).decode("ascii")
+
+
+def _think(request: Request, target: Target) -> bool | str | None:
+    level = request.reasoning
+    if level is None or not target.thinks_by:
+        return None
+    if target.thinks_by == "effort":  # it cannot be without thoughts
+        return {"off": "low", "on": "medium", "max": "high"}.get(level, level)
+    return level != "off"
+
+
+def _options(request: Request, target: Target) -> Json:
+    sampling: Sampling = request.sampling
+    made = {theirs: getattr(sampling, ours) for ours, theirs in _SAMPLING.items()}
+    made["num_ctx"] = target.n_ctx
+    made["num_predict"] = request.max_tokens
+    made["stop"] = list(request.stop) or None
+    return {key: value for key, value in made.items() if value is not None}
+
+
+# ---- the answer
+
+DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
+"""Nanoseconds."""
+_REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
+
+
+class Decoder:
+    """Reads one answer. Not for sharing."""
+
+    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
+        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
+        self._target = target
+        self._id = new_id or secrets.token_hex(10)
+        self._ids: set[str] = set()
+        self._has_started = False
+        self._finished: Finished | None = None
+        self._demanded = frozenset(tool.name for tool in _demanded(request))
+        self._texts: list[str] = []
+        """Of an answer that has the form of a call."""
+
+    def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        yield from self._take(record_of(data))
+
+    def whole(self, body: Json) -> Iterator[Event]:
+        yield from self._take(body)
+        yield from self.close()
+
+    def close(self) -> Iterator[Event]:
+        if self._finished is None:
+            raise BrokenAnswer("the answer ended before its last line")
+        yield self._finished
+
+    def _take(self, line: Json) -> Iterator[Event]:
+        if line.get("error"):
+            raise Failure(line)
+        message = line.get("message")
+        if not isinstance(message, dict) and line.get("done") is not True:
+            raise BrokenAnswer("a line has no message")
+        if self._finished is not None:
+            raise BrokenAnswer("a line came behind the last one")
+        if not self._has_started:
+            self._has_started = True
+            yield Started(text_in(line, "model") or self._target.model, self._target.origin)
+        if isinstance(message, dict):
+            if thinking := text_in(message, "thinking"):
+                yield ReasoningDelta(thinking)
+            if content := text_in(message, "content"):
+                if self._demanded:
+                    self._texts.append(content)
+                else:
+                    yield TextDelta(content, scores_of(line.get("logprobs")))
+            calls = message.get("tool_calls")
+            for call in calls if isinstance(calls, list) else ():
+                yield from self._call(call)
+        if line.get("done") is True:
+            yield from self._written("".join(self._texts))
+            reason = _REASONS.get(text_in(line, "done_reason"), "end")
+            usage = Usage(input=count_in(line, "prompt_eval_count"), output=count_in(line, "eval_count"))
+            own = kept(PROTOCOL, {key: line[key] for key in DURATIONS if count_in(line, key)})
+            self._finished = Finished("tool_calls" if reason == "end" and self._ids else reason, usage, own=own)
+
+    def _written(self, text: str) -> Iterator[Event]:
+        """The call that the answer has the form of; its text, where it is none."""
+        try:
+            call = json.loads(text)
+        except (ValueError, RecursionError):
+            call = None
+        if isinstance(call, dict) and text_in(call, "name") in self._demanded and "arguments" in call and not self._ids:
+            yield from self._call({"function": call})
+        elif text:
+            yield TextDelta(text)
+
+    def _call(self, call: Any) -> Iterator[Event]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BrokenAnswer("a call has no function")
+        given = function.get("arguments")
+        text = given if isinstance(given, str) else json.dumps(
+            {} if given is None else given, ensure_ascii=False, separators=(",", ":")
+        )  # fmt: skip
+        id = text_in(call, "id")
+        if not id or id in self._ids:
+            id = f"call_{self._id}{len(self._ids):04}"
+        self._ids.add(id)
+        parsed = parsed_call(id, text_in(function, "name"), text)
+        yield CallStarted(id, parsed.name)
+        if isinstance(parsed, ToolCall):
+            yield CallDelta(parsed.arguments)
+        yield CallEnded(parsed)
+
+
+def decoder(request: Request, target: Target) -> Decoder:
+    """A reader of the answer to `request`."""
+    return Decoder(request, target)

@@ -1,0 +1,547 @@
+"""The client half of the chat protocol, `POST /chat/completions`, which nearly every server speaks in its own way.
+
+    Request ─ encode_request ─▶ body ─▶ provider ─ chunks ─▶ decoder ─▶ events
+                ├ messages, tools             ├ text, thoughts   as they come
+                └ quirks: what differs        └ calls            one after the other, each whole at its end
+
+The body says only what the provider is known to understand. The decoder takes everything: thoughts under any name,
+calls without ids, indexes or an end, content as a list, a stream without `[DONE]`, an error in any place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from shepherd.core import (
+    Document,
+    Event,
+    Finished,
+    Image,
+    Message,
+    Opaque,
+    OpaqueBlock,
+    Part,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    Started,
+    StopReason,
+    Text,
+    TextDelta,
+    TokenScore,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Unsupported,
+    Usage,
+)
+from shepherd.core.messages import leading_systems
+from shepherd.wire.base import Fields, Json
+from shepherd.wire.client import BrokenAnswer, Target, limit_for, native_of, native_tools
+from shepherd.wire.history import for_provider
+from shepherd.wire.openai import both
+from shepherd.wire.openai.chat import FIELDS
+from shepherd.wire.openai.messages import is_hosted
+from shepherd.wire.openai.pieces import Calls, new_id
+from shepherd.wire.openai.proofs import (
+    PROTOCOL,
+    decode_beside,
+    decode_details,
+    encode_beside,
+    encode_details,
+    encode_extra,
+)
+from shepherd.wire.own import besides, facts_of, kept, merge_facts
+from shepherd.wire.records import record_of, text_in
+from shepherd.wire.tools import free_text
+
+QUIRKS: Mapping[str, str] = {
+    "developer": "system messages have the role developer",
+    "one_system": "there is one system message, the first; later ones are the user's",
+    "max_completion_tokens": "the limit of tokens has this name, in place of max_tokens",
+    "no_stream_options": "stream_options is refused; the token counts come anyway, or never",
+    "cache_key": "prompt_cache_key is understood: the session",
+    "reasoning_content": "thoughts of earlier answers go back in this field of their message",
+    "reasoning": "the same in this field",
+    "thinking_parts": "the same as parts of the content (Mistral)",
+    "thinking_object": "thoughts are switched by an object `thinking` with a type, not by the template's arguments",
+    "template_arguments": "chat_template_kwargs is understood: what the client sends goes on",
+    "samplers": "the sampling parameters of open servers are understood, under our names",
+    "repeat_penalty": "repetition_penalty has this name (llama.cpp)",
+    "grammars": "grammar (GBNF) and structured_outputs (regex, lark) are understood",
+    "continues": "the answer can continue the last message: continue_final_message",
+    "custom_tools": "tools of type custom are understood, and go on as the client wrote them; else they are functions",
+    "extra_content": "calls and messages have this field for proofs: Gemini's, that a client sends, go on in it",
+    "short_ids": "ids of calls are 9 letters and digits (Mistral)",
+    "file_urls": "a file part may hold an address (OpenRouter)",
+    "document_urls": "documents are parts with an address (Mistral)",
+}
+"""How servers depart from the protocol, for `Target.quirks`. That xAI counts thoughts besides the completion needs no
+word: the total shows it."""
+
+
+# ---- the request
+
+
+def encode_request(request: Request, target: Target) -> Json:
+    both.check_sayable(request, target)
+    quirks, free = target.quirks, _custom_tools(request, target)
+    limit = limit_for(request, target)
+    own: Json = {
+        "model": target.model,
+        "messages": list(_messages(request.messages, target, free)),
+        **_tools(request, free),
+        "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens": limit,
+        **_sampling(request, quirks),
+        "stop": list(request.stop) or None,
+        **_form(request, quirks),
+        **_thinking(request, target),
+        "logprobs": True if request.logprobs is not None else None,
+        "top_logprobs": request.logprobs or None,
+        "prompt_cache_key": both.cache_key(request, PROTOCOL) if "cache_key" in quirks else None,
+        "modalities": native_of(request, PROTOCOL).get("modalities"),
+        "stream": True,
+        "stream_options": None if "no_stream_options" in quirks else {"include_usage": True},
+    }
+    if "continues" in quirks and _continues(request):
+        own |= {"continue_final_message": True, "add_generation_prompt": False}
+    return both.assembled(own, request, target, PROTOCOL, _WORDS)
+
+
+_WORDS = frozenset(name for field in FIELDS for name in (field.name, *field.also)) | {
+    "messages", "functions", "function_call", "input", "instructions", "structured_outputs", "grammar", "json_schema",
+    "grammar_lazy", "guided_json", "guided_json_object", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_structural_tag",
+}  # fmt: skip
+"""Fields of a body that `Request` has words for."""
+_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+_SAMPLERS = (
+    "top_k", "min_p", "typical_p", "top_n_sigma", "repetition_penalty", "repeat_last_n", "dry_multiplier", "dry_base",
+    "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "xtc_probability", "xtc_threshold",
+    "mirostat", "mirostat_tau", "mirostat_eta", "ignore_eos",
+)  # fmt: skip
+_ID_BYTES = 40
+"""OpenAI's longest id of a call."""
+
+
+def _continues(request: Request) -> bool:
+    """Whether the answer goes on with the last message."""
+    last = request.messages[-1] if request.messages else None
+    is_open = last is not None and last.role == "assistant" and not last.calls and bool(last.text)
+    return is_open and request.start in (None, "text")
+
+
+def _custom_tools(request: Request, target: Target) -> Mapping[str, Json]:
+    """The client's tools of type custom, by name, where the provider has such tools."""
+    if "custom_tools" not in target.quirks:
+        return {}
+    named: dict[str, Json] = {}
+    for tool in both.objects_in(native_of(request, PROTOCOL).get("tools")):
+        if tool.get("type") == "custom":
+            custom = both.object_at(tool, "custom") or {key: value for key, value in tool.items() if key != "type"}
+            named[text_in(custom, "name")] = {"type": "custom", "custom": custom}
+    return {tool.name: named[tool.name] for tool in request.tools if tool.name in named}
+
+
+def _messages(messages: Sequence[Message], target: Target, free: Collection[str]) -> Iterator[Json]:
+    """`free`: tools whose calls are a text."""
+    quirks = target.quirks
+    role = "developer" if "developer" in quirks else "system"
+    history = for_provider(messages, PROTOCOL, target)
+    n_first = leading_systems(history)
+    if "one_system" in quirks and n_first:
+        yield {"role": role, "content": "\n\n".join(message.text for message in history[:n_first])}
+        history = history[n_first:]
+    for message in history:
+        match message.role:
+            case "system":
+                yield {"role": "user" if "one_system" in quirks else role, "content": message.text}
+            case "user":
+                yield {"role": "user", "content": _content(message.parts, target)}
+            case "assistant":
+                yield from _answer(message, quirks, free)
+            case "tool":
+                yield from _results(message, target)
+
+
+def _answer(message: Message, quirks: frozenset[str], free: Collection[str]) -> Iterator[Json]:
+    """An answer; none of one that holds thoughts at most, which providers refuse."""
+    content: Any = message.text or None
+    calls = [_call(call, quirks, free) for call in message.calls]
+    voice = next((facts_of(PROTOCOL, part).get("audio") for part in message.parts if isinstance(part, Opaque)), None)
+    if content is None and not calls and not voice:
+        return
+    if "thinking_parts" in quirks and message.reasoning:
+        thought = {"type": "thinking", "thinking": [{"type": "text", "text": message.reasoning}]}
+        content = [thought, *([{"type": "text", "text": content}] if content else ())]
+    body: Json = {"role": "assistant", "content": content}
+    for field in ("reasoning_content", "reasoning"):
+        if field in quirks and message.reasoning:
+            body[field] = message.reasoning
+    if details := [
+        each for part in message.parts if isinstance(part, Reasoning) for each in decode_details(part.signature)
+    ]:
+        body["reasoning_details"] = details
+    if isinstance(voice, dict) and "id" in voice:
+        body["audio"] = {"id": voice["id"]}
+    for part in message.parts:
+        if isinstance(part, Reasoning) and (extra := decode_beside(part.signature)):
+            body["extra_content"] = extra
+    yield body | ({"tool_calls": calls} if calls else {})
+
+
+def _call(call: ToolCall, quirks: frozenset[str], free: Collection[str]) -> Json:
+    kind, key = ("custom", "input") if call.name in free else ("function", "arguments")
+    text = free_text(call.arguments) if call.name in free else call.arguments
+    body: Json = {"id": _id(call.id, quirks), "type": kind, kind: {"name": call.name, key: text}}
+    if call.signature is not None:
+        body["extra_content"] = encode_extra(call.signature)
+    return body
+
+
+def _id(id: str, quirks: frozenset[str]) -> str:
+    if "short_ids" not in quirks:
+        return both.short_id(id, _ID_BYTES)
+    return id if len(id) == 9 and id.isascii() and id.isalnum() else both.hashed(id, 9)
+
+
+def _results(message: Message, target: Target) -> Iterator[Json]:
+    """The results, and behind the last a message with their images: a result itself has no place for one."""
+    images: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            texts = [each.text for each in part.parts if isinstance(each, Text)]
+            seen = [each for each in part.parts if isinstance(each, Image)]
+            if seen:
+                texts = texts or ["The result is an image; it follows."]
+                images += (Text(f"Images of the result of {part.name or part.call_id}:"), *seen)
+            yield {"role": "tool", "tool_call_id": _id(part.call_id, target.quirks), "content": "\n".join(texts)}
+    if images:
+        yield {"role": "user", "content": _content(images, target)}
+
+
+def _content(parts: Sequence[Part], target: Target) -> str | list[Json]:
+    """A text where there are only texts: not every server takes parts."""
+    found = [_part(part, target) for part in parts]
+    if all(part["type"] == "text" for part in found):
+        return "\n".join(part["text"] for part in found)
+    return found
+
+
+def _part(part: Part, target: Target) -> Json:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image() if target.sees_images:
+            detail = {"detail": part.detail} if part.detail else {}
+            return {"type": "image_url", "image_url": {"url": both.url_of(part), **detail}}
+        case Opaque():
+            return facts_of(PROTOCOL, part)
+        case Document():
+            return _document(part, target.quirks)
+        case _:
+            return {"type": "text", "text": both.UNSEEN}
+
+
+def _document(part: Document, quirks: frozenset[str]) -> Json:
+    url = part.url or both.data_url(part.media_type or "application/pdf", part.data)
+    if "document_urls" in quirks:
+        return {"type": "document_url", "document_url": url, "document_name": part.name}
+    if part.url is not None and "file_urls" not in quirks:
+        return {"type": "text", "text": part.note}
+    return {"type": "file", "file": {"filename": part.name, "file_data": url}}
+
+
+def _tools(request: Request, free: Mapping[str, Json]) -> Json:
+    given = both.objects_in(native_of(request, PROTOCOL).get("tools"))
+    hosted = [tool for tool in given if is_hosted(Fields(tool))]
+    if not request.tools and not hosted:
+        return {}
+    choice: Any = request.tool_choice
+    if isinstance(choice, tuple):
+        kind = "custom" if choice[1] in free else "function"
+        choice = {"type": kind, kind: {"name": choice[1]}}
+    native = native_tools(request, PROTOCOL, "function")
+    own = [free.get(tool.name) or _tool(tool, native.get(tool.name, {})) for tool in request.tools]
+    return {
+        "tools": [*own, *hosted],
+        "tool_choice": None if choice == "auto" else choice,
+        "parallel_tool_calls": False if request.parallel_calls is False else None,
+    }
+
+
+def _tool(tool: ToolSpec, native: Json) -> Json:
+    inner = native.get("function")
+    rest = besides(native, ("type", "function", "custom")) if isinstance(inner, dict) else {}
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": both.parameters_of(tool),
+        **({"strict": True} if tool.strict else {}),
+    }
+    return {**rest, "type": "function", "function": besides(inner, function) | function}
+
+
+def _sampling(request: Request, quirks: frozenset[str]) -> Json:
+    sampling = request.sampling
+    native = native_of(request, PROTOCOL)
+    names = _SAMPLING + tuple(name for name in _SAMPLERS if "samplers" in quirks or name in native)
+    values = {name: value for name in names if (value := getattr(sampling, name)) not in (None, -1)}
+    if "repeat_penalty" in quirks and (penalty := values.pop("repetition_penalty", None)) is not None:
+        values["repeat_penalty"] = penalty
+    if sampling.logit_bias:
+        values["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
+    return values
+
+
+def _form(request: Request, quirks: frozenset[str]) -> Json:
+    """The form of the answer. Raises: `Unsupported` for a grammar that the provider cannot keep to."""
+    if request.schema is not None:
+        given = native_of(request, PROTOCOL).get("response_format")
+        if isinstance(given, dict):
+            return {"response_format": given}
+        form = both.json_form(request.schema)
+        kind = form.pop("type")
+        return {"response_format": {"type": kind, **({kind: form} if form else {})}}
+    if request.grammar is None:
+        return {}
+    if "grammars" not in quirks:
+        message = "a grammar cannot be sent to this provider; send a JSON schema, or use a model of this machine"
+        raise Unsupported(message, field="grammar")
+    if request.grammar.kind == "gbnf":
+        return {"grammar": request.grammar.text}
+    return {"structured_outputs": {"regex" if request.grammar.kind == "regex" else "grammar": request.grammar.text}}
+
+
+def _thinking(request: Request, target: Target) -> Json:
+    quirks, level = target.quirks, request.reasoning if target.thinks_by else None
+    native = native_of(request, PROTOCOL)
+    if target.thinks_by is None:
+        return {key: native[key] for key in _SWITCHES if key in native}
+    if target.thinks_by and besides(native.get("reasoning"), ("effort", "enabled", "exclude")):  # OpenRouter's budget
+        return {"reasoning": native["reasoning"]}
+    body: Json = {}
+    switches = dict(request.extra.get("chat_template_kwargs", {})) if "template_arguments" in quirks else {}
+    if target.thinks_by != "switch":
+        body["reasoning_effort"] = both.effort_for(level, target.efforts)
+    elif level is not None and "thinking_object" in quirks:
+        body["thinking"] = besides(native.get("thinking"), ()) | {"type": "disabled" if level == "off" else "enabled"}
+    elif level is not None:
+        switches["enable_thinking"] = level != "off"
+    return body | {"chat_template_kwargs": switches or None}
+
+
+_SWITCHES = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs")
+"""Fields about thinking."""
+
+
+# ---- the answer
+
+
+class ChatDecoder:
+    """Reads one answer."""
+
+    def __init__(self, request: Request, target: Target, new_id: Callable[[], str] = new_id) -> None:
+        self._target = target
+        self._calls = Calls({call.id for message in request.messages for call in message.calls}, new_id)
+        self._has_started = self._is_over = self._has_refused = False
+        self._finish: str | None = None
+        self._stop: str | None = None
+        self._usage = Usage()
+        self._own: Json = {}
+        self._choice: Json = {}
+        self._message: Json = {}
+        """What is reported of the whole answer, of its choice and its message, besides what our events say."""
+        self._details: list[Json] = []
+        """Proofs of thoughts (OpenRouter), until they are sent on."""
+        self._beside: Json = {}
+        """`extra_content` of the message (Gemini)."""
+        self._scores: tuple[TokenScore, ...] = ()
+        """Of tokens that have no text yet."""
+
+    def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        data = data.strip()
+        if self._is_over or not data:
+            return
+        if data == b"[DONE]":
+            yield from self._end()
+            return
+        if event == "error":
+            raise both.error_in(data)
+        yield from self._take(record_of(data))
+
+    def whole(self, body: Json) -> Iterator[Event]:
+        yield from self._take(body)
+        if not self._has_started:
+            raise BrokenAnswer("the answer has no choices")
+        yield from self._end()
+
+    def close(self) -> Iterator[Event]:
+        if self._is_over:
+            return
+        if not self._finish:
+            raise BrokenAnswer("the answer ends before its end")
+        yield from self._end()
+
+    def _take(self, record: Json) -> Iterator[Event]:
+        choices = record.get("choices")
+        is_answer = isinstance(choices, list)
+        if record.get("error") or (not is_answer and (record.get("object") == "error" or "detail" in record)):
+            raise both.failure_of(record)
+        groq = both.object_at(record, "x_groq") if "x_groq" in record else {}
+        if groq.get("error"):
+            raise both.failure_of(groq)
+        if found := record.get("usage") or groq.get("usage"):
+            self._usage = both.usage_of(found)
+            self._own["usage"] = found
+        if not record.keys() <= _FRAME:
+            self._own |= besides(record, _FRAME)
+        if not is_answer:
+            return  # a ping, or what is only known to its sender
+        choice = next((each for each in both.objects_in(choices) if not each.get("index")), {})
+        if choice.get("error"):
+            raise both.failure_of({"error": choice["error"]})
+        if not self._has_started:
+            self._has_started = True
+            yield Started(text_in(record, "model") or self._target.model, self._target.origin)
+        # Some servers repeat the whole message beside the last piece.
+        delta = both.object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
+        yield from self._read(delta, both.object_at(choice, "logprobs"))
+        if not choice.keys() <= _CHOICE:
+            self._choice |= besides(choice, _CHOICE)
+        self._finish = text_in(choice, "finish_reason") or self._finish
+        self._stop = text_in(choice, "stop_reason") or self._stop
+
+    def _read(self, delta: Json, logprobs: Json) -> Iterator[Event]:
+        is_plain = delta.keys() <= _PLAIN  # once per token
+        if not is_plain:
+            yield from self._think(delta)
+        if logprobs:
+            self._scores += both.scores_of(logprobs.get("content"))
+        content = delta.get("content")
+        if isinstance(content, str):
+            yield from self._say(content)
+        elif isinstance(content, list):
+            for part in both.objects_in(content):
+                yield from self._read_part(part)
+        if not is_plain:
+            yield from self._read_rest(delta)
+
+    def _read_rest(self, delta: Json) -> Iterator[Event]:
+        if refusal := text_in(delta, "refusal"):
+            self._has_refused = True
+            yield from self._say(refusal, refused=True)
+        for name in _BESIDE_TEXT:
+            if value := delta.get(name):
+                merge_facts(self._message, {name: value})
+        if isinstance(extra := delta.get("extra_content"), dict):
+            self._beside |= extra
+        fragments = both.objects_in(delta.get("tool_calls"))
+        if old := both.object_at(delta, "function_call"):
+            fragments.append({"index": 0, "function": old})
+        if fragments:
+            yield from self._prove()
+        for fragment in fragments:
+            yield from self._calls.feed(fragment)
+
+    def _read_part(self, part: Json) -> Iterator[Event]:
+        """A part of a content that is a list, as Mistral sends it."""
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            texts = [inner] if isinstance(inner, str) else [text_in(each, "text") for each in both.objects_in(inner)]
+            yield from self._think({"reasoning": "".join(texts)})
+        else:
+            yield from self._say(text_in(part, "text"))
+
+    def _say(self, text: str, *, refused: bool = False) -> Iterator[Event]:
+        if text:
+            if self._calls.n:
+                yield from self._calls.end()
+            if self._details:
+                yield from self._prove()
+            scores, self._scores = self._scores, ()
+            yield TextDelta(text, scores, refused=refused)
+
+    def _think(self, delta: Json) -> Iterator[Event]:
+        details = both.objects_in(delta.get("reasoning_details"))
+        names = ("reasoning_content", "reasoning", "thinking")
+        text = next((found for name in names if (found := text_in(delta, name))), "")
+        text = text or "".join(text_in(each, "text") or text_in(each, "summary") for each in details)
+        for each in details:
+            _merge(self._details, each)
+        if text:
+            yield from self._calls.end()
+            yield ReasoningDelta(text)
+
+    def _prove(self) -> Iterator[Event]:
+        """Sign the thoughts so far, where the provider has proved them."""
+        details, self._details = self._details, []
+        if (signature := encode_details(details)) is not None:
+            yield from self._calls.end()
+            yield ReasoningDelta("", signature)
+
+    def _end(self) -> Iterator[Event]:
+        if not self._has_started:
+            raise BrokenAnswer("the answer is empty")
+        if self._finish in _FAILURES:
+            raise both.failure_of({"error": {"message": f"the provider ended the answer: {self._finish}"}})
+        self._is_over = True
+        yield from self._calls.end()
+        yield from self._prove()
+        if self._beside:
+            yield ReasoningDelta("", encode_beside(self._beside))
+        if (beside := kept(PROTOCOL, self._message)) is not None:
+            yield OpaqueBlock(beside)
+        reason = self._finish if self._finish in _OPENAIS else None
+        own = kept(PROTOCOL, {**self._own, "choice": self._choice, "finish_reason": reason})
+        yield Finished(self._reason(), self._usage, self._stop if self._reason() == "stop" else None, own)
+
+    def _reason(self) -> StopReason:
+        if (reason := _REASONS.get(self._finish or "")) is not None:
+            return reason
+        if self._calls.n:
+            return "tool_calls"
+        return "filtered" if self._has_refused else "stop" if self._stop else "end"
+
+
+_REASONS: Mapping[str, StopReason] = {
+    "length": "length",
+    "model_length": "length",
+    "max_tokens": "length",
+    "content_filter": "filtered",
+    "refusal": "filtered",
+    "abort": "cancelled",
+    "cancelled": "cancelled",
+}
+_PLAIN = frozenset({"role", "content"})
+"""Fields of a piece of text."""
+_FAILURES = ("error", "insufficient_system_resource")
+_OPENAIS = ("stop", "length", "content_filter")
+"""Reasons that every client knows."""
+_FRAME = frozenset({
+    "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "obfuscation", "error",
+    "timings", "prompt_progress", "__verbose", "choice", "finish_reason",
+})  # fmt: skip
+"""Fields of a chunk that are read, or that our own server has words for."""
+_CHOICE = frozenset({"index", "delta", "message", "finish_reason", "logprobs", "text", "error"})
+_BESIDE_TEXT = ("annotations", "audio", "images")
+"""What a message has besides its text, thoughts and calls."""
+
+
+def _merge(details: list[Json], detail: Json) -> None:
+    """Put a piece of a detail behind the others; pieces of one have its index and type."""
+    key = detail.get("index"), detail.get("type")
+    own = next((each for each in details if (each.get("index"), each.get("type")) == key), None)
+    if own is None or key[0] is None:
+        details.append(dict(detail))
+        return
+    for name, value in detail.items():
+        if name in ("text", "summary", "data", "signature") and isinstance(value, str):
+            own[name] = text_in(own, name) + value
+        elif value is not None:
+            own[name] = value
+
+
+def decoder(request: Request, target: Target) -> ChatDecoder:
+    return ChatDecoder(request, target)

@@ -1,0 +1,85 @@
+"""What the client halves of several protocols need: reading records, and calls and schemas in their forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shepherd.core import BadCall, ToolCall
+from shepherd.wire.base import Json, without_surrogates
+from shepherd.wire.client import BrokenAnswer
+
+
+def record_of(data: bytes) -> Json:
+    """The JSON object of a record. Raises: `BrokenAnswer`."""
+    try:
+        record = json.loads(str(data, "utf-8", "surrogatepass"))  # of bytes, it would find out the encoding first
+    except (ValueError, RecursionError) as error:
+        raise BrokenAnswer("a record is not JSON") from error
+    if not isinstance(record, dict):
+        raise BrokenAnswer("a record is no JSON object")
+    return without_surrogates(record) if b"\\ud" in data or b"\\uD" in data else record
+
+
+def object_in(record: Json, key: str) -> Json:
+    """The object of a field. Raises: `BrokenAnswer`."""
+    value = record.get(key)
+    if not isinstance(value, dict):
+        raise BrokenAnswer(f"a record has no {key}")
+    return dict(value)
+
+
+def text_in(record: Json, key: str) -> str:
+    """The text of a field, empty where there is none."""
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def count_in(record: Any, key: str) -> int:
+    """A number of tokens, 0 where there is none."""
+    value = record.get(key) if isinstance(record, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def parsed_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
+    """A call as the provider wrote its arguments; no text at all means no arguments."""
+    arguments = arguments or "{}"
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        reason = "it ends before its end" if arguments.count("{") > arguments.count("}") else str(error)
+        return BadCall(arguments, f"the arguments are not valid JSON: {reason[:120]}.", id, name)
+    if not isinstance(value, dict):
+        return BadCall(arguments, "the arguments must be a JSON object.", id, name)
+    return ToolCall(id, name, arguments)
+
+
+def object_of(arguments: str) -> Json:
+    """The arguments of a call as an object; what is none is kept under one name, so that nothing is lost."""
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
+
+
+def closed(schema: Mapping[str, Any]) -> Json:
+    """A schema whose objects allow no other properties than those they name, as strict modes demand."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, list):
+            return [walk(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        made = {key: walk(each) if key not in _VALUES else each for key, each in value.items()}
+        if isinstance(value.get("properties"), dict):
+            made.setdefault("additionalProperties", False)
+        return made
+
+    made: Json = walk(dict(schema))
+    return made
+
+
+_VALUES = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose value is no schema."""
