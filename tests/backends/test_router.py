@@ -103,3 +103,5 @@ def test_the_names_that_rules_take_exactly_are_told_with_where_they_really_lead(
         Route("main", model="claude", endpoint="/v1/messages"),  # on one path only
     ]
     assert Router(rules).names() == {"gpt-4": "main", "gpt-4-mini": "fast"}
+    rules.append(Route("slow", match="fim"))
+    assert Router(rules).globless() == {"gpt-4": "main", "gpt-4-mini": "fast", "fim": "slow"}

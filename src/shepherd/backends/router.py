@@ -35,6 +35,10 @@ class Route:
     archive: bool | None = None
     recall: bool | None = None
     background: bool | None = None
+    fallback: tuple[str, ...] = ()
+    """Back ends that answer where the target cannot, in order."""
+    is_private: bool = False
+    """No prompt leaves this machine."""
 
     def takes(self, model: str, endpoint: str) -> bool:
         return self._takes_path(endpoint) and any(self._takes_name(name.casefold()) for name in model_names(model))
@@ -69,15 +73,22 @@ class Router:
     def names(self) -> dict[str, str]:
         """The names that a rule has without a glob, and the target of each."""
         exact = dict.fromkeys(route.model for route in self._routes if route.model is not None)
-        return {name: route.target for name in exact if (route := self._first(name)) is not None}
+        return {name: route.target for name in exact if (route := self.find(name)) is not None}
+
+    def globless(self) -> dict[str, str]:
+        """As `names`, with globs that match one name only."""
+        exact = (route.match for route in self._routes if route.match and not set(route.match) & set("*?["))
+        targets = {name: route.target for name in exact if (route := self.find(name)) is not None}
+        return self.names() | targets
 
     def choose(self, model: str, endpoint: str = "") -> Route:
         """The rule for a request that names `model` and came by the path `endpoint`. Raises: `UnknownModel`."""
-        if (route := self._first(model, endpoint)) is not None:
+        if (route := self.find(model, endpoint)) is not None:
             logger.debug("model %r on %r goes to %r", model, endpoint, route.target)
             return route
         rules = (route.model or route.match or "*" for route in self._routes)
         raise UnknownModel(model, known=tuple(dict.fromkeys((*self._models, *rules))))
 
-    def _first(self, model: str, endpoint: str = "") -> Route | None:
+    def find(self, model: str, endpoint: str = "") -> Route | None:
+        """As `choose`; None where no rule takes the request."""
         return next((route for route in self._routes if route.takes(model, endpoint)), None)

@@ -10,6 +10,7 @@ what a key accepts. `None` = not set. Every error names the file or variable, th
 Not here: what a value does, where model files are (`models/catalog.py`), any default that depends on the machine.
 """
 
+from shepherd.config.keys import FoundKey, KeyStore, find_key
 from shepherd.config.layers import search_paths
 from shepherd.config.load import load
 from shepherd.config.resolve import model_name
@@ -21,10 +22,12 @@ from shepherd.config.schema import (
     McpServerConfig,
     MemoryConfig,
     ModelConfig,
+    NetworkConfig,
     ProviderConfig,
     RouteConfig,
     ServerConfig,
     Source,
+    TensorRTConfig,
 )
 from shepherd.config.show import to_toml
 from shepherd.config.trust import Consent, FolderFile, TrustStore
@@ -35,15 +38,20 @@ __all__ = [
     "Config",
     "Consent",
     "FolderFile",
+    "FoundKey",
+    "KeyStore",
     "KvConfig",
     "McpServerConfig",
     "MemoryConfig",
     "ModelConfig",
+    "NetworkConfig",
     "ProviderConfig",
     "RouteConfig",
     "ServerConfig",
     "Source",
+    "TensorRTConfig",
     "TrustStore",
+    "find_key",
     "load",
     "model_name",
     "search_paths",

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from shepherd.config.quantity import is_number, memory, seconds
+from shepherd.config.quantity import is_number, memory, seconds, window
 from shepherd.core import OnFull, limit
+from shepherd.core.edits import LeavingPolicy
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -93,6 +94,13 @@ def _breakers(value: Any, base: PathBase) -> tuple[str, ...]:
     return texts
 
 
+def _leaving(value: Any) -> Mapping[str, Any]:
+    kinds = {each.name: bool if each.type == "bool" else int for each in fields(LeavingPolicy)}
+    _check(isinstance(value, Mapping) and value.keys() <= kinds.keys(), value)
+    _check(all(type(each) is kinds[name] and 0 <= each <= 10**6 for name, each in value.items()), value)
+    return MappingProxyType(dict(value))
+
+
 def whole(low: int, high: int = 2**31 - 1, *, auto: int | None = None) -> Kind:
     """`auto`: a number that means "not set"."""
 
@@ -130,6 +138,12 @@ def _text_map(value: Any, base: PathBase) -> Mapping[str, str]:
     return dict(value)
 
 
+def _prices(value: Any, base: PathBase) -> Mapping[str, float]:
+    _check(isinstance(value, Mapping) and set(value) <= {"input", "cached", "output"}, value)
+    _check(all(is_number(price) and 0 <= price <= 1e9 for price in value.values()), value)
+    return {word: float(price) for word, price in value.items()}
+
+
 def _matching(pattern: str) -> Callable[[Any, PathBase], tuple[str, ...]]:
     def accept(value: Any, base: PathBase) -> tuple[str, ...]:
         return tuple(_check(re.fullmatch(pattern, text) is not None, text) for text in _texts(value, base))
@@ -139,6 +153,24 @@ def _matching(pattern: str) -> Callable[[Any, PathBase], tuple[str, ...]]:
 
 def _url(value: Any, base: PathBase) -> str:
     return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, base)) is not None, value))
+
+
+def _proxy(value: Any, base: PathBase) -> str:
+    user, host, port = r"([^\s/?#@:]*(:[^\s/?#@]*)?@)?", r"([^\s/?#@:\[\]]+|\[[0-9a-fA-F:]+\])", r"(:\d+)?"
+    is_one = re.fullmatch(rf"(https?|socks5h?)://{user}{host}{port}/?", _text(value, base))
+    _check(value == NO_PROXY or (is_one is not None and int((is_one[5] or ":1")[1:]) <= 65535), value)
+    return str(value)
+
+
+def _certificates(value: Any, base: PathBase) -> str:
+    import ssl  # noqa: PLC0415 - loads OpenSSL, and few configurations name a file
+
+    path = base.resolve(_text(value, base))
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # `ssl.SSLError` is one
+        raise ValueError(value) from error
+    return path
 
 
 def _base_url(value: Any, base: PathBase) -> str:
@@ -152,14 +184,41 @@ SECRET = replace(TEXT, secret=True)
 TEXTS = Kind("a list of texts", _texts, _split)
 SECRETS = replace(TEXTS, secret=True)
 TEXT_MAP = Kind("a table whose values are all texts", _text_map, secret=True)
+JSON_MAP = Kind("a table", lambda value, base: dict(_check(isinstance(value, Mapping), value)))
+PRICES = Kind("prices such as {input = 3.0, cached = 0.3, output = 15.0}, for a million tokens", _prices)
 HOSTS = Kind("a list of hosts such as wiki.lan, *.example or 10.0.0.5:8080", _matching(r"[^\s/@]+"), _split)
 VARIABLES = Kind("a list of names of environment variables, or globs", _matching(r"[^\s=]+"), _split)
 FLAG = Kind("true or false", lambda value, base: _check(isinstance(value, bool), value), _parse_flag)
 PATH = Kind("a path", lambda value, base: base.resolve(_text(value, base)))
 PATHS = Kind("a list of paths", lambda value, base: tuple(map(base.resolve, _texts(value, base))), _split)
 SPEC = Kind("a path or a model's name", lambda value, base: base.resolve_model(_text(value, base)))
+
+
+def _embedder(value: Any, base: PathBase) -> str:
+    """As `SPEC`, but `NAME/model` that is no file here may be a provider's."""
+    text, path = _text(value, base), SPEC.accept(value, base)
+    may_be_elsewhere = re.fullmatch(r"[\w-]+/[^/].*", text) and not text.endswith(".gguf") and not Path(path).exists()
+    return text if may_be_elsewhere else path
+
+
+EMBEDDER = Kind("a path or a model's name, or PROVIDER/MODEL", _embedder)
 URL = Kind("an address such as http://127.0.0.1:9000", _url)
 BASE_URL = replace(URL, accept=_base_url)
+NO_PROXY = "none"
+PROXY = Kind(
+    f'"{NO_PROXY}", or http://, https:// or socks5:// with a host, as in http://proxy.lan:3128; what has a meaning in '
+    "an address (@ : / ? #) is written %40 and so on in a name or a password",
+    _proxy,
+    secret=True,
+)
+CERTIFICATES = Kind("a file that exists and holds certificates (PEM)", _certificates)
+LEVELS = ("low", "medium", "high", "max")
+"""How much a model thinks."""
+THINKING = Kind(
+    f"true, false, or one of {', '.join(LEVELS)}",
+    lambda value, base: _check(isinstance(value, bool) or value in LEVELS, value),
+    lambda text: text.strip().lower() if text.strip().lower() in LEVELS else _parse_flag(text),
+)
 TOKENS = whole(0)
 AUTO = whole(0, auto=0)
 THREADS = whole(0, 512, auto=0)
@@ -173,6 +232,15 @@ DURATION = Kind(
 BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, base: memory(value))
 LAYERS = whole(-1)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+WINDOW = Kind(
+    'a number of tokens, or a text such as "1M", "128k", or "8x" for so many times the context',
+    lambda value, base: window(value),
+)
+_WORDS = {"bool": "true or false", "int": "a whole number"}
+LEAVING = Kind(
+    "a table with some of " + ", ".join(f"{each.name} ({_WORDS[str(each.type)]})" for each in fields(LeavingPolicy)),
+    lambda value, base: _leaving(value),
+)
 OVERFLOW = one_of(*get_args(OnFull))
 BREAKERS = Kind(
     f"a list of at most {limit.MAX_BREAKERS} texts of at most {limit.MAX_BREAKER_BYTES} bytes", _breakers, _split

@@ -10,6 +10,8 @@ NO_END = -1.0
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)", re.IGNORECASE)
+_TOKENS = re.compile(r"(\d+(?:\.\d+)?) ?([km]?)", re.IGNORECASE)
+_TIMES = re.compile(r"(\d+(?:\.\d+)?) ?[x×]", re.IGNORECASE)
 _SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
@@ -38,6 +40,23 @@ def memory(value: Any) -> int | float:
             value = int(value)
     # A number with a point is a share, one without is bytes; 1.5 is neither.
     if not is_number(value) or not (0 < value <= 1 if isinstance(value, float) else 1 <= value < 2**63):
+        raise ValueError(value)
+    return value  # type: ignore[no-any-return]  # an int or a float, as was just seen
+
+
+def window(value: Any) -> int | float:
+    """Tokens (`int`), or how many times the context (`float`): `1000000`, `"1M"`, `"128k"`, `"8x"`. k is 1024 tokens.
+
+    Raises: `ValueError`.
+    """
+    if isinstance(value, str):
+        if match := _TIMES.fullmatch(value):
+            value = float(match[1])
+        elif match := _TOKENS.fullmatch(value):
+            value = int(float(match[1]) * 1024 ** (" km".index(match[2].lower() or " ")))
+        else:
+            raise ValueError(value)
+    if not is_number(value) or not (1 <= value <= 1000 if isinstance(value, float) else 1 <= value < 2**31):
         raise ValueError(value)
     return value  # type: ignore[no-any-return]  # an int or a float, as was just seen
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from shepherd.backends.cloud.provider import find_kind, find_model
 from shepherd.config.dead_routes import dead_rules
 from shepherd.config.kinds import PathBase, Table, is_spec, keys_of
 from shepherd.config.layers import UNSET, Entries, Setting, keys_below
@@ -23,9 +24,11 @@ from shepherd.config.schema import (
     KeyConfig,
     McpServerConfig,
     ModelConfig,
+    NetworkConfig,
     ProviderConfig,
     RouteConfig,
     ServerConfig,
+    TensorRTConfig,
 )
 from shepherd.core import ConfigError, Sampling
 
@@ -60,6 +63,10 @@ class Resolver:
             rules = [replace(rule, overflow=None) if rule is default else rule for rule in rules]
         cache = default.cache if default.cache in self.caches else next(iter(self.caches), None)
         model = self.caches[cache]["model"].value if cache else None
+        if cache is None and self._get("window").value is not None:
+            self.warnings.append(
+                "window is ignored: no model of this machine is configured, and a provider's context is its own (n_ctx)"
+            )
         self._apply_shorthands({"caches": cache, "models": model, "providers": default.provider})
         self._check_names(rules, rules_setting)
         self._settle_loads(model)
@@ -71,6 +78,7 @@ class Resolver:
         self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
         self.warnings += dead_rules(rules, rules_setting.file)
         top_level: Config = self._table(Config())
+        shared = {".".join(path): each for path, each in self.settings.items() if path[0] == "sampling"}
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
         return replace(
             top_level,
@@ -81,6 +89,7 @@ class Resolver:
             routes=tuple(rules),
             server=self._server(top_level.server),
             mcp_servers=self._mcp_servers(),
+            sampling=_built(ModelConfig, "", shared).sampling,
             # thinking = false hides thoughts as well (C14), unless show_thinking is set.
             show_thinking=top_level.show_thinking
             and (top_level.thinking is not False or self._get("show_thinking").rank >= 0),
@@ -111,6 +120,8 @@ class Resolver:
                 self._fill_caches(None)
             name = model.value if model.value in self.providers else self._chosen_provider(backend, model)
             return _DefaultTarget("provider", name, max(backend.rank, model.rank))
+        if (found := self._cloud_model(model, path)) is not None:
+            return found
         local = model if model.rank >= path.rank else path
         name = self._add_model(local) if local.value else None
         elsewhere = asked_for or any(rule.provider for rule in rules)
@@ -130,6 +141,26 @@ class Resolver:
             cache = ready or cache
         rank = max(local.rank, backend.rank)
         return _DefaultTarget("cache", cache, rank) if rank >= 0 else None
+
+    def _cloud_model(self, model: Setting, path: Setting) -> _DefaultTarget | None:
+        """The provider that `model` means, such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3`, if no model of this
+        machine has that name."""
+        text = str(model.value or "")
+        found = find_model(text)
+        is_here = (
+            text in self.models or is_spec(text) or text.endswith(".gguf") or Path(self.base.resolve(text)).exists()
+        )
+        name, _, bare = text.partition("/")
+        is_own = bool(bare) and "type" in self.providers.get(name, ()) and "replicas" not in self.providers[name]
+        if not (is_own or found) or is_here or model.rank < path.rank:
+            return None
+        if is_own and model.rank >= self.providers[name].get("model", UNSET).rank:
+            self.providers[name]["model"] = replace(model, value=bare)
+        elif found and not is_own:
+            name = self._chosen_provider(replace(model, value=found[0].name), replace(model, value=found[1]))
+        if self.caches:
+            self._fill_caches(None)
+        return _DefaultTarget("provider", name, model.rank)
 
     def _add_model(self, setting: Setting) -> str:
         """The entry of a model that is named outside the tables; made where there is none."""
@@ -183,10 +214,10 @@ class Resolver:
             if name in self.caches:
                 raise marker.error(f"there is a cache called {name!r} too; rename one of them")
             if "type" not in entry:
-                if name not in PROVIDER_TYPES:
+                if (known_as := find_kind(name)) is None:
                     known = ", ".join(PROVIDER_TYPES)
                     raise marker.error(f"has no type; expected one of {known}", f"{marker.key}.type")
-                entry["type"] = replace(marker, value=name)
+                entry["type"] = replace(marker, value=known_as.name)
         asked_for = list(self.providers)
         for kind in keys_below("api_keys"):
             key = self._get(f"api_keys.{kind}")
@@ -208,15 +239,23 @@ class Resolver:
 
     def _provider(self, name: str, entry: dict[str, Setting]) -> ProviderConfig:
         provider = _built(ProviderConfig, name, entry)
-        if provider.type == "openai_compat" and provider.base_url is None:
+        for replica in provider.replicas:
+            _get_known(replica, self.providers, "provider", entry["type"].error, f"providers.{name}.replicas")
+            if replica == name or "replicas" in self.providers[replica]:
+                raise entry["type"].error("a replica must be a single provider", f"providers.{name}.replicas")
+        if provider.type == "openai_compat" and provider.base_url is None and not provider.replicas:
             raise entry["type"].error("an openai_compat provider needs a base_url", f"providers.{name}.base_url")
+        if provider.replicas and (provider.budget_tokens is not None or provider.budget_money is not None):
+            raise entry["type"].error("the replicas have budgets, not their group", f"providers.{name}.budget_tokens")
+        if provider.budget_money is not None and not provider.prices:
+            raise entry["type"].error("a budget in money needs prices", f"providers.{name}.prices")
         own, variable = entry.get("api_key", UNSET), entry.get("api_key_env", UNSET)
         key = own.value if own.rank >= variable.rank else self.env.get(str(variable.value)) or None
         if key is None and variable.value:
             self.warnings.append(f"providers.{name}.api_key_env: the variable {variable.value} is not set")
         elif key is None and provider.type in keys_below("api_keys"):
             key = self._get(f"api_keys.{provider.type}").value
-        return replace(provider, api_key=key)
+        return replace(provider, api_key=key, is_declared=("providers", name) in self.settings)
 
     # routes
 
@@ -243,6 +282,7 @@ class Resolver:
             rules += [
                 RouteConfig(model=name, provider=to) for name, to in providers.items() if name not in (None, *caches)
             ]
+            rules += [RouteConfig(match=f"{name}/*", provider=name) for name in declared]
         return [*rules, choice.applied_to(RouteConfig(match="*"))]
 
     def _check_names(self, rules: Sequence[RouteConfig], setting: Setting) -> None:
@@ -267,11 +307,19 @@ class Resolver:
         self, rules: Sequence[RouteConfig], setting: Setting, providers: Mapping[str, ProviderConfig]
     ) -> None:
         for index, rule in enumerate(rules):
-            used = [providers[name] for name in (rule.provider or "", *rule.fallback) if name in providers]
+            named = [providers[name] for name in (rule.provider or "", *rule.fallback) if name in providers]
+            used = [*named, *(providers[replica] for each in named for replica in each.replicas)]
             away = next((provider.name for provider in used if not provider.is_local), None)
             if rule.privacy == "local" and away:
                 why = f'the provider {away!r} is not on this machine; remove it or set privacy = "any"'
                 raise setting.error(why, f"routes[{index}].privacy")
+
+        embedder = self._get("memory.embedding_model")
+        provider = providers.get(str(embedder.value or "").partition("/")[0])
+        names = [provider.name, *provider.replicas] if provider else []
+        if any(not providers[name].is_local for name in names) and any(rule.privacy == "local" for rule in rules):
+            why = 'a provider elsewhere would read what the memory keeps of routes with privacy = "local"'
+            raise embedder.error(f"{why}; use a model of this machine", "memory.embedding_model")
 
     # single values
 
@@ -362,10 +410,11 @@ _T = TypeVar("_T")
 def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:
     """An entry of a named table."""
     values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
-    sampling = {
-        word.removeprefix("sampling."): values.pop(word) for word in list(values) if word.startswith("sampling.")
-    }
-    return cls(name=name, **values, **({"sampling": Sampling(**sampling)} if sampling else {}))
+    for inner, made in (("sampling", Sampling), ("network", NetworkConfig), ("tensorrt", TensorRTConfig)):
+        words = [word for word in values if word.startswith(f"{inner}.")]
+        if words:
+            values[inner] = made(**{word.partition(".")[2]: values.pop(word) for word in words})
+    return cls(name=name, **values)
 
 
 def model_name(spec: str) -> str:

@@ -7,27 +7,71 @@ Beside each field, `key` gives the kind of values that it accepts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+from urllib.parse import urlsplit
 
+from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
 from shepherd.config import kinds
 from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
-from shepherd.core.request import SharedPrefix
+from shepherd.core.request import ReasoningLevel, SharedPrefix
 
-ProviderType = Literal["openai", "anthropic", "gemini", "grok", "ollama", "openai_compat", "tensorrt"]
+Level = Literal["low", "medium", "high", "max"]
 Privacy = Literal["local", "any"]
 Load = Literal["start", "demand"]
-Pooling = Literal["mean", "cls", "last"]
+Launch = Literal["auto", "spawn", "mpirun"]
+Pooling = Literal["mean", "cls", "last", "none"]
 
-PROVIDER_TYPES: tuple[ProviderType, ...] = get_args(ProviderType)
+PROVIDER_TYPES: tuple[str, ...] = tuple(KINDS)
 LOCAL_BACKENDS = ("llamacpp", "tensorrt")
 BACKENDS = (*LOCAL_BACKENDS, *(kind for kind in PROVIDER_TYPES if kind != "tensorrt"))
+
+
+def _provider_type(value: Any, base: kinds.PathBase) -> str:
+    """By any of its names: `xai` is `grok`."""
+    if not isinstance(value, str) or (found := find_kind(value)) is None:
+        raise ValueError(value)
+    return found.name
+
+
+def _backend(value: Any, base: kinds.PathBase) -> str:
+    return str(value) if value in LOCAL_BACKENDS else _provider_type(value, base)
+
+
+_T = TypeVar("_T", "NetworkConfig", "TensorRTConfig")
+
+
+def _over(own: _T, other: _T) -> _T:
+    found = {each.name: value for each in fields(own) if (value := getattr(own, each.name)) is not None}
+    return replace(other, **found)
+
+
 EMBEDDED = "lamb"
 """Name of the model that ships in the package."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRTConfig:
+    """How a model runs with TensorRT-LLM. None = as `[tensorrt]` has it, which is for all of them, or else as
+    `app/tensorrt.py` does it unasked."""
+
+    python: str | None = key(kinds.PATH)
+    """The interpreter of the environment that has the library; None = Shepherd's own."""
+    launch: Launch | None = key(one_of(*get_args(Launch)))
+    """How its processes start. `auto`: by `mpirun` where an engine is split into stages, else by the library."""
+    gpus: int | None = key(whole(1, 1024))
+    """GPUs that a checkpoint is spread over (tensor parallelism); an engine says so itself."""
+    gpu_memory: float | None = key(number(0.05, 0.99))
+    """The part of the memory that is free on each GPU behind the weights that the cache takes."""
+    kv_events: bool | None = key(kinds.FLAG)
+    """Follow what the library reports about its cache."""
+
+    def over(self, other: TensorRTConfig) -> TensorRTConfig:
+        """These values, and those of `other` where there is none."""
+        return _over(self, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +84,15 @@ class ModelConfig:
     gpu_layers: int | None = key(kinds.LAYERS)
     """-1 = all."""
     n_threads: int | None = key(kinds.THREADS)
+    n_threads_batch: int | None = key(kinds.THREADS)
+    """Threads for prompts; None = as many as `n_threads`."""
     n_batch: int | None = key(kinds.AUTO)
     n_ubatch: int | None = key(kinds.AUTO)
     flash_attn: bool | None = key(kinds.FLAG)
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
+    repack: bool | None = key(kinds.FLAG)
+    """Whether the CPU may compute with a second copy of the weights, in an order that is faster; None = yes."""
     dialect: str | None = key(kinds.TEXT)
     chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
@@ -55,7 +103,10 @@ class ModelConfig:
     keep_alive: float | None = key(kinds.DURATION)
     """Seconds without a request after which it is unloaded, -1 = never; None = never for `start`, soon for `demand`."""
     pooling: Pooling | None = key(one_of(*get_args(Pooling)))
-    """How the states of a text become its vector; None = as in the file, else the mean."""
+    """How the states of a text become its vector; None = as in the file, else the mean. `none`: one for each token."""
+    tags: tuple[str, ...] = key(kinds.TEXTS, ())
+    """Words for clients, in the list of models."""
+    tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
 
 
@@ -72,10 +123,49 @@ class CacheConfig:
     queue: int = key(whole(1, 10_000), 64)
     """Requests that may wait for their turn; further ones are refused."""
     overflow: OnFull | None = key(kinds.OVERFLOW)
-    """None = `evict` for our own conversations, `error` for HTTP clients, which hold their history."""
+    """None = `evict` for our own conversations and where there is a window, `error` for other HTTP clients, which hold
+    their history."""
+    window: int | float | None = key(kinds.WINDOW)
+    """Tokens that a conversation may have (`int`), or so many times the context (`float`); None = what the context
+    holds."""
+    leaving: Mapping[str, Any] = key(kinds.LEAVING, NOTHING)
+    """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
+    digest: bool = key(kinds.FLAG, False)
+    """The model writes a digest of each conversation that a client compacts."""
     cache_type_k: str | None = key(kinds.CACHE_TYPE)
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     description: str = key(kinds.ANY_TEXT, "")
+
+    def tokens_of_window(self, n_ctx: int) -> int:
+        """Tokens that a conversation may have over a context of this size."""
+        if self.window is None:
+            return n_ctx
+        return round(self.window * n_ctx) if isinstance(self.window, float) else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """How a provider is reached, and how long it has. None = as `[network]` has it, which is for all of them, or else
+    as `backends/cloud` does it unasked."""
+
+    connect_s: float | None = key(number(0.1, 3600))
+    """For the connection."""
+    idle_s: float | None = key(number(0.1, 86_400))
+    """Without a byte of an answer."""
+    read_s: float | None = key(number(0.1, 86_400))
+    """For a whole answer that is no stream: vectors, a count, a list of models."""
+    attempts: int | None = key(whole(1, 20))
+    """How often a request is tried, before the first content; 1 = once."""
+    patience_s: float | None = key(number(0, 86_400))
+    """For all pauses between them; a provider that asks for a longer one is not tried again."""
+    proxy: str | None = key(kinds.PROXY, shown=False)
+    """In place of those of the environment; never for a provider on this machine."""
+    ca_file: str | None = key(kinds.CERTIFICATES)
+    """The certificates that are trusted, in place of the system's."""
+
+    def over(self, other: NetworkConfig) -> NetworkConfig:
+        """These values, and those of `other` where there is none."""
+        return _over(self, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +173,7 @@ class ProviderConfig:
     """A back end somewhere else."""
 
     name: str
-    type: ProviderType = key(one_of(*PROVIDER_TYPES), "openai_compat")
+    type: str = key(Kind(f"one of {', '.join(PROVIDER_TYPES)}", _provider_type), "openai_compat")
     model: str | None = key(kinds.TEXT)
     """None = the model's name in the request is passed on."""
     base_url: str | None = key(kinds.BASE_URL)
@@ -91,14 +181,38 @@ class ProviderConfig:
     api_key: str | None = key(kinds.SECRET, shown=False)
     """The key itself."""
     api_key_env: str | None = key(kinds.TEXT)
+    protocol: str | None = key(one_of(*PROTOCOLS))
+    """What it speaks; None = the one of its type, or the next one where its address lacks the path."""
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    """Sent with every request."""
+    n_ctx: int | None = key(kinds.TOKENS)
+    """Tokens of its window; None = as it reports, or as is known of the model."""
+    options: Mapping[str, Any] = key(kinds.JSON_MAP, NOTHING)
+    """Fields that are added to the body of every request."""
+    replicas: tuple[str, ...] = key(kinds.TEXTS, ())
+    """Names of providers that share the requests in place of this one; a conversation stays with one of them."""
+    weight: float = key(number(0.001, 1000), 1.0)
+    """Its share of the requests, as a replica."""
+    budget_tokens: int | None = key(whole(0, 2**63 - 1))
+    """Tokens of a day, prompts and answers together; then requests are refused. A day ends at midnight, local time."""
+    budget_money: float | None = key(number(0, 1e12))
+    """The same in money, which `prices` tell."""
+    prices: Mapping[str, float] = key(kinds.PRICES, NOTHING)
+    """Of a million tokens: `input`, `cached` (read from the provider's cache), `output`."""
+    digest: bool = key(kinds.FLAG, False)
+    """As that of a cache, where the provider has no compaction of its own; each is a request that is paid for."""
+    network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
+    is_declared: bool = False
+    """A file or a flag names it; otherwise it exists because of a key in the environment."""
 
     @property
     def is_local(self) -> bool:
-        """Whether prompts stay on this machine."""
-        host = re.sub(r"^https?://(\[[^]]*\]|[^:/]*).*", r"\1", self.base_url or "")
-        at_home = host in ("localhost", "[::1]") or host.startswith("127.")
-        return at_home or (not host and self.type in ("ollama", "tensorrt"))
+        """Whether prompts stay on this machine; a group is judged by its replicas."""
+        kind = find_kind(self.type)
+        assert kind is not None
+        address = self.base_url or kind.base_url
+        return bool(self.replicas) or is_loopback(urlsplit(address).hostname or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +249,8 @@ class KvConfig:
 
     ram_bytes: int = key(kinds.ROOM, 2**30)
     """Host memory for conversations that have left their cells to others."""
+    checkpoint_bytes: int = key(kinds.ROOM, 2**30)
+    """Host memory for the states that recurrent and hybrid models are taken back to, of conversations in the cells."""
     disk: bool = key(kinds.FLAG, False)
     """Keep them on disk as well, also across a restart."""
     disk_bytes: int = key(kinds.SIZE, 10 * 2**30)
@@ -144,12 +260,15 @@ class KvConfig:
     """Keep the text behind an edit in the middle, although it was computed behind the old text."""
     swa_full: bool = key(kinds.FLAG, True)
     """Sliding-window layers keep every token: more memory, but conversations can be rolled back and evicted."""
-    low_water: float = key(number(0.1, 0.95), 0.75)
-    """The part of its room that a conversation still fills after an eviction."""
+    low_water: float | None = key(number(0.1, 0.95))
+    """The part of its room that a conversation still fills after an eviction; None = 0.75, and 0.5 for TensorRT-LLM,
+    which computes again what stands behind a turn that leaves."""
     n_positions: int | None = key(whole(1))
     """Positions before a conversation is computed again; None = as many as the model was trained for."""
     stall_s: float = key(number(0.01, 86_400), 60.0)
     """Seconds without progress while requests wait, until a cache counts as stalled."""
+    system_changes: float = key(number(0, 1), 0.25)
+    """Largest part of a system prompt that may change within a conversation and be said at its end; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +285,9 @@ class MemoryConfig:
     """Offer earlier messages to the model. None = in our own conversations, not over HTTP."""
     mmap_size: int = key(kinds.ROOM, 0)
     """Bytes of the file that reading maps into memory; SQLite's authors advise against it."""
-    embedding_model: str | None = key(kinds.SPEC)
-    """A GGUF file that makes vectors, for search by meaning as well as by words."""
+    embedding_model: str | None = key(kinds.EMBEDDER)
+    """A GGUF file that makes vectors, for search by meaning as well as by words; or a provider and its model, such as
+    `openai/text-embedding-3-small`, which then gets every message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +391,8 @@ class ServerConfig:
     """Web pages, such as `https://chat.example`, that may use the server; `*` = all."""
     allow_hosts: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names besides this machine's own by which clients may call it."""
+    disabled: tuple[str, ...] = key(kinds.TEXTS, ())
+    """Paths that are switched off, such as `/slots`: they answer 501."""
     max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
     """Requests at the same time, of all clients; further ones are refused."""
@@ -299,7 +421,7 @@ class ServerConfig:
     use_tools: bool = key(kinds.FLAG, False)
     """Give our tools to requests without tools, and run the calls here; offer our tools over MCP, too."""
     client_tools: bool = key(kinds.FLAG, True)
-    """False: the prompt leaves out the tools of requests, as with `tool_choice: "none"`."""
+    """False: the prompt leaves out the tools of requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +444,14 @@ class McpServerConfig:
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
     max_tools: int = key(whole(1, 10_000), 256)
     """The first so many tools are used; the others cannot be called."""
+    grant: str = key(one_of("authorization_code", "client_credentials"), "authorization_code")
+    """How a server over HTTP is logged in to: a person in the browser, or this client by itself."""
+    client_id: str | None = key(kinds.TEXT)
+    client_secret: str | None = key(kinds.SECRET, shown=False)
+    client_key: str | None = key(kinds.PATH)
+    scopes: tuple[str, ...] = key(kinds.TEXTS, ())
+    issuer: str | None = key(kinds.URL)
+    """The authorization server that may get the secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +469,12 @@ class Source:
 class Config:
     """The whole configuration. The first cache, and the first model, are the default ones."""
 
-    backend: str = key(one_of(*BACKENDS), "llamacpp")
+    backend: str = key(Kind(f"one of {', '.join(BACKENDS)}", _backend), "llamacpp")
     models: tuple[ModelConfig, ...] = key(Table(keys_of(ModelConfig), "named"), ())
     caches: tuple[CacheConfig, ...] = key(Table(keys_of(CacheConfig), "named"), ())
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
+    network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
+    tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
     kv: KvConfig = key(Table(keys_of(KvConfig)), KvConfig())
     memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
@@ -352,7 +484,8 @@ class Config:
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
     system: str | None = key(kinds.ANY_TEXT)
     """An empty text means no system prompt, even where the model's template would add one."""
-    thinking: bool | None = key(kinds.FLAG)
+    thinking: bool | Level | None = key(kinds.THINKING)
+    """Whether models think for requests that do not choose, or how much: `low` to `max`."""
     show_thinking: bool = key(kinds.FLAG, True)
     max_tokens: int | None = key(whole(1))
     strict_max_tokens: bool = key(kinds.FLAG, False)
@@ -361,9 +494,24 @@ class Config:
     memory_budget: int | float | None = key(kinds.BUDGET)
     """Memory of all models together: bytes (`int`), or a share of the machine's (`float`). None = what is free at the
     start, less a reserve."""
+    sampling: Sampling = Sampling()
+    """What `[sampling]` and its flags set; every entry of a model has it already."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def embedding_provider(self) -> tuple[str, str] | None:
+        """The provider that makes the vectors of the memory, and its model; None where a model of this machine does."""
+        name, _, model = (self.memory.embedding_model or "").partition("/")
+        return (name, model) if model and any(each.name == name for each in self.providers) else None
+
+    @property
+    def reasoning(self) -> ReasoningLevel | None:
+        """`thinking` in the words of a request."""
+        if isinstance(self.thinking, bool):
+            return "on" if self.thinking else "off"
+        return self.thinking
 
     @property
     def serve(self) -> bool:
@@ -380,12 +528,14 @@ SCHEMA: Mapping[str, Kind | Table] = {
     "gpu_layers": kinds.LAYERS,
     "flash_attn": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
+    "window": kinds.WINDOW,
     "sampling": kinds.SAMPLING,
     "api_keys": Table(dict.fromkeys(("openai", "anthropic", "gemini", "grok"), kinds.SECRET)),
 }
 SHORTHANDS = (
     ("context_size", "caches", "n_ctx"),
     ("overflow", "caches", "overflow"),
+    ("window", "caches", "window"),
     ("gpu_layers", "models", "gpu_layers"),
     ("threads", "models", "n_threads"),
     ("batch", "models", "n_batch"),
@@ -404,6 +554,7 @@ ENVIRONMENT = {
     "MODEL_PATH": "model_path",
     "SHEPHERD_BACKEND": "backend",
     "SHEPHERD_CONTEXT_SIZE": "context_size",
+    "SHEPHERD_WINDOW": "window",
     "SHEPHERD_THREADS": "threads",
     "SHEPHERD_SYSTEM": "system",
     "SHEPHERD_HOST": "server.host",
@@ -426,6 +577,7 @@ FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
     **{name: f"sampling.{name}" for name in kinds.SAMPLING.keys},
     **{name: f"server.{name}" for name in ("host", "port", "api_keys", "origins", "record_dir", "log_json")},
+    "effort": "thinking",
     "recall": "memory.recall",
     "enable_tools": "tools.enabled",
     "disable_tools": "tools.disabled",

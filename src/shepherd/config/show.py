@@ -27,8 +27,10 @@ def to_toml(config: Config) -> str:
             for entry in value:
                 header = f"[[{name}]]" if kind.form == "list" else f"[{name}.{_quoted(entry.name)}]"
                 lines += _shown_table(header, entry)
-                if getattr(entry, "sampling", Sampling()) != Sampling():
-                    lines += _shown_table(f"[{name}.{_quoted(entry.name)}.sampling]", entry.sampling)
+                for inner in ("sampling", "network", "tensorrt"):
+                    found = getattr(entry, inner, None)
+                    if found is not None and found != type(found)():
+                        lines += _shown_table(f"[{name}.{_quoted(entry.name)}.{inner}]", found)
     return "\n".join(lines).lstrip() + "\n"
 
 
@@ -59,6 +61,10 @@ def _shown_keys(value: Any) -> list[str]:
 def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, list):
+        return _toml(tuple(value))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_quoted(name)} = {_toml(each)}' for name, each in value.items())}}}"
     # JSON's escapes are TOML's; DEL needs one, and so does what steers a terminal or changes how the line reads.
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 

@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
@@ -45,6 +46,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "backend": _PROMPTS,
     "model": _PROMPTS,
     "providers.*": _PROMPTS,
+    "network.*": "decides by which way prompts leave",
     "api_keys.*": _PROMPTS,
     "routes.provider": _PROMPTS,
     "routes.fallback": _PROMPTS,
@@ -53,6 +55,8 @@ NEEDS_TRUST: Mapping[str, str] = {
     "routes.recall": _MEMORY,
     "system": "is in every prompt",
     "models.*.chat_template": "writes every prompt",
+    "models.*.tensorrt.python": "starts a program",
+    "tensorrt.python": "starts a program",
     "memory.mmap_size": "",
     "memory.*": "decides which memory is used, and what it keeps",
     "kv.disk": _FILES,
@@ -73,12 +77,13 @@ NEEDS_TRUST: Mapping[str, str] = {
 }
 """Glob over keys -> what the setting does; the first match counts. An empty text: nothing that needs trust."""
 HARMLESS = (
-    *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "overflow", "gpu_layers", "threads", "batch"),
+    *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "window", "overflow", "gpu_layers"),
+    *("threads", "batch", "tensorrt.*"),
     *("flash_attn", "cache_type_?", "thinking", "show_thinking", "max_tokens", "strict_max_tokens", "reserve"),
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
     *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
-    *("server.debug_keep", "server.debug_bytes", "server.client_tools"),
+    *("server.debug_keep", "server.debug_bytes", "server.client_tools", "server.disabled"),
 )
 """Globs over the other keys. A key in neither table needs trust."""
 _NARROW: Mapping[str, tuple[Any, ...]] = {
@@ -127,7 +132,9 @@ def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[
 
 def _effect(key: str, value: Any, providers: Collection[str]) -> str:
     """What a setting does that needs trust; empty = nothing."""
-    if value in _NARROW.get(key, ()) or (key == "model" and value not in {*PROVIDER_TYPES, *providers}):
+    named = str(value).partition("/")[0]
+    is_here = key == "model" and named not in {*PROVIDER_TYPES, *providers} and find_model(str(value)) is None
+    if is_here or value in _NARROW.get(key, ()):
         return ""
     listed = next((effect for glob, effect in NEEDS_TRUST.items() if fnmatchcase(key, glob)), None)
     harmless = listed is None and any(fnmatchcase(key, glob) for glob in HARMLESS)
@@ -145,7 +152,9 @@ def _entries(path: tuple[str, ...], setting: Setting) -> Iterator[tuple[str, str
         for index, row in enumerate(value):
             starts = row.get("url") or shlex.join((row.get("command") or "", *row.get("args", ())))
             where = f" in {row['cwd']}" if row.get("cwd") else ""
-            sets = f", with {', '.join(names)}" if (names := [*row.get("env", ()), *row.get("headers", ())]) else ""
+            own = [name for name in ("client_secret", "client_key") if row.get(name)]
+            names = [*row.get("env", ()), *row.get("headers", ()), *own]
+            sets = f", with {', '.join(names)}" if names else ""
             shown = f"{row.get('name', '')}: {_shown(starts)}{where}{sets}"
             yield "mcp_servers", f"{label}[{index}]", row, shown
     elif path == ("server", "keys"):

@@ -1,0 +1,357 @@
+"""The providers of a configuration: each is opened at its first request, with the memory beside it.
+
+    ProviderConfig ─▶ Provider ─▶ CloudBackend ─▶ MemoryBackend
+    a group of replicas ─ order ─▶ the providers in it, the one of this conversation first
+
+Not here: which provider a request goes to (`dispatch.py`), how one is asked (`backends/cloud`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from shepherd.app.toolset import AGENT_CTX, CHARS_PER_TOKEN
+from shepherd.backends.cloud.budget import Budget, Meter, Prices, Spending
+from shepherd.backends.cloud.provider import Provider, find_kind, provider_of
+from shepherd.config import Config, KeyStore, NetworkConfig, ProviderConfig, find_key
+from shepherd.config.kinds import NO_PROXY
+from shepherd.core import ConfigError, Event, InvalidRequest, Request, UnknownModel
+from shepherd.core.edits import WHOLE, AppliedEdit, Edit, Edited
+from shepherd.core.status import ModelCard, ProviderSpending
+from shepherd.wire.history import without
+
+if TYPE_CHECKING:
+    from shepherd.agent.archiving import Archiving
+    from shepherd.agent.with_memory import MemoryBackend
+    from shepherd.backends.cloud.backend import CloudBackend, Patience
+    from shepherd.backends.cloud.kept import KeptAnswers
+    from shepherd.backends.cloud.transport import Deadlines
+    from shepherd.memory.users import UserStores
+    from shepherd.wire.signature import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CountingCloud:
+    """A provider for the memory and for conversations; satisfies `CountingBackend`."""
+
+    cloud: CloudBackend
+    row: ProviderConfig
+
+    @property
+    def n_ctx(self) -> int:
+        """As it is known now: a refusal may have named it."""
+        return self.row.n_ctx or self.cloud.window(self.row.model or "") or AGENT_CTX
+
+    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        return self.cloud.stream(_without_cleared(request))
+
+    async def count(self, request: Request) -> int:
+        return (await self.cloud.count(_without_cleared(request))).tokens
+
+    async def edit(self, request: Request, edits: Sequence[Edit]) -> Edited:
+        """See `EditingBackend.edit`: old turns leave, by an estimate, until half of the prompt has left."""
+        from shepherd.backends.cloud import fit  # noqa: PLC0415 - as in `Providers.open`
+
+        n_before = n_after = await self.count(request)
+        cleared, applied = request.cleared, list[AppliedEdit]()
+        for edit in edits:
+            trigger = self.n_ctx * 3 // 4 if edit.trigger_tokens is None else edit.trigger_tokens
+            if edit.kind != "compact" or n_after <= trigger:
+                continue
+            here = [at for at in range(len(request.messages)) if (at, WHOLE) not in cleared]
+            messages = [request.messages[at] for at in here]
+            gone = fit.gone(messages, 1.0, sum(map(fit.message_weight, messages)) / 2)
+            cleared |= {(here[at], WHOLE) for at in gone}
+            n_left = await self.count(replace(request, cleared=cleared)) if gone else n_after
+            applied.append(AppliedEdit("compact", len(gone), n_after - n_left))
+            n_after = n_left
+        return Edited(cleared, tuple(applied), n_before, n_after)
+
+    async def render(self, request: Request) -> str:
+        raise InvalidRequest(
+            f"{self.cloud.provider.name} makes the prompt itself, so it cannot be shown here", field="model"
+        )
+
+    def count_tokens(self, text: str) -> int:
+        """An estimate: the tokenizer is the provider's."""
+        return math.ceil(len(text) / CHARS_PER_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProvider:
+    """A provider that has been asked."""
+
+    cloud: CloudBackend
+    counting: CountingCloud
+    backend: MemoryBackend
+
+
+class Providers:
+    """All providers of a configuration, by name. One event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        env: Mapping[str, str],
+        stores: UserStores,
+        archiving: Archiving,
+        keys: KeyStore,
+        spending: Spending,
+    ) -> None:
+        """Opens nothing. Raises: `ConfigError` for one whose key or address is missing."""
+        self._config = config
+        self._env, self._keys = env, keys
+        self._spending = spending
+        self.stores = stores
+        """Of those that are opened from now on."""
+        self._archiving = archiving
+        self._kept: KeptAnswers | None = None
+        self._rows: dict[str, ProviderConfig] = {}
+        self._known: dict[str, Provider] = {}
+        self._open: dict[str, OpenProvider] = {}
+        self._left: list[OpenProvider] = []
+        """Those that were changed; an answer of theirs may still be running."""
+        wanted = {name for rule in config.routes for name in (rule.provider, *rule.fallback) if name is not None}
+        self._hurried = {
+            *(name for rule in config.routes for name in (rule.provider, *rule.fallback)[:-1]),
+            *(name for row in config.providers for name in row.replicas),
+        }
+        """Another one is asked where these cannot answer."""
+        for row in config.providers:
+            try:
+                self.add(row)
+            except ConfigError:
+                # A key in the environment may be there for other programs; only what is asked for has to be complete.
+                if row.name in wanted or row.is_declared:
+                    raise
+
+    def add(self, row: ProviderConfig) -> None:
+        """Add a provider, or change it. Raises: `ConfigError`."""
+        if not row.replicas:
+            self._known[row.name] = made_of(row, self._env, self._keys)
+        if row.name in self._open and row != self._rows[row.name]:
+            self._left.append(self._open.pop(row.name))
+        self._rows[row.name] = row
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def row(self, name: str) -> ProviderConfig:
+        return self._rows[name]
+
+    def all_of(self, name: str) -> tuple[str, ...]:
+        """The provider, or those of its group."""
+        return self._rows[name].replicas or (name,)
+
+    def known(self, name: str) -> Provider:
+        """The provider of this name; of a group the first one."""
+        return self._known[self.all_of(name)[0]]
+
+    def cloud(self, name: str, deadlines: Deadlines | None = None, patience: Patience | None = None) -> CloudBackend:
+        """A new back end of the provider, of a group of its first one, with its budget; as `cloud_of`."""
+        first = self.all_of(name)[0]
+        row, shared = self._rows[first], self._config.network
+        return cloud_of(
+            row, self._known[first], shared, self._spending, kept=self._kept, deadlines=deadlines, patience=patience
+        )
+
+    def is_local(self, name: str) -> bool:
+        """Whether prompts for it stay on this machine; of a group: for all of them."""
+        row = self._rows[name]
+        return all(map(self.is_local, row.replicas)) if row.replicas else self._known[name].is_local
+
+    def title(self, name: str) -> str:
+        """What people call it: `Anthropic`."""
+        return self._known[name].kind.title if name in self._known else f"{len(self._rows[name].replicas)} replicas"
+
+    def model(self, name: str) -> str:
+        """The model that answers where a request names the provider only; empty = none."""
+        row = self._rows[name]
+        return row.model or next((self._rows[each].model or "" for each in row.replicas), "")
+
+    def order(self, name: str, request: Request) -> tuple[str, ...]:
+        """The provider, or those of its group: the same conversation goes to the same one as long as it can.
+
+        Weighted rendezvous hashing (Schindler and Schomaker, 2005): a replica that leaves moves only its own share.
+        """
+        row = self._rows[name]
+        if not row.replicas:
+            return (name,)
+        key = request.session or repr((request.owner, request.messages[:2]))
+
+        def score(replica: str) -> float:
+            digest = blake2b(f"{replica}\0{key}".encode("utf-8", "replace"), digest_size=8).digest()
+            share = (int.from_bytes(digest, "big") + 1) / (2**64 + 1)
+            return -self._rows[replica].weight / math.log(share)
+
+        return tuple(sorted(row.replicas, key=score, reverse=True))
+
+    def open(self, name: str) -> OpenProvider:
+        """The provider, ready to be asked."""
+        if name not in self._rows:
+            raise UnknownModel(name, known=self.names)
+        if (found := self._open.get(name)) is None:
+            from shepherd.agent.with_memory import MemoryBackend  # noqa: PLC0415 - a local model needs no HTTP client
+            from shepherd.backends.cloud.backend import Patience  # noqa: PLC0415
+            from shepherd.backends.cloud.kept import KeptAnswers  # noqa: PLC0415
+
+            self._kept = self._kept or KeptAnswers()
+            hurry = Patience(attempts=2, stated_s=2.0, total_s=4.0) if name in self._hurried else None
+            row, cloud = self._rows[name], self.cloud(name, patience=hurry)
+            counting = CountingCloud(cloud, row)
+            found = OpenProvider(cloud, counting, MemoryBackend(counting, self.stores, self._archiving))
+            self._open[name] = found
+        return found
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """One for each provider that names its model, and for each group."""
+        return tuple(
+            replace(
+                self.open(self.all_of(name)[0]).cloud.card(model),
+                id=name,
+                n_ctx=self.window(name),
+                description=f"{self.title(name)} {model}",
+                loaded=False,
+            )
+            for name in self._rows
+            if (model := self.model(name))
+        )
+
+    @property
+    def in_use(self) -> tuple[str, ...]:
+        """Those that were asked, and those that the configuration declares; no groups."""
+        return tuple(
+            name for name, row in self._rows.items() if not row.replicas and (row.is_declared or name in self._open)
+        )
+
+    def window(self, name: str) -> int:
+        """Tokens that one conversation can hold; 0 = not known."""
+        row = self._rows[name]
+        if row.replicas:
+            return min(map(self.window, row.replicas))
+        return row.n_ctx or self.open(name).cloud.window(row.model or "") or 0
+
+    def spending(self) -> dict[str, ProviderSpending]:
+        """By name, what each provider has cost: those with a budget, and those that have answered."""
+        rows = {name: row for name, row in self._rows.items() if not row.replicas}
+        states = {name: meter_of(row, self._spending).state() for name, row in rows.items()}
+        return {
+            name: each
+            for name, each in states.items()
+            if each.today.tokens or each.total.tokens or each.budget_tokens is not None or each.budget_money is not None
+        }
+
+    def forget(self) -> None:
+        """Drop all texts of users."""
+        if self._kept is not None:
+            self._kept.clear()
+        for each in self._open.values():
+            each.backend.forget()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        opened = [*self._open.values(), *self._left]
+        self._open, self._left = {}, []
+        for each in opened:
+            await each.cloud.aclose()
+
+
+def _without_cleared(request: Request) -> Request:
+    if not request.cleared:
+        return request
+    return replace(request, messages=without(request.messages, request.cleared), cleared=frozenset())
+
+
+def user_spending() -> Spending:
+    """What this user has spent, in the user's state folder."""
+    return Spending(Path(platformdirs.user_state_dir("shepherd")) / "spending")
+
+
+def meter_of(row: ProviderConfig, spending: Spending) -> Meter:
+    """Counts the answers of a provider against its budget."""
+    return Meter(spending, row.name, Budget(row.budget_tokens, row.budget_money, Prices(**row.prices)))
+
+
+def cloud_of(
+    row: ProviderConfig,
+    provider: Provider,
+    shared: NetworkConfig,
+    spending: Spending,
+    *,
+    kept: KeptAnswers | None = None,
+    deadlines: Deadlines | None = None,
+    patience: Patience | None = None,
+) -> CloudBackend:
+    """The back end of a provider, reached as its row says, or `shared`, which is for all providers. `deadlines`,
+    `patience`: for what both leave open."""
+    from shepherd.backends.cloud.backend import CloudBackend  # noqa: PLC0415 - a local model needs no HTTP client
+    from shepherd.backends.cloud.transport import Transport  # noqa: PLC0415
+
+    network = row.network.over(shared)
+    deadlines, patience = limits_of(network, deadlines, patience)
+    proxy = None if provider.is_local else network.proxy
+    provider = replace(provider, proxy_secret=urlsplit(proxy or "").password or "")
+    transport = Transport(provider, deadlines=deadlines, proxy=proxy, ca_file=network.ca_file)
+    meter = meter_of(row, spending)
+    return CloudBackend(provider, transport=transport, kept=kept, meter=meter, patience=patience, sampling=row.sampling)
+
+
+def limits_of(
+    network: NetworkConfig, deadlines: Deadlines | None = None, patience: Patience | None = None
+) -> tuple[Deadlines, Patience]:
+    """How long a provider has, and how often it is asked. `deadlines`, `patience`: for what `network` leaves open."""
+    from shepherd.backends.cloud.backend import Patience  # noqa: PLC0415 - as above
+    from shepherd.backends.cloud.transport import Deadlines  # noqa: PLC0415
+
+    deadlines, patience = deadlines or Deadlines(), patience or Patience()
+    deadlines = Deadlines(
+        network.connect_s or deadlines.connect,
+        network.idle_s or deadlines.idle,
+        max(deadlines.record, 2 * (network.idle_s or 0)),
+        network.read_s or deadlines.whole,
+    )
+    if network.attempts is not None:
+        patience = replace(patience, attempts=network.attempts)
+    if network.patience_s is not None:
+        patience = replace(patience, stated_s=network.patience_s, total_s=network.patience_s)
+    return deadlines, patience
+
+
+def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Provider:
+    """The provider of a row of the configuration. Raises: `ConfigError`."""
+    kind = find_kind(row.type)
+    if kind is None:
+        raise ConfigError(f"no provider is called {row.type!r}", key=f"providers.{row.name}.type")
+    found = find_key(row, env, keys)
+    provider = provider_of(
+        kind,
+        name=row.name,
+        env=env,
+        base_url=row.base_url,
+        # A variable of the kind's own may also say how the key is sent.
+        key=None if found is None or found.where in kind.keys else found.key,
+        protocol=cast("Protocol | None", row.protocol),
+        headers=row.headers,
+        model=row.model,
+        n_ctx=row.n_ctx,
+        options=row.options,
+    )
+    if provider.is_local and row.network.proxy not in (None, NO_PROXY):
+        raise ConfigError(
+            f"{provider.root} is on this machine, and is reached without a proxy; remove it",
+            key=f"providers.{row.name}.network.proxy",
+        )
+    return provider

@@ -1,0 +1,651 @@
+"""A provider as a back end: messages become a body, the records of its answer become events.
+
+    Request ─ KeptAnswers ─▶ whole history ─ fitted ─▶ Fitted ─ codec ─▶ body ─ attempt ─▶ events
+                 kept            fit: what leaves │      wire/*/client.py  transport │
+                                 models: the target                                  └ failed: again, shorter, or raised
+
+An attempt is repeated only before its first content: half an answer never begins again. A provider that refuses a
+prompt for its length gets it once more without its oldest turns, where the request allows it (`on_full`). Which
+provider a request goes to is not decided here, nor is a fallback to another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, cast
+
+from shepherd.backends.cloud import fit, models, stop
+from shepherd.backends.cloud.budget import Meter
+from shepherd.backends.cloud.failure import Failed, ProviderFailed, error_of
+from shepherd.backends.cloud.fit import Estimate
+from shepherd.backends.cloud.kept import KeptAnswers, kept_message
+from shepherd.backends.cloud.models import Facts
+from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.backends.cloud.transport import Transport, encoded
+from shepherd.core import (
+    BadReply,
+    CallDelta,
+    CallStarted,
+    ContextFull,
+    Event,
+    Evicted,
+    Finished,
+    InvalidRequest,
+    Message,
+    OnFull,
+    OpaqueBlock,
+    ReasoningDelta,
+    Request,
+    Sampling,
+    ShepherdError,
+    Started,
+    TextDelta,
+    Traced,
+    Usage,
+)
+from shepherd.core.lru import LruCache
+from shepherd.core.status import Embeddings, ModelCard
+from shepherd.wire.base import Json
+from shepherd.wire.client import BrokenAnswer, CountingCodec, Target
+from shepherd.wire.signature import Protocol
+
+logger = logging.getLogger(__name__)
+
+LIST_S = 300.0
+"""For so long a list of models is not asked for again, whether it came or not."""
+LIST_WAIT_S = 5.0
+"""An answer waits no longer for the facts of its model."""
+MAX_PAGES = 20
+ASKS_FROM = 4_000
+"""Tokens of a prompt from which on its model's window matters, so that the provider is asked for it."""
+LARGE = 50_000
+"""Tokens of a prompt whose body is written off the event loop."""
+OLLAMA_LEAST = 8_192
+"""Ollama's window costs memory, and another one loads the model again: it begins here and only grows, by doubling."""
+EMBED_AT_ONCE = 100
+"""Inputs of one request for vectors; Gemini's limit."""
+_DISPENSABLE = frozenset(
+    {
+        "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias", "seed",
+        "stream_options", "parallel_tool_calls", "prompt_cache_key", "reasoning_effort", "reasoning.effort",
+        "reasoning.summary",
+    }
+)  # fmt: skip
+"""Fields that an answer can do without."""
+_WITHOUT_STOPS = ("openai.responses",)
+CONTINUE = "Your last message was cut off. Continue it from exactly where it ends; repeat nothing and add no remark."
+"""Behind an answer of our own conversation that is to be continued: most providers begin another one, or refuse."""
+_CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long a request is tried."""
+
+    attempts: int = 4
+    first_s: float = 0.5
+    longest_s: float = 8.0
+    """Between two attempts, where the provider does not say how long."""
+    stated_s: float = 30.0
+    """The longest wait that a provider may ask for; a longer one is an error at once."""
+    total_s: float = 60.0
+
+    def wait(self, attempt: int, failed: Failed, waited: float, chance: float) -> float | None:
+        """Seconds until the next attempt; None = there is none. `chance`: from 0 to 1."""
+        if attempt >= self.attempts or not failed.retryable:
+            return None
+        if failed.delay_s is not None:
+            wait = failed.delay_s + 0.1 * chance * min(failed.delay_s, 1.0)
+            return wait if failed.delay_s <= self.stated_s and waited + wait <= self.total_s else None
+        wait = min(self.longest_s, self.first_s * 2 ** (attempt - 1)) * (0.5 + 0.5 * chance)
+        return wait if waited + wait <= self.total_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    tokens: int
+    is_exact: bool
+    """Counted by the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A request that is believed to fit."""
+
+    request: Request
+    target: Target
+    weight: float
+    """As `fit.weight_of`."""
+    gone: tuple[int, ...] = ()
+    """Indexes of the original request's messages that are not in this one."""
+
+
+@dataclass(slots=True)
+class Left:
+    """What has left one conversation."""
+
+    mark: int
+    """Of its messages up to there."""
+    gone: tuple[int, ...]
+    reported: frozenset[int] = frozenset()
+    """Those of which an answer has told."""
+
+
+@dataclass(slots=True)
+class Met:
+    """What the answers of one model have shown."""
+
+    estimate: Estimate = field(default_factory=Estimate)
+    asked: float = -math.inf
+    """When the provider was asked for its window."""
+    shown: Facts = field(default_factory=Facts)
+    limit: int | None = None
+    """The window that the provider named when it refused a prompt."""
+    refuses: frozenset[str] = frozenset()
+    """Fields that the provider has refused; they are not sent again."""
+    quirks: frozenset[str] = frozenset()
+    grown: int = OLLAMA_LEAST
+    """Ollama's window."""
+
+    def learns(self, failed: Failed) -> bool:
+        """Whether the request may succeed without a field that the provider has just refused."""
+        if not failed.is_unsupported:
+            return False
+        if failed.field == "max_tokens" and "max_completion_tokens" in failed.words:
+            new, self.quirks = "max_completion_tokens" not in self.quirks, self.quirks | {"max_completion_tokens"}
+            return new
+        if failed.field not in _DISPENSABLE or failed.field in self.refuses:
+            return False
+        self.refuses |= {failed.field}
+        return True
+
+
+class CloudBackend:
+    """One provider and its models; satisfies `Backend`. One event loop at a time; it has no tasks of its own."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        transport: Transport | None = None,
+        kept: KeptAnswers | None = None,
+        meter: Meter | None = None,
+        patience: Patience | None = None,
+        sampling: Sampling = Sampling(),
+        on_full: OnFull = "error",
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`kept` is shared by all back ends of a program; `meter` counts what the answers cost; `sampling`, `on_full`:
+        for what a request leaves open."""
+        self.provider = self._first = provider
+        self._has_path = False
+        """The protocol's path has answered."""
+        self._transport = transport or Transport(provider)
+        self._kept = kept or KeptAnswers()
+        self._meter = meter
+        self._patience = patience or Patience()
+        self._sampling = sampling
+        self._on_full = on_full
+        self._sleep, self._chance, self._clock = sleep, chance, clock
+        self._live: dict[str, Facts] = {}
+        """Of the provider's list."""
+        self._met: LruCache[Met] = LruCache(1_000)
+        """By model; clients may name any."""
+        self._left: LruCache[Left] = LruCache(1_000)
+        """By conversation."""
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def model_of(self, request: Request) -> str:
+        """The model that answers, as the provider calls it."""
+        return self.provider.model or request.model
+
+    # -- answers
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        """The events of one answer; see `Backend.stream`."""
+        fit.check_messages(request)
+        self._check_budget()
+        model = self.model_of(request)
+        origin = f"{self.provider.name}:{model}"
+        if (sampling := request.sampling.over(self._sampling)) is not request.sampling:
+            request = replace(request, sampling=sampling)
+        whole = self._kept.restored(request, origin)
+        fitted = await self._fitted(whole, model)
+        has_started, was_shortened, attempt, waited = False, False, 0, 0.0
+        seen: list[Event] = []
+        while True:
+            attempt += 1
+            provider = self.provider
+            unpaid: Usage | None = Usage()
+            try:
+                async with aclosing(self._attempt(provider, fitted, model)) as events:
+                    async for event in events:
+                        if isinstance(event, Started):
+                            unpaid = event.usage
+                            self._has_path = True
+                            if not has_started:
+                                has_started = True
+                                yield replace(event, cache=self.provider.name)
+                            if (evicted := self._newly_gone(whole, model, fitted)) is not None:
+                                yield evicted
+                            continue
+                        if isinstance(event, Finished):
+                            unpaid = None
+                            is_known = event.usage.total > 0
+                            self._pay(event.usage if is_known else self._guessed(event.usage, model, fitted, seen))
+                            self._learn(whole, model, fitted, event, seen)
+                        seen.append(event)
+                        yield event
+                return  # noqa: TRY300 - not an `else`: the loop ends here
+            except ProviderFailed as error:
+                failed = error.failed
+                if not any(isinstance(event, _CONTENT) for event in seen):
+                    unpaid = None  # it has refused, and costs nothing
+            finally:
+                if unpaid is not None:  # cut off or cancelled: what was sent is paid for all the same
+                    self._pay(self._guessed(unpaid, model, fitted, seen))
+            # Outside of the handler: what is raised has no trace of the provider's own words, which may hold a key.
+            if any(isinstance(event, _CONTENT) for event in seen):
+                raise self._error(failed, model)
+            seen.clear()
+            if failed.kind == "context_length" and not was_shortened:
+                was_shortened = True
+                if (shorter := self._shorter(whole, model, fitted, failed)) is not None:
+                    fitted, attempt = shorter, attempt - 1
+                    continue
+            if failed.is_route and self._takes_other_protocol(provider.protocol):
+                fitted, attempt = replace(fitted, target=self._target(fitted.request, model)), attempt - 1
+                continue
+            if self._of(model).learns(failed):
+                logger.info("%s: %s refuses %s; it is not sent again", provider.name, model, failed.field)
+                fitted, attempt = replace(fitted, target=self._target(fitted.request, model)), attempt - 1
+                continue
+            waited += await self._waited(failed, attempt, waited, model)
+
+    async def _waited(self, failed: Failed, attempt: int, waited: float, model: str) -> float:
+        """Seconds until the next attempt, which are over. Raises: the failure, where there is no other attempt."""
+        wait = self._patience.wait(attempt, failed, waited, self._chance())
+        if wait is None:
+            raise self._error(failed, model)
+        logger.debug("%s: %s, attempt %d; again in %.1f s", self.provider.name, failed.kind, attempt, wait)
+        await self._sleep(wait)
+        return wait
+
+    async def _attempt(self, provider: Provider, fitted: Fitted, model: str) -> AsyncGenerator[Event, None]:
+        codec, request = provider.codec(), _asking_for_the_rest(fitted.request, fitted.target, provider.protocol)
+        stops = request.stop if "stop" in fitted.target.refuses or provider.protocol in _WITHOUT_STOPS else ()
+        if stops:
+            request = replace(request, stop=())
+
+        def made() -> bytes:
+            return encoded(codec.encode_request(request, fitted.target))
+
+        body = await asyncio.to_thread(made) if fitted.weight > LARGE else made()
+        decoder = codec.decoder(request, fitted.target)
+        answer = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
+        n_prompt = self._of(model).estimate.tokens(fitted.weight)
+        async with aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
+            async for event in events:
+                yield event
+                if fitted.request.trace and isinstance(event, Started):
+                    yield Traced("prompt", body.decode())
+
+    def _takes_other_protocol(self, tried: Protocol) -> bool:
+        """Whether another protocol of the provider is used from now on: the address is the user's, and lacks the path
+        of the one that was tried. Where it has none of the paths, the first is tried again next time."""
+        if self.provider.protocol != tried:  # another request has found out
+            return True
+        if not self.provider.can_switch or self._has_path:
+            return False
+        protocols = self.provider.kind.protocols
+        at = protocols.index(self.provider.protocol) + 1
+        if at == len(protocols):
+            self.provider = self._first
+            return False
+        logger.info("%s has no %s; %s is used", self.provider.name, self.provider.paths.answer, protocols[at])
+        self.provider = replace(self.provider, protocol=protocols[at])
+        return True
+
+    def _learn(self, whole: Request, model: str, fitted: Fitted, finished: Finished, seen: Sequence[Event]) -> None:
+        # Not of an answer that was cut: its counts are an estimate. What the provider's own tools found counts, too.
+        if finished.reason != "stop" and not any(isinstance(event, OpaqueBlock) for event in seen):
+            self._of(model).estimate.learn(fitted.weight, finished.usage.prompt)
+        started = Started(model, f"{self.provider.name}:{model}")
+        if (message := kept_message([started, *seen, finished])) is not None:
+            self._kept.keep(whole, message)
+
+    def _check_budget(self) -> None:
+        if self._meter is not None:
+            self._meter.check()
+
+    def _pay(self, usage: Usage) -> None:
+        if self._meter is not None:
+            self._meter.note(usage)
+
+    def _guessed(self, known: Usage, model: str, fitted: Fitted, seen: Sequence[Event]) -> Usage:
+        """The tokens of an answer that did not end."""
+        pieces = (each.text for each in seen if isinstance(each, TextDelta | ReasoningDelta | CallDelta))
+        output = max(known.output, math.ceil(sum(map(len, pieces)) / 4))
+        prompt = 0 if known.prompt else self._of(model).estimate.tokens(fitted.weight)
+        return replace(known, input=known.input + prompt, output=output)
+
+    def _error(self, failed: Failed, model: str) -> ShepherdError:
+        provider = self.provider
+        if failed.kind == "context_length" and failed.limit:
+            self._of(model).limit = failed.limit
+        return error_of(
+            failed,
+            provider=provider.name,
+            n_ctx=self._facts(model).n_ctx,
+            key_hint=provider.key_hint,
+            hide=provider.hide,
+        )
+
+    # -- what fits
+
+    def window(self, model: str) -> int | None:
+        """Tokens that one conversation can hold, as far as that is known without asking."""
+        return self._facts(model).n_ctx
+
+    async def n_ctx(self, model: str) -> int | None:
+        """Tokens that one conversation can hold, where it is known."""
+        return self._facts(model).n_ctx or (await self._known_facts(model)).n_ctx
+
+    async def count(self, request: Request) -> Count:
+        """The tokens of a request's prompt. Raises: as `stream`."""
+        fit.check_messages(request)
+        model = self.model_of(request)
+        if self.provider.paths.count:
+            codec = cast(CountingCodec, self.provider.codec())
+            url = self.provider.url(self.provider.paths.count, model)
+            body = codec.encode_count(request, self._target(request, model))
+            found = await self._fetched(url, body, headers=_headers(request, self.provider))
+            if isinstance(found, dict):
+                return Count(self._decoded(codec, found), is_exact=True)
+            if not found.is_route:  # a server that is compatible, but does not count
+                raise self._error(found, model)
+        return Count(self._of(model).estimate.tokens(fit.weight_of(request)), is_exact=False)
+
+    def _decoded(self, codec: CountingCodec, body: Json) -> int:
+        try:
+            return codec.decode_count(body)
+        except BrokenAnswer as error:
+            raise BadReply(f"{self.provider.name}: {error}", backend=self.provider.name) from error
+
+    async def _fetched(
+        self, url: str, body: Json | None = None, wait_s: float | None = None, headers: Mapping[str, str] = NOTHING
+    ) -> Json | Failed:
+        try:
+            return await self._transport.fetch(url, body, wait_s, headers)
+        except ProviderFailed as error:
+            return error.failed
+
+    async def _fitted(self, request: Request, model: str) -> Fitted:
+        """The request, without what has to leave. Raises: `ContextFull`."""
+        left = self._left_before(request, model)
+        whole, gone = request, left.gone if left is not None else ()
+        request = _lighter(whole, gone)
+        weight = fit.weight_of(request)
+        estimate = self._of(model).estimate
+        tokens = estimate.tokens(weight)
+        facts = self._facts(model)
+        if (facts.n_ctx is None and tokens > ASKS_FROM) or (facts.thinks_by is None and request.reasoning is not None):
+            facts = await self._known_facts(model)
+        target = self._target(request, model, tokens)
+        room = _room(request, facts)
+        fitted = Fitted(request, target, weight, gone)
+        if facts.n_ctx is None or tokens <= facts.n_ctx - room:
+            return fitted
+        if self._evicts(request):
+            if (shorter := self._shortened(whole, model, fitted, tokens - facts.n_ctx + room)) is not None:
+                return shorter
+        elif self.provider.protocol != "ollama" and estimate.least(weight) <= facts.n_ctx:
+            return fitted  # the provider knows better
+        least = await self._least(request, estimate, weight)
+        if least > facts.n_ctx:
+            raise ContextFull(needed=least, limit=facts.n_ctx, cache=self.provider.name)
+        return fitted
+
+    def _left_before(self, request: Request, model: str) -> Left | None:
+        """What has left this conversation stays out, so that its prompts begin alike."""
+        if not self._evicts(request) or (left := self._left.find(_conversation(request, model))) is None:
+            return None
+        return left if left.mark == hash(request.messages[: left.gone[-1] + 1]) else None
+
+    def _newly_gone(self, whole: Request, model: str, fitted: Fitted) -> Evicted | None:
+        """What has left since the answer before; it counts as reported now."""
+        left = self._left_before(whole, model)
+        new = tuple(at for at in fitted.gone if left is None or at not in left.reported)
+        if left is not None:
+            left.reported |= frozenset(new)
+        tokens = self._of(model).estimate.tokens(sum(fit.message_weight(whole.messages[at]) for at in new))
+        return Evicted(len(new), tokens, new) if new else None
+
+    async def _least(self, request: Request, estimate: Estimate, weight: float) -> int:
+        """Tokens that the prompt has at least: counted, where the provider counts."""
+        if self.provider.protocol == "ollama":  # it cuts a longer prompt and does not say so
+            return estimate.tokens(weight)
+        least = estimate.least(weight)
+        if not self.provider.paths.count:
+            return least
+        try:
+            return (await self.count(request)).tokens
+        except ShepherdError:
+            return least
+
+    def _shorter(self, request: Request, model: str, fitted: Fitted, failed: Failed) -> Fitted | None:
+        """What is sent after the provider has refused the prompt for its length."""
+        met = self._of(model)
+        if failed.limit:
+            met.limit = failed.limit
+        if failed.limit and failed.needed:
+            met.estimate.learn(fitted.weight, failed.needed)
+        if not self._evicts(request):
+            return None
+        tokens = met.estimate.tokens(fitted.weight)
+        excess = tokens - failed.limit + _room(request, self._facts(model)) if failed.limit else failed.needed
+        return self._shortened(request, model, fitted, max(excess, tokens // 4))
+
+    def _shortened(self, whole: Request, model: str, fitted: Fitted, excess: int) -> Fitted | None:
+        """The request without `excess` tokens more than have left already; None where the rest may not leave."""
+        per_weight = max(self._of(model).estimate.tokens(1_000_000) / 1_000_000, 1e-6)
+        step = fit.STEP * (self._facts(model).n_ctx or 4 * excess) / per_weight
+        weight = fit.weight_of(whole)
+        gone = fit.gone(whole.messages, weight - fitted.weight + excess / per_weight, step)
+        if not gone:
+            return None
+        before = self._left_before(whole, model)
+        left = Left(hash(whole.messages[: gone[-1] + 1]), gone, before.reported if before is not None else frozenset())
+        self._left.keep(_conversation(whole, model), left)
+        lighter = _lighter(whole, gone)
+        return Fitted(lighter, fitted.target, fit.weight_of(lighter), gone)
+
+    def _evicts(self, request: Request) -> bool:
+        return (request.on_full or self._on_full) == "evict"
+
+    def _of(self, model: str) -> Met:
+        if (met := self._met.find(model)) is None:
+            self._met.keep(model, met := Met())
+        return met
+
+    # -- models
+
+    def _facts(self, model: str) -> Facts:
+        """What is known now."""
+        met = self._of(model)
+        live = met.shown.over(self._live.get(model, models.UNKNOWN))
+        found = live.over(models.known(self.provider, model))
+        if (n_ctx := self.provider.n_ctx or met.limit) is not None:
+            found = replace(found, n_ctx=n_ctx)
+        return found
+
+    async def _known_facts(self, model: str) -> Facts:
+        """What is known, after the provider was asked."""
+        met = self._of(model)
+        if self._clock() - met.asked <= LIST_S:
+            return self._facts(model)
+        met.asked = self._clock()
+        if show := self.provider.paths.show:
+            found = await self._fetched(self.provider.url(show), {"model": model}, LIST_WAIT_S)
+            if isinstance(found, dict):
+                met.shown = models.shown(found)
+        else:
+            await self._list(LIST_WAIT_S)
+        return self._facts(model)
+
+    def _target(self, request: Request, model: str, tokens: int = 0) -> Target:
+        target, met = models.target(self.provider, model, self._facts(model), request), self._of(model)
+        if met.refuses or met.quirks:
+            target = replace(target, refuses=target.refuses | met.refuses, quirks=target.quirks | met.quirks)
+        if self.provider.protocol != "ollama" or self.provider.n_ctx is not None:
+            return target
+        while met.grown < 1.2 * tokens + (request.max_tokens or 2_048):
+            met.grown *= 2
+        return replace(target, n_ctx=min(met.grown, target.n_ctx or met.grown))
+
+    async def models(self) -> list[ModelCard]:
+        """The models that the provider lists, with what else is known of them. Raises: `ShepherdError`."""
+        names = await self._list()
+        if isinstance(names, Failed):
+            raise self._error(names, "")
+        return [self.card(name) for name in names]
+
+    def card(self, model: str) -> ModelCard:
+        """What is known of a model without asking."""
+        return models.card(model, self._facts(model))
+
+    async def _list(self, wait_s: float | None = None) -> list[str] | Failed:
+        names: list[str] = []
+        url = first = self.provider.url(self.provider.paths.models)
+        for _ in range(MAX_PAGES):
+            body = await self._fetched(url, None, wait_s)
+            if isinstance(body, Failed):
+                return body
+            for name, facts in models.listed(body):
+                names.append(name)
+                self._live[name] = facts.over(self._live.get(name, Facts()))
+            if not (more := models.next_page(body)):
+                break
+            url = f"{first}{'&' if '?' in first else '?'}{more}"
+        return names
+
+    # -- vectors
+
+    async def embed(
+        self, model: str, inputs: Sequence[str], dimensions: int | None = None, *, truncate: bool = True
+    ) -> Embeddings:
+        """A vector of length 1 for each input; `dimensions`: the first so many numbers of it. `truncate`: a text
+        that is too long is cut; only Ollama reads it, the others do as they always do.
+
+        Raises: `InvalidRequest` where the provider has none, `BackendError`.
+        """
+        model = self.provider.model or model
+        if not (path := self.provider.paths.embed):
+            raise InvalidRequest(f"{self.provider.kind.title} has no embeddings; name another provider", field="model")
+        self._check_budget()
+        url = self.provider.url(path, model)
+        vectors: list[list[float]] = []
+        counts: list[int] = []
+        for start in range(0, len(inputs), EMBED_AT_ONCE):
+            some = list(inputs[start : start + EMBED_AT_ONCE])
+            sent = _embed_body(self.provider.protocol, model, some, dimensions)
+            if not truncate and self.provider.protocol == "ollama":
+                sent["truncate"] = False
+            found, n_tokens = await self._vectors(url, model, sent, len(some), dimensions)
+            vectors += found
+            weights = [max(1.0, len(each) / 4) for each in some]
+            found_counts = [
+                round(n_tokens * weight / sum(weights)) if n_tokens else math.ceil(weight) for weight in weights
+            ]
+            self._pay(Usage(input=sum(found_counts)))
+            counts += found_counts
+        return Embeddings(model, vectors, tuple(counts))
+
+    async def _vectors(
+        self, url: str, model: str, sent: Json, n_inputs: int, dimensions: int | None
+    ) -> tuple[list[list[float]], int]:
+        attempt, waited = 1, 0.0
+        while isinstance(body := await self._fetched(url, sent), Failed):
+            waited += await self._waited(body, attempt, waited, model)
+            attempt += 1
+        rows = body.get("data", body.get("embeddings"))
+        found = [_vector(row, dimensions) for row in _in_order(rows)] if isinstance(rows, list) else []
+        if len(found) != n_inputs or not all(found):
+            raise BadReply(
+                f"{self.provider.name}: the answer does not have a vector for each input", backend=self.provider.name
+            )
+        usage = body.get("usage")
+        n_tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else body.get("prompt_eval_count")
+        return found, n_tokens if isinstance(n_tokens, int) else 0
+
+
+def _asking_for_the_rest(request: Request, target: Target, protocol: Protocol) -> Request:
+    """A request of our own that ends with an answer. A client's goes out as it is: the client has chosen the model."""
+    last = request.messages[-1] if request.messages else None
+    is_open = last is not None and last.role == "assistant" and not last.calls
+    if not is_open or request.native is not None or protocol == "ollama" or "continues" in target.quirks:
+        return request
+    return replace(request, messages=(*request.messages, Message.user(CONTINUE)))
+
+
+def _headers(request: Request, provider: Provider) -> Mapping[str, str]:
+    """What the client has sent beside its body, if it speaks the provider's protocol."""
+    native = request.native
+    return native.headers if native is not None and native.protocol == provider.protocol else NOTHING
+
+
+def _conversation(request: Request, model: str) -> object:
+    """What names it: clients begin many with the same words."""
+    first = tuple(islice((message.own_text for message in request.messages if message.is_input), 2))
+    return model, request.owner, request.session, hash(first)
+
+
+def _lighter(request: Request, gone: tuple[int, ...]) -> Request:
+    if not gone:
+        return request
+    out = frozenset(gone)
+    return replace(request, messages=tuple(message for at, message in enumerate(request.messages) if at not in out))
+
+
+def _room(request: Request, facts: Facts) -> int:
+    """Tokens that stay free for the answer."""
+    wanted = request.max_tokens or min(facts.max_output or 4_096, 4_096)
+    return min(wanted, (facts.n_ctx or wanted) // 4)
+
+
+def _embed_body(protocol: str, model: str, inputs: list[str], dimensions: int | None) -> Json:
+    wanted: Json = {} if dimensions is None else {"dimensions": dimensions}
+    if protocol == "gemini":
+        wanted = {"outputDimensionality": dimensions} if wanted else {}
+        name = model if model.startswith("models/") else f"models/{model}"
+        return {"requests": [{"model": name, "content": {"parts": [{"text": text}]}, **wanted} for text in inputs]}
+    return {"model": model, "input": inputs, **wanted}
+
+
+def _in_order(rows: list[Any]) -> list[Any]:
+    """OpenAI's rows have an index, and need not come in its order."""
+    if all(isinstance(row, dict) and isinstance(row.get("index"), int) for row in rows):
+        return sorted(rows, key=lambda row: int(row["index"]))
+    return rows
+
+
+def _vector(row: Any, dimensions: int | None) -> list[float]:
+    """Of length 1; empty for what is none. A server that knows no `dimensions` sends them all."""
+    values = row.get("embedding", row.get("values")) if isinstance(row, dict) else row
+    if not isinstance(values, list) or not values or not all(isinstance(each, int | float) for each in values):
+        return []
+    values = values[:dimensions]
+    length = math.sqrt(sum(each * each for each in values))
+    return [each / length for each in values] if length > 0 and math.isfinite(length) else []

@@ -1,0 +1,362 @@
+"""One provider over HTTP: a body out, the records of an answer in; one pool of connections, deadlines, no redirect.
+
+    body ─ POST ─▶ provider ─ bytes ─▶ SSE or NDJSON reader ─▶ Decoder.feed ─▶ events
+                       │                 └ JSON where a stream was asked for ─▶ Decoder.whole
+                       └ another status, no connection, silence, garbage ─▶ ProviderFailed
+
+One call is one attempt; `backend.py` decides about another. Cancelling a call closes its connection at once. What an
+answer is shows its first byte, not its `Content-Type`. Keys go into headers: nothing here puts a header into a message
+or a log. Source for proxies and certificates, where none are given: the variables of the environment that httpx2 reads.
+Not here: how bytes go to and fro (`connection.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from shepherd.backends.cloud.failure import Failed, Kind, ProviderFailed, page_words, read, request_id_of
+from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.core import Event, Finished, Started
+from shepherd.wire.base import Json
+from shepherd.wire.client import BrokenAnswer, Decoder, Failure
+from shepherd.wire.sse import MAX_RECORD_BYTES, EventReader, NdjsonReader, RecordTooLong
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from shepherd.backends.cloud.connection import Connections, Proxied
+
+MAX_BODY_BYTES = MAX_RECORD_BYTES
+MAX_ERROR_BYTES = 2**20
+"""Of the body of an error; what follows is not read."""
+_HEADERS = {
+    "user-agent": "shepherd",
+    "accept": "*/*",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+}
+DRAIN_S = 0.1
+"""For the end of a body whose answer has ended, so that the connection can be used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds."""
+
+    connect: float = 10.0
+    idle: float = 300.0
+    """Without a byte; models think for minutes before the first one."""
+    record: float = 600.0
+    """Without a whole record: a server that drips bytes never ends."""
+    whole: float = 60.0
+    """For answers that are no stream: a count, a list of models."""
+
+
+class Transport:
+    """The connections to one provider. One event loop at a time."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        deadlines: Deadlines | None = None,
+        proxy: str | None = None,
+        ca_file: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`proxy`, `ca_file`: in place of those of the environment; the proxy `none`: without one."""
+        self.provider = provider
+        self._deadlines = deadlines or Deadlines()
+        self._proxy = proxy
+        self._ca_file = ca_file
+        self._clock = clock
+        self._headers = {**_HEADERS, **{name.lower(): value for name, value in provider.headers.items()}}
+        self._client: Connections | Proxied | None = None
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    # -- answers
+
+    async def answer(
+        self, provider: Provider, model: str, body: bytes, decoder: Decoder, headers: Mapping[str, str] = NOTHING
+    ) -> AsyncGenerator[Event, None]:
+        """The events of one answer, as they come. `provider`: this one, perhaps with another protocol; `headers`, in
+        lower case: besides those of every request.
+
+        Raises: `ProviderFailed`.
+        """
+        url = provider.url(provider.paths.answer, model)
+        with self._mapped_errors():
+            async with self._sent("POST", url, body, self._deadlines.idle, headers) as response:
+                if response.status_code != 200:
+                    raise ProviderFailed(await self._refusal(response))
+                async with aclosing(self._pieces(response)) as pieces:
+                    async for event in self._events(provider, response, pieces, decoder):
+                        if isinstance(event, Started):
+                            event = replace(event, request_id=request_id_of(response.headers))
+                        if not isinstance(event, Finished):
+                            yield event
+                            continue
+                        try:
+                            yield event
+                        finally:  # also for a reader that leaves here
+                            await _drained(pieces)
+                        return
+
+    async def _events(
+        self, provider: Provider, response: httpx2.Response, pieces: AsyncIterator[bytes], decoder: Decoder
+    ) -> AsyncIterator[Event]:
+        is_lines = provider.paths.framing == "ndjson" and "/json" not in response.headers.get("content-type", "")
+        whole: bytes | None = None
+        async with asyncio.timeout(self._deadlines.record):
+            head = begin = await anext(pieces, b"")
+            while begin and not (begin := head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]):
+                begin = await anext(pieces, b"")
+                head += begin
+            if begin in (b"<", b"") or (begin in (b"{", b"[") and not is_lines):
+                whole = await _collected(pieces, head, MAX_BODY_BYTES)
+        if whole is not None:
+            for event in _whole(whole, decoder):
+                yield event
+            return
+        reader = NdjsonReader() if provider.paths.framing == "ndjson" else EventReader()
+        n_records, last = 0, self._clock()
+        while head:
+            for name, record in reader.feed(head):
+                n_records += 1
+                for event in decoder.feed(name, record):
+                    yield event
+            now = self._clock()
+            if n_records:
+                n_records, last = 0, now
+            elif now - last > self._deadlines.record:
+                raise _failed("timeout", f"no record of the answer has ended for {self._deadlines.record:g} s")
+            head = await anext(pieces, b"")
+        for name, record in reader.close():
+            for event in decoder.feed(name, record):
+                yield event
+        for event in decoder.close():
+            yield event
+
+    def _pieces(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+        """What the body is when it is unpacked; no piece is empty."""
+        if "content-encoding" in response.headers:
+            return response.aiter_bytes()
+        return cast("AsyncGenerator[bytes, None]", response.stream.__aiter__())  # type: ignore[union-attr]  # not a sync one
+
+    # -- everything else
+
+    async def fetch(
+        self,
+        url: str,
+        body: Json | None = None,
+        deadline_s: float | None = None,
+        headers: Mapping[str, str] = NOTHING,
+    ) -> Json:
+        """A JSON object that is no stream. Raises: `ProviderFailed`."""
+        content = None if body is None else encoded(body)
+        deadline = deadline_s or self._deadlines.whole
+        with self._mapped_errors():
+            method = "GET" if body is None else "POST"
+            async with asyncio.timeout(deadline), self._sent(method, url, content, deadline, headers) as response:
+                if response.status_code != 200:
+                    raise ProviderFailed(await self._refusal(response))
+                async with aclosing(self._pieces(response)) as pieces:
+                    found = _parsed(await _collected(pieces, b"", MAX_BODY_BYTES))
+                if not isinstance(found, dict):
+                    raise _failed("broken", "the answer is no JSON object")
+                return found
+        raise AssertionError("unreachable")
+
+    # -- HTTP
+
+    @contextlib.asynccontextmanager
+    async def _sent(
+        self, method: str, url: str, content: bytes | None, idle_s: float, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx2.Response, None]:
+        try:
+            client = self._client or self._connected()
+        except (ImportError, ValueError, OSError) as error:  # a SOCKS proxy without its package, a file that is missing
+            words = f"the proxy or the certificates that are configured cannot be used ({type(error).__name__})"
+            raise ProviderFailed(Failed("unreachable", words)) from error
+        sent = dict(self._headers)
+        sent |= {name: f"{sent[name]},{value}" if name in sent else value for name, value in headers.items()}
+        response = await client.send(method, _parsed_url(url), sent, content or b"", idle_s)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    def _connected(self) -> Connections | Proxied:
+        import httpx2  # noqa: PLC0415 - takes long, and many programs reach no provider
+
+        from shepherd.backends.cloud.connection import Connections, Proxied  # noqa: PLC0415 - as above
+
+        address, proxy = httpx2.URL(self.provider.root), None if self._proxy == "none" else self._proxy
+        tls: ssl.SSLContext | None = None
+        if address.scheme == "https":
+            if self._ca_file is not None:
+                tls = ssl.create_default_context(cafile=self._ca_file)
+            else:  # with the certificates that the environment names
+                tls = httpx2.create_ssl_context(trust_env=not self.provider.is_local)
+        reads_env = not self.provider.is_local and self._proxy is None
+        if proxy is not None or (reads_env and getproxies()):
+            self._client = Proxied(proxy, tls, self._deadlines.connect)
+        else:
+            self._client = Connections(address, tls, self._deadlines.connect)
+        return self._client
+
+    async def _refusal(self, response: httpx2.Response) -> Failed:
+        status, headers = response.status_code, response.headers
+        if 300 <= status < 400:
+            to = urlsplit(headers.get("location", ""))
+            where = f"{to.scheme}://{to.hostname}" if to.hostname else to.path or "nowhere"
+            words = f"the answer is a redirect to {where}, which is not followed; correct base_url"
+            return Failed("broken", words, status)
+        body = b""
+        with contextlib.suppress(TimeoutError, *_library_errors()):
+            async with asyncio.timeout(self._deadlines.whole), aclosing(self._pieces(response)) as pieces:
+                body = await _collected(pieces, b"", MAX_ERROR_BYTES, cut=True)
+        if status < 400:
+            return Failed("broken", f"the answer has status {status}", status)
+        return read(status, headers, body)
+
+    @contextlib.contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        """Errors of the library and of decoders become `ProviderFailed`, without a header or a body in their words."""
+        try:
+            yield
+        except Failure as error:
+            raise ProviderFailed(read(error.status or 200, {}, error.body)) from error
+        except (BrokenAnswer, RecordTooLong) as error:
+            raise _failed("broken", f"the answer breaks its protocol: {error}") from error
+        except TimeoutError as error:
+            raise _failed("timeout", "the answer takes too long") from error
+        except _library_errors() as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> ProviderFailed:
+        import httpx2  # noqa: PLC0415 - it is loaded: it has raised
+
+        where = urlsplit(self.provider.root).netloc
+        if self._proxy not in (None, "none"):
+            where += f" through the proxy {without_user(str(self._proxy))}"
+        match error:
+            case httpx2.ConnectTimeout():
+                return _failed("unreachable", f"no connection to {where} in {self._deadlines.connect:g} s")
+            case httpx2.TimeoutException():
+                return _failed("timeout", f"{where} has sent nothing for {self._deadlines.idle:g} s")
+            case httpx2.ProxyError():
+                return _failed("unreachable", f"no connection to {where}: the proxy answers {error}")
+            case httpx2.ConnectError():
+                return _failed("unreachable", f"no connection to {where}: {_reason(error)}")
+            case httpx2.DecodingError():
+                return _failed("broken", f"{where} has compressed its answer wrongly")
+            case httpx2.TransportError():
+                return _failed("broken", f"{where} has closed the connection in the middle of its answer")
+            case _:
+                return _failed("broken", f"the request to {where} failed: {type(error).__name__}")
+
+
+@functools.lru_cache(maxsize=100)
+def _parsed_url(url: str) -> httpx2.URL:
+    import httpx2  # noqa: PLC0415 - as above
+
+    return httpx2.URL(url)
+
+
+def without_user(address: str) -> str:
+    """The scheme, host and port of an address: neither the name nor the password in it, however it is written."""
+    parts = urlsplit(address)
+    try:
+        where = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+    except ValueError:
+        where = None
+    rest = parts.path + parts.query + parts.fragment
+    return f"{parts.scheme}://{where}" if where and "@" not in rest else "an address that cannot be read"
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A body as it is sent: equal bodies are equal bytes."""
+    return _ENCODER.encode(body).encode("utf-8", "replace")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _whole(body: bytes, decoder: Decoder) -> Iterable[Event]:
+    """An answer that is no stream."""
+    found = _parsed(body)
+    if isinstance(found, dict):
+        yield from decoder.whole(found)
+    elif isinstance(found, list) and all(isinstance(each, dict) for each in found) and found:
+        for each in found:  # Gemini, without `alt=sse`
+            yield from decoder.feed("", encoded(each))
+        yield from decoder.close()
+    elif found is None and body.lstrip()[:1] == b"{" and b"\n" in body:
+        for line in filter(None, map(bytes.strip, body.split(b"\n"))):
+            yield from decoder.feed("", line)
+        yield from decoder.close()
+    elif body.lstrip()[:1] == b"<":
+        raise BrokenAnswer(f"it is a page: {page_words(body.decode('utf-8', 'replace').lstrip())!r}")
+    else:
+        raise BrokenAnswer("it is no JSON" if body.strip() else "it is empty")
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+async def _collected(pieces: AsyncIterator[bytes], head: bytes, limit: int, *, cut: bool = False) -> bytes:
+    held = bytearray(head)
+    async for piece in pieces:
+        held += piece
+        if len(held) > limit:
+            if cut:
+                break
+            raise RecordTooLong(f"the body has more than {limit} bytes")
+    return bytes(held[:limit])
+
+
+async def _drained(pieces: AsyncIterator[bytes]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in pieces:
+                pass
+
+
+def _failed(kind: Kind, words: str) -> ProviderFailed:
+    return ProviderFailed(Failed(kind, words, retryable=kind in ("unreachable", "broken")))
+
+
+def _library_errors() -> tuple[type[Exception], ...]:
+    import httpx2  # noqa: PLC0415 - it is loaded, or about to be
+
+    return httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection, in the system's words."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__ or error
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+    return str(error) or "refused"

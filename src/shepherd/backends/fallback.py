@@ -1,0 +1,155 @@
+"""Several back ends for one request, in order: the next one answers where the one before it cannot.
+
+    names in order ─ Health.order ─▶ attempt(first) ─ fails before its first content ─▶ attempt(second) ─▶ ...
+                                          └ content ─▶ the answer is its own, whatever comes
+
+Half an answer is never repeated. What comes before the first content decides by its class, never by a status:
+
+    error                                              the next one is asked      it rests
+    BackendError, EngineError but those below          yes                        yes
+    Refused 404, 413, ContextFull, Unsupported         yes                        no: others may ask it
+    InvalidRequest, UnknownModel, NotAllowed, others   no: wrong everywhere       no
+
+A back end that rests is asked last; then one request finds out whether it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from shepherd.core import (
+    BackendError,
+    CallStarted,
+    ContextFull,
+    EngineError,
+    Event,
+    Finished,
+    OpaqueBlock,
+    ReasoningDelta,
+    Refused,
+    ShepherdError,
+    Started,
+    TextDelta,
+    Unsupported,
+)
+
+logger = logging.getLogger(__name__)
+
+FIRST_REST_S = 5.0
+LONGEST_REST_S = 300.0
+_CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted, Finished)
+_OF_THE_REQUEST = frozenset({404, 413})
+"""Statuses of `Refused` that say nothing about health: another model, or a shorter request, may be answered."""
+
+Attempt = Callable[[str], AsyncGenerator[Event, None]]
+
+
+def is_another_ones_chance(error: ShepherdError) -> bool:
+    """Whether another back end may answer where this error came."""
+    return isinstance(error, BackendError | EngineError | ContextFull | Unsupported)
+
+
+def is_unwell(error: ShepherdError) -> bool:
+    """Whether the error says that the back end itself cannot answer now."""
+    if isinstance(error, Refused):
+        return error.status not in _OF_THE_REQUEST
+    return isinstance(error, BackendError | EngineError)
+
+
+@dataclass(slots=True)
+class _State:
+    failures: int = 0
+    rests_until: float = 0.0
+    is_probed: bool = False
+    """A request is finding out now whether it is back."""
+
+
+class Health:
+    """Which back ends have failed lately. One event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._states: dict[str, _State] = {}
+
+    def order(self, names: Sequence[str]) -> list[str]:
+        """Those that can be asked, then those that rest: if all do, the first is asked all the same."""
+        resting = [name for name in names if self.rests(name)]
+        return [name for name in names if name not in resting] + resting
+
+    def rests(self, name: str) -> bool:
+        """Whether it has failed, and its time is not over or another request is trying it."""
+        state = self._states.get(name)
+        return state is not None and state.failures > 0 and (state.is_probed or self._clock() < state.rests_until)
+
+    def begin(self, name: str) -> None:
+        """A request goes to it."""
+        if (state := self._states.get(name)) is not None and state.failures:
+            state.is_probed = True
+
+    def note(self, name: str, error: ShepherdError | None) -> None:
+        """How the request ended: None = it answers. Not every error says something about its health."""
+        state = self._states.setdefault(name, _State())
+        state.is_probed = False
+        if error is None:
+            state.failures = 0
+        elif is_unwell(error):
+            state.failures += 1
+            rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (state.failures - 1))
+            stated = error.retry_after_s if isinstance(error, BackendError) else None
+            state.rests_until = self._clock() + (min(stated, LONGEST_REST_S) if stated is not None else rest)
+
+    def release(self, name: str) -> None:
+        """The request ended without a word about the back end's health: it was cancelled, or wrong."""
+        if (state := self._states.get(name)) is not None:
+            state.is_probed = False
+
+    def down(self) -> dict[str, float]:
+        """Seconds that each resting back end still rests."""
+        now = self._clock()
+        return {name: each.rests_until - now for name, each in self._states.items() if self.rests(name)}
+
+
+async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health) -> AsyncGenerator[Event, None]:
+    """The events of the first back end that answers; `Started` names those in whose place it does: they have failed, or
+    rest.
+
+    Events before the first content wait for it, so that the answer has one beginning. Raises: the last error, as
+    `Backend.stream`.
+    """
+    failed: list[str] = []
+    ordered = health.order(names)
+    for at, name in enumerate(ordered):
+        waiting: list[Event] = []
+        has_content = False
+        health.begin(name)
+        try:
+            async with aclosing(attempt(name)) as events:
+                async for event in events:
+                    if isinstance(event, Started):
+                        passed = (each for at, each in enumerate(names) if each in failed or at < names.index(name))
+                        event = replace(event, instead_of=tuple(passed))
+                    if has_content:
+                        yield event
+                        continue
+                    waiting.append(event)
+                    if isinstance(event, _CONTENT):
+                        has_content = True
+                        health.note(name, None)
+                        for each in waiting:
+                            yield each
+        except ShepherdError as error:
+            if has_content or not is_another_ones_chance(error):
+                raise
+            health.note(name, error)
+            failed.append(name)
+            if at + 1 == len(ordered):
+                raise
+            logger.warning("%s cannot answer (%s); %s is asked", name, error.code, ordered[at + 1])
+        else:
+            return
+        finally:
+            health.release(name)

@@ -1,0 +1,123 @@
+"""A request that demands what only one provider does: it goes there, and is refused everywhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.providers_replay import Answer, replaying
+
+from shepherd import config as configuration
+from shepherd.app.app import App
+from shepherd.cli.command.serve import loops
+from shepherd.core import InvalidRequest, Message, NotAllowed, Request
+from shepherd.wire.anthropic import codec as anthropic
+from shepherd.wire.openai.responses import codec as responses
+
+SEARCH = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+HELLO: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello."}]}
+DEMANDS: dict[str, tuple[Request, str]] = {
+    "a tool by name": (
+        anthropic.decode_request({**HELLO, **SEARCH, "tool_choice": {"type": "tool", "name": "web_search"}}).request,
+        "only its vendor's servers can run",
+    ),
+    "any tool": (
+        anthropic.decode_request({**HELLO, **SEARCH, "tool_choice": {"type": "any"}}).request,
+        "no tool is offered that can be called here",
+    ),
+    "a hosted tool": (
+        responses.decode_request({"model": "m", "input": "Hello.", "tool_choice": {"type": "web_search"}}).request,
+        "which nothing here can run",
+    ),
+}
+ANSWER = b"""{"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "stop_reason": "end_turn",
+"content": [{"type": "text", "text": "Found."}], "usage": {"input_tokens": 1, "output_tokens": 1}}"""
+
+
+async def answered(tmp_path: Path, toml: str, request: Request) -> str:
+    (tmp_path / "shepherd.toml").write_text(toml)
+    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
+    try:
+        await app.load(lazy=True)
+        events = [event async for event in app.stream(request, endpoint="/v1/messages")]
+    finally:
+        await app.aclose()
+    return "".join(getattr(event, "text", "") for event in events)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", DEMANDS)
+async def test_a_model_of_this_machine_refuses_it(tmp_path: Path, name: str) -> None:
+    request, why = DEMANDS[name]
+    with pytest.raises(InvalidRequest, match=why) as caught:
+        await answered(tmp_path, "", request)
+    assert (caught.value.field or "").startswith("tool_choice")
+
+
+async def test_a_provider_of_the_protocol_gets_it_and_another_one_does_not(tmp_path: Path) -> None:
+    request, why = DEMANDS["a tool by name"]
+    async with replaying(Answer("/v1/messages", ANSWER, headers={"content-type": "application/json"})) as server:
+        toml = f'[providers.x]\ntype = "{{}}"\nbase_url = "{server.url}"\nmodel = "m"\napi_key = "k"\n'
+        assert await answered(tmp_path, toml.format("anthropic"), request) == "Found."
+        (received,) = [each for each in server.requests if each.method == "POST"]
+        assert received.json["tool_choice"] == {"type": "tool", "name": "web_search"}
+        assert received.json["tools"][0]["type"] == "web_search_20250305"
+        with pytest.raises(InvalidRequest, match=why):
+            await answered(tmp_path, toml.format("openai"), replace(request))
+        assert sum(each.method == "POST" for each in server.requests) == 1
+
+
+async def test_a_provider_at_our_own_address_is_warned_of(tmp_path: Path) -> None:
+    lines = [
+        f'[providers.{name}]\ntype = "vllm"\nbase_url = "http://127.0.0.1:{port}"'
+        for name, port in (("us", 8000), ("b", 8001))
+    ]
+    (tmp_path / "shepherd.toml").write_text("\n".join(lines))
+    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
+    try:
+        await app.load(lazy=True)
+        (warning,) = loops(app, 8000)
+    finally:
+        await app.aclose()
+    assert warning.startswith("the provider 'us' is this server itself (http://127.0.0.1:8000/v1)")
+
+
+PRIVATE = """
+[providers.away]
+type = "anthropic"
+base_url = "https://away.example"
+model = "m"
+api_key = "k"
+
+[caches.main]
+model = "lamb"
+
+[models.lamb]
+path = "embedded"
+
+[[routes]]
+match = "*"
+cache = "main"
+privacy = "local"
+
+[server]
+use_tools = true
+"""
+
+
+@pytest.mark.model
+async def test_a_tool_of_a_private_route_asks_no_model_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "shepherd.toml").write_text(PRIVATE)
+    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
+    request = Request("lamb", (Message.user("Hello."),))
+    try:
+        await app.load(lazy=True)
+        async for _ in app.stream(request, endpoint="/v1/chat/completions"):
+            pass  # from here on this task is the request's, and its tools run in tasks of it
+        with pytest.raises(NotAllowed, match="keeps prompts on this machine"):
+            async for _ in app.dispatcher.stream(replace(request, model="away"), endpoint=None):
+                pass
+    finally:
+        await app.aclose()
