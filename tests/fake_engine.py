@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift, Special
+from shepherd.engine.base import Chunk, Copy, Decoded, Engine, Forget, Mask, Memory, Op, Remove, Scored, Shift, Special
+from shepherd.engine.engine import InProcessEngine
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -23,6 +24,12 @@ PLAIN = Memory(hole=True, rollback="any", share=True, shift=True, checkpoint=Fal
 """Attention in every layer."""
 RECURRENT = Memory(hole=False, rollback="none", share=False, shift=False, checkpoint=True)
 """A state that has read everything and cannot unread it."""
+
+
+def in_process(engine: Engine) -> InProcessEngine:
+    """An engine whose insides a test may look at."""
+    assert isinstance(engine, InProcessEngine)
+    return engine
 
 
 class FakeVocabulary:
@@ -40,6 +47,7 @@ class FakeVocabulary:
         self.ids: Mapping[str, int] = {special.text: special.id for special in self.specials}
         self.n_vocab = BYTES + len(self.specials)
         self.bos: int | None = None
+        self.end_tokens = frozenset({BYTES + 1}) if len(self.specials) > 1 else frozenset[int]()
         self.fim = fim and (self.ids[fim[0]], self.ids[fim[1]], self.ids[fim[2]])
         self._user_defined = {special.text: special.id for special in self.specials if not special.control}
 
@@ -205,7 +213,8 @@ class FakeRuntime:
                 for at in [at for at in places if start <= at < stop]:
                     del places[at]
             case Copy(source, target, start, stop):
-                assert self.memory.share
+                assert self.memory.share or (self.memory.checkpoint and start == 0 and not self.places[target])
+                self.read[target] = list(self.read[source])  # a state is copied whole; `load` completes it
                 stop = max(self.places[source], default=-1) + 1 if stop < 0 else stop
                 self.places[target].update({at: c for at, c in self.places[source].items() if start <= at < stop})
             case Shift(seq, start, delta):
@@ -274,6 +283,9 @@ class FakeSampler:
     def __init__(self, runtime: FakeRuntime, mask: Mask | None) -> None:
         self._runtime = runtime
         self._mask = mask
+
+    def sample_scored(self, chunk: int, n_top: int) -> Scored:
+        return Scored(token := self.sample(chunk), 0.0, ((token, 0.0),)[:n_top])
 
     def sample(self, chunk: int) -> int:
         runtime, mask = self._runtime, self._mask

@@ -37,6 +37,7 @@ class Pieces:
         self.n_vocab = len(self.pieces)
         self.bos: int | None = None
         self.fim: tuple[int, int, int] | None = None
+        self.end_tokens: frozenset[int] = frozenset()
         self._plain = [t for t in range(self.n_vocab) if not any(s.control and s.id == t for s in self.specials)]
         self._spaced = spaced
 

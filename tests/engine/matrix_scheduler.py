@@ -14,12 +14,11 @@ from random import Random
 from typing import Any, cast
 
 from shepherd.core import Evicted, Sampling
-from shepherd.engine.base import Admitted, Chunk, Done, Job, Span
+from shepherd.engine.base import Admitted, Chunk, Done, Job, Span, Ticket
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.scheduler import EngineOptions, Scheduler
-from shepherd.engine.ticket import Ticket
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
 N_CTX, N_ANSWER = 512, 6

@@ -11,10 +11,9 @@ import pytest
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 
 from shepherd.core import RateLimited
-from shepherd.engine.base import Admitted, Done, Job, Memory
+from shepherd.engine.base import Admitted, Done, Job, Memory, Ticket
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions, Scheduler
-from shepherd.engine.ticket import Ticket
 
 END = 0
 N_CTX = 64

@@ -158,6 +158,23 @@ def test_an_encoder_computes_what_the_same_sums_give_in_numpy(bert: Bert, poolin
     assert same(vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
 
 
+@pytest.mark.costly
+def test_without_pooling_each_token_has_a_vector_as_it_was_computed(bert: Bert, llama: Llama) -> None:
+    for made, texts in ((bert, LETTERS), (llama, ["a", lettered(700), "b c"])):
+        each = [made.states(made.tokens(text)) for text in texts]
+        with EmbeddingModel.load(made.path, pooling="none", n_tokens=None, n_threads=1) as model:
+            found = model.encode(texts, truncate=False)
+            first = model.encode(texts[:1], dimensions=3)
+            assert model.encode([]).vectors.shape == (0, N_EMBD)
+            if made is llama:
+                with pytest.raises(InvalidRequest, match=r"526000 tokens, each with a vector of 32.*at most 524288"):
+                    model.encode([lettered(1000)] * 526)
+            assert model.stats().prefilled_tokens == sum(found.n_tokens) + len(each[0])
+        assert found.n_tokens == tuple(map(len, each))
+        assert np.allclose(found.vectors, np.concatenate(each), atol=2e-2)
+        assert np.array_equal(first.vectors, found.vectors[: len(each[0]), :3])
+
+
 def test_ways_to_pool_differ(bert: Bert) -> None:
     tokens = bert.tokens("p o n m")
     made = [bert.vector(tokens, pooling) for pooling in ("mean", "cls", "last")]
@@ -212,7 +229,7 @@ def test_the_file_says_how_to_pool(tmp_path: Path, number: int, pooling: Pooling
     [
         ({"pooling": 4}, {}, "scores pairs of texts"),
         ({"has_words": False}, {}, "no vocabulary of texts"),
-        ({}, {"pooling": "sum"}, "pooling 'sum' is unknown; choose one of mean, cls, last"),
+        ({}, {"pooling": "sum"}, "pooling 'sum' is unknown; choose one of mean, cls, last, none"),
     ],
 )
 def test_a_model_that_makes_no_vectors_is_refused(
@@ -240,6 +257,15 @@ def test_tokens_are_taken_as_they_are(bert: Bert) -> None:
     expected = np.stack([bert.vector(given, "mean") for given in [*tokens, bert.tokens("a")]])
     assert same(made.vectors, expected) > 0.9999
     assert same(made.vectors[1:2], made.vectors[3:]) > 0.9999
+
+
+def test_texts_between_tokens_are_part_of_one_input(bert: Bert) -> None:
+    a, b = bert.tokens("a")[1:-1], bert.tokens("b")[1:-1]
+    with EmbeddingModel.load(bert.path) as model:
+        made = model.encode([[12, "a b", 13], ["a", 13, "b"], "", [""]])
+    expected = [[12, *a, *b, 13], [CLS, *a, SEP, 13, *b], [CLS, SEP], [CLS, SEP]]
+    assert made.n_tokens == (4, 5, 2, 2)
+    assert same(made.vectors, np.stack([bert.vector(given, "mean") for given in expected])) > 0.9999
 
 
 @pytest.mark.parametrize("token", [-1, len(WORDS), 2**31 - 1])

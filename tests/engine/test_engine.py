@@ -1,8 +1,10 @@
 """The engine thread on the fake runtime: order, caching, cancellation, and manners when things break."""
 
 import asyncio
+import contextlib
 import logging
 import threading
+import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -10,15 +12,15 @@ from typing import Any
 
 import pytest
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
-from tests.in_time import until
+from tests.in_time import PATIENCE_S, until
+from tests.sampling import amount
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Vocabulary, Whose
-from shepherd.engine.engine import Engine
+from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Ticket, Vocabulary, Whose
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.ticket import Ticket
 
 END = BYTES + 1
 _proof: tuple[type[Runtime], type[Vocabulary]] = (FakeRuntime, FakeVocabulary)  # the fakes satisfy the seams
@@ -47,18 +49,18 @@ def tokens(of: Sequence[Step]) -> list[int]:
     return [step for step in of if isinstance(step, int)]
 
 
-Make = Callable[..., tuple[Engine, FakeRuntime]]
+Make = Callable[..., tuple[InProcessEngine, FakeRuntime]]
 
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[Engine] = []
+    engines: list[InProcessEngine] = []
 
     def make_one(
         faults: Faults | None = None, n_ctx: int = 4096, options: EngineOptions | None = None, **more: Any
-    ) -> tuple[Engine, FakeRuntime]:
+    ) -> tuple[InProcessEngine, FakeRuntime]:
         runtime = FakeRuntime(counting, frozenset({END}), n_ctx=n_ctx, faults=faults or Faults(), **more)
-        engine = Engine(runtime, options=options or EngineOptions())
+        engine = InProcessEngine(runtime, options=options or EngineOptions())
         engines.append(engine)
         return engine, runtime
 
@@ -210,6 +212,19 @@ async def test_a_prompt_that_is_being_computed_is_not_computed_twice(make: Make)
     assert sum(n for _, _, n in runtime.decoded if n > 1) <= 303 + 3 + 5
 
 
+async def test_a_job_says_when_it_has_left_the_queue(make: Make) -> None:
+    gate = threading.Semaphore(1)
+    engine, runtime = make(Faults(gate=gate), options=EngineOptions(sequences=1))
+    first, second = engine.submit(job("a" * 8, 3)), engine.submit(job("b" * 8, 1))
+    await until(lambda: bool(runtime.batches))
+    waited_until = time.perf_counter_ns()
+    gate.release(1000)
+    begun = [admitted for admitted, *_ in await asyncio.gather(steps(first), steps(second))]
+    assert isinstance(begun[0], Admitted)
+    assert isinstance(begun[1], Admitted)
+    assert 0 < begun[0].at_ns < waited_until < begun[1].at_ns < time.perf_counter_ns()
+
+
 async def test_a_full_queue_refuses_and_says_when_to_come_back(make: Make) -> None:
     gate = threading.Semaphore(0)
     engine, _ = make(Faults(gate=gate), options=EngineOptions(sequences=1, queue=2))
@@ -270,6 +285,17 @@ async def test_turns_are_evicted_on_request_and_no_token_is_drawn(make: Make, me
         assert await engine.evict(conversation, 9) == Evicted(0, 0)
         found = await engine.held(conversation.tokens, spans, Whose(), holes=True)
         assert found.ranges == ((0, 10), (30, 39)), "the last token is always computed again"
+
+
+async def test_decodes_and_their_time_are_counted_for_prompts_and_answers(make: Make) -> None:
+    engine, _ = make(n_batch=32)
+    await steps(engine.submit(job("a" * 34, 5)))
+    # Two decodes for the prompt, whose end gives the first token; one for each other token.
+    await until(lambda: engine.stats().decodes == 6)
+    stats = engine.stats()
+    assert stats.decoded_chunks == 6
+    assert stats.prefill_s > 0
+    assert stats.generate_s > 0
 
 
 async def test_each_job_has_its_own_sampling(make: Make) -> None:
@@ -368,6 +394,62 @@ async def test_closing_answers_everything_that_waits(make: Make) -> None:
     assert runtime.closed
 
 
+async def test_what_comes_behind_the_end_is_refused(make: Make) -> None:
+    engine, _ = make()
+    await asyncio.to_thread(engine.close)
+    with pytest.raises(EngineDown, match="the engine was stopped"):
+        engine.submit(job())
+    with pytest.raises(EngineDown, match="the engine was stopped"):
+        await engine.clear()
+    assert engine.down == "the engine was stopped"
+
+
+async def test_what_comes_while_the_engine_stops_ends(make: Make) -> None:
+    """No ticket and no call falls between the last look into the mailbox and the end of the thread."""
+    for _ in range(amount(10, 200)):
+        engine, _ = make()
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        tickets, asked = [], []
+        with contextlib.suppress(EngineDown):
+            while True:
+                with contextlib.suppress(RateLimited):
+                    tickets.append(engine.submit(job(max_tokens=1)))
+                asked.append(asyncio.ensure_future(engine.clear()))
+                await asyncio.sleep(0)
+        assert await closing
+        for ticket in tickets:
+            with contextlib.suppress(EngineDown):
+                await steps(ticket)
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(each is None or isinstance(each, EngineDown) for each in ended)
+        with pytest.raises(EngineDown):
+            engine.submit(job())
+
+
+class LateToDecode(FakeRuntime):
+    """Begins a decode just when the engine is being closed."""
+
+    begins = threading.Event()
+    interrupted = threading.Event()
+
+    def interrupt(self, on: bool) -> None:
+        if not on:
+            self.begins.set()
+            self.interrupted.wait(PATIENCE_S)
+        super().interrupt(on)
+        if on:
+            self.interrupted.set()
+
+
+async def test_closing_interrupts_a_decode_that_begins_meanwhile() -> None:
+    runtime = LateToDecode(counting, frozenset({END}), faults=Faults(gate=threading.Semaphore(0)))
+    engine = InProcessEngine(runtime)
+    ticket = engine.submit(job())
+    assert await asyncio.to_thread(runtime.begins.wait, PATIENCE_S)
+    assert await asyncio.to_thread(engine.close)
+    assert (await steps(ticket))[-1] == Done("cancelled")
+
+
 async def test_a_ledger_that_disagrees_with_the_cache_drops_it(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     engine, runtime = make(Faults(lies_about_length=1))
     await steps(engine.submit(job(max_tokens=2)))
@@ -415,7 +497,7 @@ async def test_conversations_that_can_share_nothing_do_not_cost_each_other_their
 async def test_an_answer_keeps_to_the_grammar_of_its_job() -> None:
     vocabulary = FakeVocabulary()
     constrainer = Constrainer(vocabulary, frozenset({END}))
-    engine = Engine(FakeRuntime(lambda _: ord("5")), constrainer=constrainer)
+    engine = InProcessEngine(FakeRuntime(lambda _: ord("5")), constrainer=constrainer)
     lark = 'start: "[" /[0-9]/ ("," /[0-9]/)? "]"'
     try:
         constrainer.check(lark)

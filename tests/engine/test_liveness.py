@@ -24,12 +24,11 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.engine.admission import MAX_REFUSED
-from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span
+from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span, Ticket
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.kv.pool import OperationRefused, Pool, Tiers
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.task import Task
-from shepherd.engine.ticket import Ticket
 
 ATTEMPTS = MAX_REFUSED + 1
 PER_SEQUENCE = 4

@@ -266,6 +266,26 @@ def test_scores_know_nothing_of_the_sampler(weights: Weights, runtime: LlamaRunt
     assert score(drawn).logprob == pytest.approx(expected[drawn], abs=1e-5)
 
 
+@pytest.mark.parametrize("sampling", [Sampling(temperature=1.5, top_k=12, min_p=0, seed=3), GREEDY])
+def test_what_a_token_was_drawn_from_can_be_had_with_it(
+    weights: Weights, runtime: LlamaRuntime, sampling: Sampling
+) -> None:
+    tokens = prompt(weights, "Hello")
+    expected = generate(runtime, tokens, 6, sampling)
+    assert runtime.apply(Forget(0))
+    append(runtime, tokens)
+    sampler, drawn = runtime.sampler(sampling, tokens), []
+    for _ in range(6):
+        drawn.append(scored := sampler.sample_scored(0, 100))
+        chances = {token: math.exp(logprob) for token, logprob in scored.top}
+        assert sum(chances.values()) == pytest.approx(1)
+        assert list(chances.values()) == sorted(chances.values(), reverse=True)
+        assert math.exp(scored.logprob) == chances[scored.token]
+        assert len(chances) <= (1 if sampling is GREEDY else 12)
+        append(runtime, [scored.token])
+    assert [scored.token for scored in drawn] == expected
+
+
 def test_each_token_of_a_chunk_can_have_its_logits(weights: Weights) -> None:
     """The same as if the text had come token by token, while other sequences are computed beside it."""
     tokens = prompt(weights, "Why is the sky blue?")

@@ -95,6 +95,8 @@ LIVES: list[tuple[str, dict[str, Any], tuple[bool, str, bool, bool, bool], float
     ("mrope", {}, (True, "any", True, False, False), EXACT),
     ("recurrent", {}, (False, "none", False, False, True), EXACT),
     ("hybrid", {}, (False, "none", False, False, True), EXACT),
+    ("delta", {}, (False, "none", False, False, True), EXACT),
+    ("mamba2", {}, (False, "none", False, False, True), EXACT),
     ("hybrid-swa", {}, (False, "none", False, False, True), EXACT),
     ("hybrid-swa", options(swa_full=False), (False, "none", False, False, True), EXACT),
     ("gemma2", options(swa_full=False), (True, "window", False, False, True), EXACT),
@@ -210,6 +212,8 @@ def test_sharing_where_the_gate_forbids_it_would_be_noticed(tell: Teller, name: 
     [
         ("recurrent", {}),
         ("hybrid", {}),
+        ("delta", {}),
+        ("mamba2", {}),
         ("hybrid-swa", {}),
         ("hybrid-swa", options(swa_full=False)),
         ("gemma3", options(swa_full=False)),

@@ -15,14 +15,13 @@ import pytest
 from tests.engine.test_scheduler import END, RAM, SYSTEMS, Day, Numbers, Sent, SilentLoop, model
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 
-from shepherd.engine.base import UNOWNED, Admitted, Job, Memory, Span, Whose
+from shepherd.engine.base import UNOWNED, Admitted, Job, Memory, Span, Ticket, Whose
 from shepherd.engine.kv.ledger import Ledger, NoRoom, common_prefix
 from shepherd.engine.kv.plan import Limits, plan
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
 from shepherd.engine.kv.tiers.snapshot import covers
 from shepherd.engine.scheduler import EngineOptions, Scheduler
-from shepherd.engine.ticket import Ticket
 
 OWNERS = ("", "ada", "bob")
 ADA, BOB = Whose("ada"), Whose("bob")

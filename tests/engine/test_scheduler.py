@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 from array import array
 from collections.abc import Callable, Sequence
@@ -15,12 +16,12 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special
+from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special, Ticket
 from shepherd.engine.grammar.mask import Constrainer
+from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions, Scheduler
-from shepherd.engine.ticket import Ticket
 
 N_CTX = 100
 END = 99
@@ -38,6 +39,7 @@ class Numbers:
     n_vocab = END + 1
     bos: int | None = None
     fim: tuple[int, int, int] | None = None
+    end_tokens = frozenset({END})
     specials: tuple[Special, ...] = (Special(END, "<end>", control=True),)
 
     def tokenize(self, text: str) -> list[int]:
@@ -135,6 +137,7 @@ class Day:
         reuse_tail: bool = False,
     ) -> None:
         self.random = Random(seed)
+        self.checkpoint_bytes = 600 if seed % 4 == 0 else 1_000_000
         self.memory = memory
         self.runtime = runtime(
             model,
@@ -149,7 +152,9 @@ class Day:
         )
         self.scheduler = kind(
             self.runtime,
-            EngineOptions(sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail),
+            EngineOptions(
+                sequences=3, tiers=tiers, n_positions=120, reuse_tail=reuse_tail, checkpoint_bytes=self.checkpoint_bytes
+            ),
             name="test",
             show=lambda token: b"%d " % token,
             is_urgent=self.is_urgent,
@@ -177,6 +182,8 @@ class Day:
             job = replace(job, background=True)
         if self.random.random() < 0.25:
             job = replace(job, scores=2, score_prompt=not job.spans)
+        begins = (len(system) for system in SYSTEMS if job.tokens[: len(system)].tolist() == list(system))
+        job = replace(job, n_system=next(begins, 0))
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.sent.append(Sent(ticket, job))
         self.scheduler.queue.add(ticket)
@@ -248,13 +255,17 @@ class Day:
         ledger.check_self()
         assert ledger.used == len(self.runtime.cells)
         for resident in ledger:
-            held = [resident.tokens[at] for run in resident.runs for at in range(run.start, run.stop)]
+            held = [resident.tokens[at] for at in self.indexes(resident)]
             assert self.runtime.tokens(resident.id) == held
             assert [at for run in resident.runs for at in range(run.position, run.end)] == sorted(
                 self.runtime.places[resident.id]
             )
             if resident.id in self.runtime.read and self.memory.rollback == "none" and held:
                 assert self.runtime.read[resident.id] == held, "a state that remembers what has left"
+            for at, state in resident.checkpoints:
+                _, read = pickle.loads(state)
+                assert read == [token for index, token in zip(self.indexes(resident), held, strict=True) if index < at]
+        assert self.scheduler.pool.checkpoints.size_bytes <= self.checkpoint_bytes
         owned = [task.resident for task in self.scheduler.running]
         assert len({id(resident) for resident in owned}) == len(owned), "one conversation, one sequence"
         for task in self.scheduler.running:
@@ -268,6 +279,10 @@ class Day:
                 assert not gaps, "this client wants everything read"
         n_tails = len(self.scheduler.pool.parked)
         assert sum(resident.live for resident in ledger) == len(self.scheduler.running) + n_tails
+
+    @staticmethod
+    def indexes(resident: Resident) -> list[int]:
+        return [at for run in resident.runs for at in range(run.start, run.stop)]
 
     def finish(self) -> None:
         for _ in range(20_000):

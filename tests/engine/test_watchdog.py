@@ -17,11 +17,10 @@ from tests.fake_engine import BYTES, FakeRuntime, Faults
 from tests.in_time import until
 
 from shepherd.core import EngineDown
-from shepherd.engine.base import Chunk, Decoded, Done, Job, Span, Step
-from shepherd.engine.engine import CLOSE_S, Engine
+from shepherd.engine.base import Chunk, Decoded, Done, Job, Span, Step, Ticket
+from shepherd.engine.engine import CLOSE_S, InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import FIRST_DECODE, SLACK, Heartbeat, Watchdog, call_stack
 
 END = BYTES + 1
@@ -61,8 +60,8 @@ class Spinning(FakeRuntime):
         return super().decode(batch)
 
 
-def engine_on(runtime: FakeRuntime) -> Engine:
-    return Engine(runtime, options=EngineOptions(stall_s=STALL_S / FIRST_DECODE))
+def engine_on(runtime: FakeRuntime) -> InProcessEngine:
+    return InProcessEngine(runtime, options=EngineOptions(stall_s=STALL_S / FIRST_DECODE))
 
 
 def job(n: int = 20, text: int = 7) -> Job:
@@ -178,7 +177,7 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     runtime = Deaf(counting, frozenset({END}))
-    engine = Engine(runtime)  # which has not stalled yet by its own measure
+    engine = InProcessEngine(runtime)  # which has not stalled yet by its own measure
     ticket = engine.submit(job())
     assert await asyncio.to_thread(runtime.entered.wait, PATIENCE_S)
     engine._scheduler.heartbeat.begin("decoding", 0.0)  # not the first time, which is allowed to take long
@@ -186,8 +185,11 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_progra
     assert not has_ended
     assert not runtime.closed, "the thread may still use it"
     assert "does not end and is left" in caplog.text
+    with pytest.raises(EngineDown, match="its thread does not end"):
+        await asyncio.wait_for(answer(ticket), PATIENCE_S)
+    with pytest.raises(EngineDown, match="its thread does not end"):
+        engine.submit(job())
     runtime.free.set()
-    await asyncio.wait_for(answer(ticket), PATIENCE_S)
 
 
 async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
             return super().save(seq, partial=partial)
 
     tiers = Tiers(folder=tmp_path, disk_bytes=1 << 20)
-    engine = Engine(Saving(counting, frozenset({END})), options=EngineOptions(tiers=tiers))
+    engine = InProcessEngine(Saving(counting, frozenset({END})), options=EngineOptions(tiers=tiers))
     await asyncio.wait_for(answer(engine.submit(job(50))), PATIENCE_S)
     assert await asyncio.to_thread(engine.close)
     assert min(allowed) == CLOSE_S * FIRST_DECODE
@@ -208,7 +210,7 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
 
 async def test_an_engine_that_broke_says_that_it_is_down() -> None:
     runtime = FakeRuntime(counting, frozenset({END}), faults=Faults(crash_at=3))
-    engine = Engine(runtime)
+    engine = InProcessEngine(runtime)
     with pytest.raises(EngineDown, match="broke"):
         await asyncio.wait_for(answer(engine.submit(job())), PATIENCE_S)
     assert engine.down is not None

@@ -159,6 +159,56 @@ def _lfm2(recipe: Recipe) -> Shapes:
     return made
 
 
+def _qwen35(recipe: Recipe) -> Shapes:
+    """Every second layer is a gated delta net, which keeps a state; the others are attention."""
+    made = _outside()
+    state, heads, conv = 32, 2, 4
+    for layer in range(recipe.n_layer):
+        prefix = f"blk.{layer}."
+        if layer % 2:
+            made |= _attention(recipe, prefix, norms=("q", "k"))
+            made[prefix + "attn_q.weight"] = (2 * recipe.n_head * recipe.head, N_EMBD)  # with its gate
+        else:
+            inner = heads * state
+            made |= {
+                prefix + "attn_norm.weight": (N_EMBD,),
+                prefix + "attn_qkv.weight": (3 * inner, N_EMBD),
+                prefix + "attn_gate.weight": (inner, N_EMBD),
+                prefix + "ssm_conv1d.weight": (3 * inner, conv),
+                prefix + "ssm_dt.bias": (heads,),
+                prefix + "ssm_a": (heads,),
+                prefix + "ssm_alpha.weight": (heads, N_EMBD),
+                prefix + "ssm_beta.weight": (heads, N_EMBD),
+                prefix + "ssm_norm.weight": (state,),
+                prefix + "ssm_out.weight": (N_EMBD, inner),
+            }
+        made |= {
+            name: shape for name, shape in _feed_forward(prefix).items() if not name.endswith("ffn_norm.weight")
+        } | {prefix + "post_attention_norm.weight": (N_EMBD,)}
+    return made
+
+
+def _falcon_h1(recipe: Recipe) -> Shapes:
+    """Every layer has attention and Mamba2 side by side."""
+    made = _outside()
+    inner, state, heads, conv = 2 * N_EMBD, 16, 4, 4
+    for layer in range(recipe.n_layer):
+        prefix = f"blk.{layer}."
+        made |= _attention(recipe, prefix) | _feed_forward(prefix)
+        made[prefix + "ffn_norm"] = made.pop(prefix + "ffn_norm.weight")  # as llama.cpp names it in this family
+        made |= {
+            prefix + "ssm_in.weight": (2 * inner + 2 * state + heads, N_EMBD),
+            prefix + "ssm_conv1d.weight": (inner + 2 * state, conv),
+            prefix + "ssm_conv1d.bias": (inner + 2 * state,),
+            prefix + "ssm_dt.bias": (heads,),
+            prefix + "ssm_a": (heads, 1),
+            prefix + "ssm_d": (heads, 1),
+            prefix + "ssm_norm.weight": (1, inner),
+            prefix + "ssm_out.weight": (N_EMBD, inner),
+        }
+    return made
+
+
 _SWA: dict[str, int | float | str | list[int]] = {"attention.sliding_window": N_SWA}
 _YARN: dict[str, int | float | str | list[int]] = {
     "rope.scaling.type": "yarn",
@@ -183,9 +233,32 @@ RECIPES = {
     "mrope": Recipe("qwen2vl", _qwen2, keys={"rope.dimension_sections": [4, 6, 6, 0]}),
     "recurrent": Recipe("mamba", _mamba, n_head=0, n_head_kv=0, keys=_MAMBA),
     "hybrid": Recipe("lfm2", _lfm2, n_layer=4, n_head_kv=(0, 1, 0, 1), keys={"shortconv.l_cache": 3}),
+    "delta": Recipe(
+        "qwen35", _qwen35, n_layer=4,
+        keys={
+            "ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 32, "ssm.time_step_rank": 2,
+            "ssm.group_count": 2, "full_attention_interval": 2, "rope.dimension_sections": [4, 6, 6, 0],
+        },
+    ),
+    "mamba2": Recipe("falcon-h1", _falcon_h1, keys={**_MAMBA, "ssm.group_count": 1}),
     "hybrid-swa": Recipe("lfm2", _lfm2, n_layer=4, n_head_kv=(0, 1, 0, 1), keys={"shortconv.l_cache": 3, **_SWA}),
-}
+}  # fmt: skip
 """Kind of memory -> a model that has it."""
+
+
+def add_keys(writer: gguf.GGUFWriter, architecture: str, keys: Mapping[str, int | float | str | list[int]]) -> None:
+    """Write the keys of an architecture, each in the type that its value has."""
+    for name, value in keys.items():
+        key = f"{architecture}.{name}"
+        match value:
+            case str():
+                writer.add_string(key, value)
+            case int():
+                writer.add_uint32(key, value)
+            case float():
+                writer.add_float32(key, value)
+            case list():
+                writer.add_array(key, value)
 
 
 def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> None:
@@ -216,19 +289,10 @@ def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> N
         "rope.dimension_count": recipe.head,
         "rope.freq_base": 10000.0,
     }
-    for key, value in (usual | dict(recipe.keys)).items():
-        match value:
-            case str():
-                writer.add_string(f"{name}.{key}", value)
-            case int():
-                writer.add_uint32(f"{name}.{key}", value)
-            case float():
-                writer.add_float32(f"{name}.{key}", value)
-            case list():
-                writer.add_array(f"{name}.{key}", value)
+    add_keys(writer, name, usual | dict(recipe.keys))
     for tensor, shape in recipe.tensors(recipe).items():
         shape = (n_vocab, *shape[1:]) if tensor in ("token_embd.weight", "output.weight") else shape
-        writer.add_tensor(tensor, _values(random, tensor, shape))
+        writer.add_tensor(tensor, values(random, tensor, shape))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -241,22 +305,23 @@ def amplified(source: Path, target: Path) -> None:
     target.chmod(0o600)
     random = np.random.default_rng(7)
     for tensor in gguf.GGUFReader(target, "r+").tensors:
-        values = tensor.data
-        if values.dtype == np.float32:
-            values[...] = _values(random, tensor.name, values.shape)
+        data = tensor.data
+        if data.dtype == np.float32:
+            data[...] = values(random, tensor.name, data.shape)
 
 
-def _values(random: np.random.Generator, tensor: str, shape: tuple[int, ...]) -> Values:
-    values: Values = random.standard_normal(shape, dtype=np.float32)
+def values(random: np.random.Generator, tensor: str, shape: tuple[int, ...]) -> Values:
+    """Random weights for a tensor of this name."""
+    drawn: Values = random.standard_normal(shape, dtype=np.float32)
     if tensor.endswith("ssm_a"):  # decays: a state that explodes or dies at once would hide what it remembers
-        made = -np.exp(values * 0.5) * 0.2
+        made = -np.exp(drawn * 0.5) * 0.2
     elif tensor.endswith("scale"):
         made = np.ones(shape)
     elif "norm" in tensor:
-        made = 1 + values * 0.1
+        made = 1 + drawn * 0.1
     elif len(shape) == 1:
-        made = values * 0.3
+        made = drawn * 0.3
     else:
-        made = values * SHARPNESS / np.sqrt(shape[-1])
+        made = drawn * SHARPNESS / np.sqrt(shape[-1])
     typed: Values = made.astype(np.float32)
     return typed

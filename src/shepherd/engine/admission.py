@@ -107,13 +107,17 @@ class Admission:
                     restored = self.pool.restore(found)
                     task.bad_snapshots.discard(found.key)
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
-                diverged = decision_log.find_divergence(self.pool.ledger, task.tokens, job, source)
+                recent = self.pool.recent(job.whose.owner)
+                diverged = decision_log.find_divergence(recent, task.tokens, job, source)
+                n_source = len(source.resident) if source else 0
                 resident = self.pool.carry_out(planned, n_free, job.whose, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
                 continue
-            decision_log.log_match(self.name, task.tokens, job, source, planned, diverged=diverged, show=self.show)
+            decision_log.log_match(
+                self.name, task.tokens, job, source, planned, n_source=n_source, diverged=diverged, show=self.show
+            )
             return Placement(resident, planned, time.perf_counter() - begun)
         return EngineError(f"cache {self.name!r} could not make a sequence for a job")
 

@@ -1,4 +1,4 @@
-"""The interfaces of the engine: jobs that go in, steps that come out, and what a runtime must do.
+"""The interfaces of the engine: jobs that go in, steps that come out, what an engine and a runtime must do.
 
     caller (event loop)                      engine thread
     submit(Job) -> Ticket  ── mailbox ──▶    Ledger and Scheduler decide, Runtime acts
@@ -13,12 +13,18 @@ from the token's index.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
 
-from shepherd.core import Evicted, OnFull, Sampling
+from shepherd.core import Evicted, OnFull, Sampling, ShepherdError
+from shepherd.engine.stats import CacheStats
 
 EndReason = Literal["end", "length", "cancelled"]
 Decoded = Literal["ok", "full", "aborted"]
@@ -26,7 +32,7 @@ Decoded = Literal["ok", "full", "aborted"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which tokens of a prompt are one message."""
+    """Which tokens of a prompt are one message, or a part of one."""
 
     start: int
     stop: int
@@ -39,6 +45,11 @@ class Span:
     """Never evicted: system prompt, tools, the current user message, the open tool exchange."""
     label: str = ""
     """For log lines only, such as the role."""
+    early: int = field(default=0, repr=False)
+    """Above 0: a part that leaves before whole turns do, the highest first. Below 0: it leaves after all of them, -1
+    first, and only if there is no room without that."""
+    cleared: bool = field(default=False, repr=False)
+    """It is no part of the prompt any more: it leaves although there is room, where the memory can have holes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +83,16 @@ class Job:
     """A Lark grammar of llguidance for the whole output without its end token; `Constrainer.check` has accepted it."""
     written: str = ""
     """The beginning of the output that the prompt contains already; the grammar reads it before the first token."""
+    schema: str | None = None
+    """A JSON schema that says all of `grammar`, as JSON, for an engine that reads no Lark."""
+    is_lenient: bool = False
+    """The grammar only helps: an engine that cannot hold the output to it leaves it out."""
+    stops: tuple[str, ...] = ()
+    """Texts that end the output. An engine may end the job behind one; the caller looks for them in any case."""
     scores: int | None = None
     """Number of alternatives reported with each token, which is then a `Scored`; None = plain tokens."""
+    scores_drawn: bool = False
+    """Scores are what the token was drawn from: after sampling parameters, penalties and grammars."""
     score_prompt: bool = False
     """Report scores of the prompt's tokens too (`PromptScores`), which computes all of it again. Needs `scores`, and no
     spans: no token of the prompt may have been evicted."""
@@ -83,6 +102,8 @@ class Job:
     """The conversation's name, for log lines and displays only."""
     whose: Whose = UNOWNED
     """Reuse is decided by it, and by tokens."""
+    n_system: int = 0
+    """Leading tokens before the conversation: the system prompt and the tools. Other conversations may begin alike."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
@@ -111,17 +132,22 @@ class CachedPrefix:
 
     def count(self, start: int, stop: int) -> int:
         """Number of tokens of `[start, stop)` that are cached."""
-        return sum(max(0, min(high, stop) - max(low, start)) for low, high in self.ranges)
+        first = bisect_right(self.ranges, start, key=itemgetter(1))
+        last = bisect_left(self.ranges, stop, key=itemgetter(0))
+        return sum(max(0, min(high, stop) - max(low, start)) for low, high in self.ranges[first:last])
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The first step: the job has a sequence."""
+    """The first step: the job has a sequence. An engine that learns its figures late corrects them by a second one,
+    before the first token."""
 
     n_cached: int
     """Prompt tokens that are in the KV cache already; exact."""
     n_new: int
     """Prompt tokens to be computed. Evicted tokens are in neither count."""
+    at_ns: int = field(default=0, compare=False)
+    """When, by `time.perf_counter_ns`: the step may be read only after its prompt is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +168,7 @@ class Done:
 
 
 class Scored(NamedTuple):
-    """A token with its likelihood before sampling parameters and grammars are applied."""
+    """A token with its likelihood before sampling parameters and grammars are applied (`Job.scores_drawn`: after)."""
 
     token: int
     logprob: float
@@ -160,6 +186,147 @@ class PromptScores:
 
 Step = int | Scored | Admitted | Prefill | PromptScores | Evicted | Done
 """A generated token (`Scored` if the job asks for scores) or a notice. The end-of-generation token comes in `Done`."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """Created and iterated on one event loop; the engine thread posts to it and reads `cancelled`."""
+
+    job: Job
+    loop: asyncio.AbstractEventLoop
+    cancelled: bool = False
+    """Set by `Engine.cancel`; the engine thread reads it between decodes."""
+    finished: bool = False
+    """Whether the last step has been posted."""
+    _steps: deque[Step] = field(default_factory=deque)
+    _error: ShepherdError | None = None
+    _waiter: asyncio.Future[None] | None = None
+
+    # engine thread
+
+    def post(self, step: Step) -> None:
+        """Add one step; `Notifier.flush` wakes the reader. Never blocks: the job's token limit bounds the queue.
+
+        A ticket that has ended with an error ignores later steps. Otherwise the thread of an engine that has stalled
+        and recovered could replace the error by `cancelled` before the caller has read it.
+        """
+        if self._error is not None:
+            return
+        self._steps.append(step)
+        if type(step) is Done:
+            self.finished = True
+
+    def fail(self, error: ShepherdError) -> None:
+        """End the ticket with an error; earlier steps are still delivered."""
+        self._error = error
+        self.finished = True
+
+    # any thread
+
+    def abandon(self, error: ShepherdError) -> None:
+        """End the ticket with an error because its engine thread has stalled; the thread finds it cancelled later."""
+        self.fail(error)
+        self.cancelled = True  # last: a thread that reads it must find the error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing reads this ticket any more
+            self.loop.call_soon_threadsafe(self.wake)
+
+    # event loop
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def batches(self) -> AsyncGenerator[list[Step], None]:
+        """The steps in order, each batch with all steps that are ready; ends after `Done`.
+
+        Raises: `ContextFull`, `EngineError` or `EngineDown`, after the last step, if the job fails.
+        """
+        while True:
+            finished = self.finished  # read first: the engine thread sets it after the last step
+            if steps := [self._steps.popleft() for _ in range(len(self._steps))]:
+                yield steps
+                if isinstance(steps[-1], Done):
+                    return
+            elif finished:
+                if self._error is not None:
+                    raise self._error
+                return
+            else:
+                self._waiter = self.loop.create_future()
+                if not self._steps and not self.finished:
+                    await self._waiter
+                self._waiter = None
+
+
+class Engine(Protocol):
+    """Tokens in, tokens out: one cache of one model. The room above knows engines by this alone.
+
+    `engine.InProcessEngine` computes on a thread of this process, `worker.ChildEngine` in another process.
+    """
+
+    @property
+    def name(self) -> str:
+        """The cache's, for messages and log lines."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the cache holds, of all conversations together; one may have them all."""
+
+    @property
+    def n_low(self) -> int:
+        """Tokens of a conversation that an eviction leaves, as nearly as whole turns allow."""
+
+    @property
+    def down(self) -> str | None:
+        """A sentence that says why the engine computes nothing at present; None if it works. Any thread."""
+
+    @property
+    def used(self) -> int:
+        """Number of cells that hold a token; for displays. Any thread."""
+
+    def submit(self, job: Job) -> Ticket:
+        """Queue a job. Call it on the event loop that will read the ticket; it never blocks.
+
+        Raises: `InvalidRequest` for a job that can never run, `ContextFull` if its tokens that are never evicted do
+        not fit, `RateLimited` if too many jobs wait (`gate.Gate` makes these three), `EngineDown` if the engine has
+        stalled or stopped.
+        """
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Stop a job as soon as possible; its last step is `Done("cancelled")`. No effect on a job that has ended.
+        Any thread."""
+
+    def stats(self) -> CacheStats:
+        """What the cache holds and has done, at most half a second old. Any thread."""
+
+    async def clear(self) -> None:
+        """Forget every idle conversation, the saved ones too. Running jobs continue. Raises: `EngineDown`."""
+
+    async def evict(self, job: Job, n_turns: int) -> Evicted:
+        """Evict the `n_turns` oldest turns of a conversation that may leave, at least one; returns what has left.
+
+        What stays of the prompt is computed where it is not in the cells; no token is generated. `job` must allow
+        eviction (`on_full`). Raises: as `submit`, and `EngineError` when the computation fails.
+        """
+
+    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
+        """The cached part of a prompt, for its owner. `holes`: messages that were evicted do not end it.
+
+        Raises: `EngineDown`.
+        """
+
+    async def beginning_with(
+        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+    ) -> list[array[int]]:
+        """The tokens of each of the owner's conversations that begin with these, or with others for the first `n_other`
+        messages. `spans`: of the tokens. Raises: `EngineDown`."""
+
+    def close(self, timeout_s: float = 30.0) -> bool:
+        """Cancel all jobs, save the conversations and free the model's memory; blocks. Once, by the owner.
+
+        False if a thread of this process makes no progress and does not end: then memory that it may still use is not
+        freed, and must not be.
+        """
 
 
 # -- the runtime's side --------------------------------------------------------------------------------------------
@@ -230,7 +397,8 @@ class Memory:
     shift: bool
     """Positions can be moved exactly."""
     checkpoint: bool
-    """A state that cannot be rolled back can be saved and loaded (`save(partial=True)`)."""
+    """A state that cannot be rolled back can be saved (`save(partial=True)`), and loaded into its own sequence or into
+    one that holds the cells up to there (`Copy`)."""
     window: int = 0
     """Tokens that sliding-window layers look back on; 0 = no such layers. These layers may free cells behind their
     window even if rollback is `any`: an operation that needs such cells is refused."""
@@ -266,6 +434,9 @@ class TokenSampler(Protocol):
 
     def sample(self, chunk: int) -> int:
         """Draw the next token from the logits of chunk number `chunk` of the last decode, and add it to the history."""
+
+    def sample_scored(self, chunk: int, n_top: int) -> Scored:
+        """The same, with the likeliest of the tokens that could be drawn; slower."""
 
     def close(self) -> None: ...
 
@@ -349,6 +520,8 @@ class Vocabulary(Protocol):
     """The token that every prompt begins with, or None if there is none."""
     fim: tuple[int, int, int] | None
     """The tokens before a prefix, before a suffix and before the middle (fill-in-the-middle); None if unsupported."""
+    end_tokens: frozenset[int]
+    """The tokens that end an answer."""
 
     def tokenize(self, text: str) -> list[int]:
         """The tokens of plain text, without BOS; control tokens are not recognised."""

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 from shepherd.engine.base import Job, Span
-from shepherd.engine.kv.ledger import Match, Resident, TurnEviction, common_prefix
+from shepherd.engine.kv.ledger import Match, Resident, TurnEviction, common_prefix, find_last
 from shepherd.engine.kv.plan import Plan
 
 logger = logging.getLogger(__name__)
@@ -26,9 +26,18 @@ Show = Callable[[int], bytes]
 
 
 def log_match(
-    cache: str, tokens: array[int], job: Job, match: Match | None, plan: Plan, *, diverged: int | None, show: Show
+    cache: str,
+    tokens: array[int],
+    job: Job,
+    match: Match | None,
+    plan: Plan,
+    *,
+    n_source: int,
+    diverged: int | None,
+    show: Show,
 ) -> None:
-    """Log how much of a prompt the cache has, and what the plan does about the rest."""
+    """Log how much of a prompt the cache has, and what the plan does about the rest. `n_source`: tokens of the matching
+    sequence before the plan was carried out."""
     source = match.resident if match else None
     matched = _whole(job, plan.length)
     if diverged is not None:
@@ -47,7 +56,7 @@ def log_match(
     if match is None or source is None:
         logger.debug("cache %r: miss: nothing of these %d tokens is cached", cache, n)
         return
-    if match.length >= n - 1 or match.length >= len(source):
+    if match.length >= n - 1 or match.length >= n_source:
         logger.debug("cache %r: hit, %d of %d prompt tokens are cached", cache, plan.n_cached, n)
     else:
         logger.debug("cache %r: miss: token %d of %d differs", cache, match.length, n)
@@ -63,6 +72,9 @@ def log_eviction(turns: Sequence[TurnEviction], n_kept: int) -> None:
     stretches: list[tuple[int, int, int, int]] = []
     for turn in turns:
         first, start, stop = turn.first, turn.ranges[0][0], turn.ranges[-1][1]
+        if turn.part_of is not None:
+            logger.info("Evicting a part of message %d (tokens %d-%d)", first, start, stop)
+            continue
         if stretches and stretches[-1][3] == start:
             first, _, start, _ = stretches.pop()
         stretches.append((first, turn.last, start, stop))
@@ -91,8 +103,9 @@ def find_divergence(residents: Iterable[Resident], tokens: array[int], job: Job,
         differing, *behind = job.spans[len(whole) :] or (None,)
         if differing is None:
             continue
-        next_one = tokens[behind[0].start : behind[0].stop - TRAILER].tobytes() if behind else b""
-        if named or any(span.label == "user" for span in whole) or (next_one and next_one in resident.tokens.tobytes()):
+        next_one = tokens[behind[0].start : behind[0].stop - TRAILER] if behind else None
+        is_known = next_one and find_last(next_one, resident.tokens) is not None
+        if named or any(span.label == "user" for span in whole) or is_known:
             found = max(found or 0, differing.message)
     return found
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shepherd.core import EngineError
 from shepherd.engine import priority
-from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime
+from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime, Scored
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
@@ -109,6 +109,11 @@ class DecodeStep:
                 self.queue.retire(task)
             elif chunk.logits:
                 self._draw(task, index)
+        totals = self.pool.totals
+        totals.decodes += 1
+        totals.decoded_chunks += len(batch.chunks)
+        totals.prefill_s += seconds * n_prompt / (n_prompt + n_answers)
+        totals.generate_s += seconds * n_answers / (n_prompt + n_answers)
         self.speed.observe(seconds, n_prompt=n_prompt, n_running=n_answers)
         self.pool.token_s = self.speed.token_s
 
@@ -122,8 +127,8 @@ class DecodeStep:
             except OperationRefused:
                 self.queue.requeue(task, is_broken=True)
                 return
-        if task.todo and self.pool.ledger.memory.checkpoint:
-            self.pool.checkpoint(resident)
+        if task.todo and len(resident) in task.marks:
+            self.pool.checkpoints.save(resident)
         if n < task.n_new:
             task.ticket.post(Prefill(task.n_done, task.n_new))
             self.queue.notifier.add(task.ticket)
@@ -144,8 +149,16 @@ class DecodeStep:
                 # It stays with the task until that is over, wherever it is computed: its grammar has seen each token.
                 task.sampler = self.runtime.sampler(job.sampling, job.tokens, self._mask(job))
                 task.first_s = time.perf_counter()
-            score = None if job.scores is None else self.runtime.scorer(index, job.scores)
-            token = task.sampler.sample(index)
+            drawn: int | Scored
+            if job.scores is None:
+                drawn = token = task.sampler.sample(index)
+            elif job.scores_drawn:
+                drawn = task.sampler.sample_scored(index, job.scores)
+                token = drawn.token
+            else:
+                score = self.runtime.scorer(index, job.scores)
+                token = task.sampler.sample(index)
+                drawn = score(token)
         except EngineError as error:  # of this job alone: what has been computed is right
             logger.warning("a job failed on cache %r: %s", self.name, error)
             task.ticket.fail(error)
@@ -160,7 +173,7 @@ class DecodeStep:
             return
         task.n_generated += 1
         self.pool.totals.generated_tokens += 1
-        task.ticket.post(token if score is None else score(token))
+        task.ticket.post(drawn)
         if task.n_left == 0:
             self.queue.end(task, Done("length"))
         else:

@@ -1,4 +1,4 @@
-"""The engine: one cache, its thread, and the mailbox through which callers reach the thread.
+"""An engine in this process: one cache, its thread, and the mailbox through which callers reach the thread.
 
     event loop ── submit, cancel, evict, clear ──▶ mailbox ──▶ thread: Scheduler.admit, step, idle
          ▲                                                        │
@@ -18,19 +18,18 @@ import queue
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from shepherd.core import ContextFull, EngineDown, Evicted, InvalidRequest, RateLimited
-from shepherd.engine.base import CachedPrefix, Job, Runtime, Span, Whose
+from shepherd.core import EngineDown, Evicted
+from shepherd.engine.base import CachedPrefix, Engine, Job, Runtime, Span, Ticket, Whose
+from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.grammar.mask import Constrainer
-from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 from shepherd.engine.stats import CacheStats
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import STEP_S, Watchdog, call_stack
 
 logger = logging.getLogger(__name__)
@@ -41,8 +40,6 @@ IDLE_S = 0.5
 """Seconds without mail before idle work begins."""
 PUBLISH_S = 0.25
 """Seconds between two snapshots for displays while a job runs."""
-LONGEST_WAIT_S = 120.0
-"""The longest `retry_after_s` of a refused request."""
 CLOSE_S = 2.0
 """Seconds without progress until `close` abandons a thread that does not end; more if a decode is known to take it."""
 
@@ -59,8 +56,8 @@ _WAKE_UP = _Mail(lambda: None)
 """A snapshot has come from disk, or the engine stops."""
 
 
-class Engine:
-    """One cache and its thread. `cancel` and `stats` are for any thread; `close` once, by the owner."""
+class InProcessEngine:
+    """One cache and its thread; satisfies `Engine`."""
 
     def __init__(
         self,
@@ -77,8 +74,9 @@ class Engine:
         """
         self.name = name
         self.n_ctx = runtime.n_ctx
-        self.options = options
-        self.constrainer = constrainer
+        self.n_low = int(runtime.n_ctx * options.low_water)
+        """Tokens of a conversation that an eviction leaves, as nearly as whole turns allow."""
+        self.gate = Gate(name, runtime.n_ctx, options.sequences, options.queue, has_grammars=constrainer is not None)
         self._runtime = runtime
         self._mailbox: queue.SimpleQueue[_Mail] = queue.SimpleQueue()
         self._scheduler = Scheduler(
@@ -95,7 +93,7 @@ class Engine:
         self._n_stalls = 0
         self._stopping = False
         self._lock = threading.Lock()
-        """Guards the next two."""
+        """Guards the next two, and mail against the end of the thread."""
         self._open: set[Ticket] = set()
         """Tickets that had not ended when the watchdog last checked."""
         self._asked: set[Future[Any]] = set()
@@ -116,40 +114,18 @@ class Engine:
     # -- any thread ----------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> Ticket:
-        """Queue a job. Call it on the event loop that will read the ticket.
-
-        Raises: `InvalidRequest` for a job that can never run, `ContextFull` if its tokens that are never evicted do
-        not fit, `RateLimited` if too many jobs wait, `EngineDown` if the thread has stalled or stopped.
-        """
         if self.down is not None:
             raise EngineDown(self.down)
-        if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
-            raise InvalidRequest("a job needs at least one prompt token and room for one new token")
-        if job.grammar is not None and self.constrainer is None:
-            raise InvalidRequest(f"cache {self.name!r} cannot constrain answers to a grammar")
-        if job.on_full == "evict":
-            needed = kept_tokens(job) + job.reserve
-            if needed > self.n_ctx:
-                raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
-        elif len(job.tokens) + job.max_tokens > self.n_ctx:
-            raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
         n_waiting = len(self._scheduler.waiting) + self._mailbox.qsize()
-        if n_waiting >= (max(1, self.options.queue // 2) if job.background else self.options.queue):
-            wait_s = self._scheduler.queue.job_s * n_waiting / self.options.sequences
-            raise RateLimited(
-                f"cache {self.name!r} is busy: {n_waiting} requests are waiting already; try again later",
-                backend=f"local:{self.name}",
-                retry_after_s=min(max(1.0, wait_s), LONGEST_WAIT_S),
-            )
+        self.gate.check(job, n_waiting=n_waiting, job_s=self._scheduler.queue.job_s)
         ticket = Ticket(job, asyncio.get_running_loop())
-        with self._lock:
+        with self._posting():
             self._open.add(ticket)
-        self._mailbox.put(_Mail(partial(self._add, ticket)))
-        self._watchdog.wake()
+            self._mailbox.put(_Mail(partial(self._add, ticket)))
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Stop a job as soon as possible, inside a decode if it runs alone. No effect on a job that has ended."""
+        """As `Engine.cancel`; stops inside a decode if the job runs alone."""
         if ticket.cancelled or ticket.finished:
             return
         ticket.cancelled = True
@@ -158,20 +134,15 @@ class Engine:
         self._mailbox.put(_Mail(partial(self._scheduler.withdraw, ticket)))
 
     def stats(self) -> CacheStats:
-        """What the cache holds and has done, at most a quarter of a second old."""
-        stats, age_s = self._stats, time.monotonic() - self._published_s
-        aged = (replace(s, idle_s=s.idle_s + age_s) if s.state == "idle" else s for s in stats.sequences)
-        quiet_s = self._watchdog.quiet_s
-        return replace(stats, sequences=tuple(aged), stalls=self._n_stalls, quiet_s=quiet_s)
+        stats = self._stats.aged(time.monotonic() - self._published_s)
+        return replace(stats, stalls=self._n_stalls, quiet_s=self._watchdog.quiet_s)
 
     @property
     def down(self) -> str | None:
-        """A sentence that says why the engine computes nothing at present; None if it works."""
         return self._broken or self._stalled
 
     @property
     def used(self) -> int:
-        """Number of cells that hold a token; for displays."""
         return self._stats.used
 
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
@@ -180,49 +151,35 @@ class Engine:
         return self._scheduler.pool.snapshots.flush(timeout_s)
 
     async def clear(self) -> None:
-        """Forget every idle conversation, the saved ones too. Running jobs continue."""
         await self._call(self._scheduler.clear)
 
     async def evict(self, job: Job, n_turns: int) -> Evicted:
-        """Evict the `n_turns` oldest turns of a conversation that may leave, at least one; returns what has left.
-
-        What stays of the prompt is computed where it is not in the cells; no token is generated. `job` must allow
-        eviction (`on_full`). Raises: as `submit`, and `EngineError` when the computation fails.
-        """
-        assert job.on_full == "evict"
-        assert n_turns > 0
-        ticket = self.submit(replace(job, max_tokens=0, reserve=1, n_turns_to_evict=n_turns))
-        evicted: list[Evicted] = []
-        try:
-            async with contextlib.aclosing(ticket.batches()) as batches:
-                async for batch in batches:
-                    evicted += [step for step in batch if isinstance(step, Evicted)]
-        finally:
-            self.cancel(ticket)
-        return Evicted(
-            sum(step.messages for step in evicted),
-            sum(step.tokens for step in evicted),
-            tuple(at for step in evicted for at in step.gone),
-        )
+        return await evict_turns(self, job, n_turns)
 
     async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
-        """The cached part of a prompt; see `Pool.held`. Raises: `EngineDown`."""
         return await self._call(lambda: self._scheduler.pool.held(tokens, spans, whose, holes=holes))
 
-    async def beginning_with(self, tokens: array[int], owner: str) -> list[array[int]]:
-        """The tokens of each of the owner's conversations that begin with these; see `Pool`. Raises: `EngineDown`."""
-        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner))
+    async def beginning_with(
+        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+    ) -> list[array[int]]:
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""
-        if self.down is not None:
-            raise EngineDown(self.down)
         done: Future[T] = Future()
-        with self._lock:
+        with self._posting():
             self._asked.add(done)
-        self._mailbox.put(_Mail(work, done))
-        self._watchdog.wake()
+            self._mailbox.put(_Mail(work, done))
         return await asyncio.wrap_future(done)
+
+    @contextlib.contextmanager
+    def _posting(self) -> Iterator[None]:
+        """Mail that is put within it is answered: the thread ends only when there is none. Raises: `EngineDown`."""
+        with self._lock:
+            if self.down is not None:
+                raise EngineDown(self.down)
+            yield
+        self._watchdog.wake()
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """Cancel all jobs, save the conversations, end the thread and free the runtime.
@@ -237,11 +194,15 @@ class Engine:
         left_s, quiet_s, seen = timeout_s, self._watchdog.quiet_s, heartbeat.n_beats
         while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
+            self._runtime.interrupt(True)  # again: a decode that began meanwhile does not know of the first one
             left_s -= STEP_S
             quiet_s, seen = (quiet_s + STEP_S if heartbeat.n_beats == seen else 0.0), heartbeat.n_beats
         self._watchdog.close()
         if self._thread.is_alive():
             logger.error("the engine thread of cache %r does not end and is left: %s", self.name, heartbeat.doing)
+            with self._lock:
+                self._broken = f"the engine of cache {self.name!r} was stopped, and its thread does not end"
+            self._abandon(self._broken)
             return False
         self._scheduler.pool.close()
         self._runtime.close()
@@ -258,7 +219,7 @@ class Engine:
 
     def _stall(self, quiet_s: float) -> None:
         """Log that the thread makes no progress, and end everything that waits for it."""
-        tickets, asked = self._pending()
+        tickets, _ = self._pending()
         doing = self._scheduler.heartbeat.doing
         reason = f"the engine of cache {self.name!r} has made no progress for {quiet_s:.0f} s ({doing})"
         self._stalled = reason
@@ -267,12 +228,17 @@ class Engine:
             "%s; %d requests that wait for it end with an error, and so do new ones until it recovers. %s. Stack: %s",
             reason, len(tickets), self._scheduler.describe(), call_stack(self._thread),
         )  # fmt: skip
+        self._abandon(reason)
+        self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
+
+    def _abandon(self, reason: str) -> None:
+        """End everything that waits for the thread."""
+        tickets, asked = self._pending()
         for ticket in tickets:
             ticket.abandon(EngineDown(reason))
         for done in asked:
             with contextlib.suppress(InvalidStateError):
                 done.set_exception(EngineDown(reason))
-        self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
 
     def _recover(self, quiet_s: float) -> None:
         logger.warning("the engine of cache %r has recovered after %.0f s without progress", self.name, quiet_s)
@@ -291,6 +257,7 @@ class Engine:
                 if not scheduler.running:
                     scheduler.admit()  # jobs that waited for the last one to end
                 self._publish()
+            self._read_mail(block=False, to_end=True)  # jobs that came meanwhile are cancelled like those that wait
             scheduler.queue.end_all()
             scheduler.heartbeat.begin("saving conversations to disk", None)
             while scheduler.pool.save_one():
@@ -302,9 +269,10 @@ class Engine:
             self._broken = reason
         self._refuse_all(reason)
 
-    def _read_mail(self, *, block: bool) -> None:
-        """Handle all mail. `block`: nothing runs, so wait for mail and do idle work meanwhile."""
-        while not self._stopping:
+    def _read_mail(self, *, block: bool, to_end: bool = False) -> None:
+        """Handle all mail. `block`: nothing runs, so wait for mail and do idle work meanwhile. `to_end`: also when the
+        engine stops."""
+        while to_end or not self._stopping:
             try:
                 if block:
                     mail = self._mailbox.get(timeout=IDLE_S if self._has_idle_work else None)
@@ -345,11 +313,16 @@ class Engine:
         """Answer all mail with `EngineDown` until `close` is called, so that no later ticket waits."""
         while True:
             self._scheduler.queue.end_all(EngineDown(reason))
-            if self._stopping and self._mailbox.empty():
-                return
+            with self._lock:
+                if self._stopping and self._mailbox.empty():
+                    self._broken = reason
+                    return
             work, done = self._mailbox.get()
             if done is None:
                 work()
             else:
                 with contextlib.suppress(InvalidStateError):
                     done.set_exception(EngineDown(reason))
+
+
+_proof: type[Engine] = InProcessEngine  # it satisfies the seam

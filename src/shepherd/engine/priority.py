@@ -47,8 +47,10 @@ def promised_cells(running: Iterable[Task]) -> int:
 
 def awaited_prefix(task: Task, other: Task, ledger: Ledger) -> int:
     """Leading tokens of `task` that the prompt of a running task has and will soon have computed."""
-    if other.phase != "prefill" or not ledger.memory.share:
+    if other.phase != "prefill" or any(other.cells.gaps()):
         return 0
-    if any(other.cells.gaps()):
-        return 0
-    return shared_prefix(task.tokens, task.job.whose, other.tokens, other.job.whose)
+    shared = shared_prefix(task.tokens, task.job.whose, other.tokens, other.job.whose)
+    if ledger.memory.share:
+        return shared
+    is_own = task.job.whose.owner == other.job.whose.owner
+    return max((at for at in other.marks if is_own and len(other.cells) < at <= shared), default=0)

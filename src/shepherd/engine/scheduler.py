@@ -24,15 +24,15 @@ from typing import Literal
 from shepherd.core import EngineError, ShepherdError
 from shepherd.engine import priority
 from shepherd.engine.admission import Admission, Placement
-from shepherd.engine.base import Done, Runtime
+from shepherd.engine.base import Done, Runtime, Ticket
 from shepherd.engine.decode_step import Batch, DecodeStep
 from shepherd.engine.grammar.mask import Constrainer
+from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES
 from shepherd.engine.kv.plan import Limits
 from shepherd.engine.kv.pool import Pool, Tiers
 from shepherd.engine.recovery import Recovery
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
-from shepherd.engine.ticket import Ticket
 from shepherd.engine.watchdog import STALL_S
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class EngineOptions:
     reuse_tail: bool = False
     """Keep what stands behind an edit, although it was computed with the old text in view."""
     tiers: Tiers = field(default_factory=Tiers)
+    checkpoint_bytes: int = CHECKPOINT_BYTES
+    """Host memory for the states that a memory without roll-back is taken back to."""
     stall_s: float = STALL_S
     """Seconds without progress while work waits, until the cache counts as stalled; see `watchdog`."""
 
@@ -77,7 +79,9 @@ class Scheduler:
         """
         self.sole: Ticket | None = None
         """The only running ticket: a decode may be interrupted for it."""
-        self.pool = Pool(runtime, options.tiers, name=name, on_ready=on_ready)
+        self.pool = Pool(
+            runtime, options.tiers, name=name, on_ready=on_ready, checkpoint_bytes=options.checkpoint_bytes
+        )
         self._name = name
         self._options = options
         self._runtime = runtime
@@ -109,7 +113,7 @@ class Scheduler:
         """Forget every idle conversation, the saved ones too."""
         logger.info("cache %r is cleared: %d conversations are forgotten", self._name, len(self.pool.ledger.idle()))
         for resident in self.pool.ledger.idle():
-            self.pool.apply(self.pool.ledger.forget(resident))
+            self.pool.forget(resident)
         self.pool.snapshots.clear()
 
     # -- when nothing runs ---------------------------------------------------------------------------------------------

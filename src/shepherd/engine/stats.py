@@ -6,7 +6,7 @@ The engine thread publishes a new snapshot several times a second; any thread ma
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 State = Literal["prefill", "generate", "idle"]
@@ -31,6 +31,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def __add__(self, other: Histogram) -> Histogram:
+        """Both together; they have the same bounds."""
+        made = Histogram(self.bounds)
+        made.counts = [one + another for one, another in zip(self.counts, other.counts, strict=True)]
+        made.total = self.total + other.total
+        return made
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceStats:
@@ -53,6 +60,8 @@ class SequenceStats:
     idle_s: float
     owner: str = ""
     """Whose it is (`Whose`)."""
+    background: bool = False
+    """Only side tasks have used it: titles, digests."""
 
 
 @dataclass(slots=True)
@@ -68,9 +77,17 @@ class CacheStats:
     waiting: int = 0
     """Jobs in the queue."""
     jobs: int = 0
+    background_jobs: int = 0
+    """Those of them that were side tasks."""
     cached_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0
+    decodes: int = 0
+    decoded_chunks: int = 0
+    """Jobs that had a part in a decode, summed over all of them."""
+    prefill_s: float = 0.0
+    """Time of decodes for prompts; a decode that also computes answers is shared out by tokens."""
+    generate_s: float = 0.0
     evictions: int = 0
     evicted_messages: int = 0
     evicted_tokens: int = 0
@@ -82,11 +99,34 @@ class CacheStats:
     saved: int = 0
     """Those of them that were kept in host memory or on disk."""
     restored: int = 0
+    removed_blocks: int = 0
+    """Blocks of reusable tokens that left a cache which the library manages (TensorRT-LLM)."""
+    removed_tokens: int = 0
     stalls: int = 0
     """How often the engine thread made no progress for too long while work waited."""
     quiet_s: float = 0.0
     """Seconds that work has waited without progress."""
+    checkpoint_bytes: int = 0
+    """Host memory for states that the sequences in the cells can be taken back to."""
     ram_bytes: int = 0
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=Histogram)
     sequences: tuple[SequenceStats, ...] = ()
+
+    def aged(self, age_s: float) -> CacheStats:
+        """The same, read `age_s` seconds after it was published."""
+        aged = (replace(s, idle_s=s.idle_s + age_s) if s.state == "idle" else s for s in self.sequences)
+        return replace(self, sequences=tuple(aged))
+
+    def after(self, earlier: CacheStats) -> CacheStats:
+        """These figures, and in the totals those of an earlier life of the cache as well."""
+        totals = {name: getattr(earlier, name) + getattr(self, name) for name in _TOTALS}
+        return replace(self, **totals)
+
+
+_TOTALS = (
+    "jobs", "background_jobs", "cached_tokens", "prefilled_tokens", "generated_tokens", "decodes", "decoded_chunks",
+    "prefill_s", "generate_s", "evictions", "evicted_messages", "evicted_tokens", "preemptions", "rebases", "dropped",
+    "saved", "restored", "removed_blocks", "removed_tokens", "stalls", "eviction_s",
+)  # fmt: skip
+"""Fields of `CacheStats` that only grow."""

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.engine.base import Job, PromptScores, Runtime, Scored, TokenSampler
+from shepherd.engine.base import Job, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
-from shepherd.engine.ticket import Ticket
 
 Phase = Literal["waiting", "prefill", "generate", "closing"]
 
@@ -29,6 +28,8 @@ class Task:
     resident: Resident | None = None
     todo: deque[tuple[int, int]] = field(default_factory=deque)
     """Logical ranges still to be computed, in order."""
+    marks: frozenset[int] = frozenset()
+    """Logical lengths at which a checkpoint is saved."""
     tail: Tail | None = None
     """To be put behind the first of these ranges once that is computed."""
     sampler: TokenSampler | None = None
@@ -92,9 +93,9 @@ class Task:
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
-    def compute(self, ranges: Iterable[tuple[int, int]], stops: Iterable[int] = ()) -> None:
-        """Set what is to be computed; ranges are split at `stops`."""
-        marks = sorted(set(stops))
+    def compute(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Set what is to be computed; ranges are split at the marks."""
+        marks = sorted(self.marks)
         self.todo.clear()
         for start, stop in ranges:
             for mark in marks:
@@ -131,4 +132,5 @@ class Task:
             generated=self.n_generated,
             tokens_per_s=(self.n_generated - 1) / seconds if self.n_generated > 1 and seconds > 0 else 0.0,
             idle_s=0.0,
+            background=resident.background,
         )

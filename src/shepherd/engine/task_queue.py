@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, replace
 from shepherd.core import EngineError, Evicted
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
-from shepherd.engine.base import Admitted, Done
+from shepherd.engine.base import Admitted, Done, Ticket
 from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
-from shepherd.engine.kv.plan import checkpoints
 from shepherd.engine.kv.pool import Pool
+from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.engine.task import Task
-from shepherd.engine.ticket import Notifier, Ticket
 from shepherd.engine.watchdog import Heartbeat
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,11 @@ class TaskQueue:
         resident, plan, job = placement.resident, placement.plan, task.job
         task.resident, resident.background = resident, job.background
         resident.spans, resident.session, resident.n_prompt = job.spans, job.session, len(job.tokens)
-        task.compute(plan.todo, checkpoints(self.pool.ledger.memory, job, plan))
+        resident.n_system = job.n_system
+        task.marks = self.pool.checkpoints.marks(job, plan.length, resident)
+        if len(resident) in task.marks:
+            self.pool.checkpoints.save(resident)
+        task.compute(plan.todo)
         task.tail = plan.tail if resident.id in self.pool.parked else None
         task.phase = "prefill"
         task.n_done, task.n_new, task.n_cached = 0, plan.n_new, plan.n_cached
@@ -65,8 +68,9 @@ class TaskQueue:
             self.heartbeat.beat()
             task.started_s = time.perf_counter()
             self.pool.totals.jobs += 1
+            self.pool.totals.background_jobs += job.background
             self.pool.totals.cached_tokens += plan.n_cached
-            task.ticket.post(Admitted(plan.n_cached, plan.n_new))
+            task.ticket.post(Admitted(plan.n_cached, plan.n_new, time.perf_counter_ns()))
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)
@@ -82,7 +86,8 @@ class TaskQueue:
         totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
         gone = tuple(index for turn in turns for index in turn.gone)
-        task.ticket.post(Evicted(messages, tokens, gone))
+        partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
+        task.ticket.post(Evicted(messages, tokens, gone, partly))
 
     def requeue(self, task: Task, *, is_broken: bool = False) -> None:
         """Put a running task first in the queue. It has lost its sequence and keeps its tokens."""
@@ -150,6 +155,7 @@ class TaskQueue:
             used=ledger.used,
             live=len(self.running),
             waiting=len(self.waiting),
+            checkpoint_bytes=self.pool.checkpoints.size_bytes,
             ram_bytes=snapshots.ram_bytes,
             disk_bytes=snapshots.disk_bytes,
             sequences=tuple(
@@ -164,6 +170,7 @@ class TaskQueue:
         if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
             whose = resident.whose
             return SequenceStats(
-                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, whose.owner
-            )
+                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, whose.owner,
+                resident.background,
+            )  # fmt: skip
         return replace(last, state="idle", tokens=n, idle_s=clock_s - since_s)

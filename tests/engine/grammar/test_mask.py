@@ -20,7 +20,7 @@ from tests.sampling import examples
 
 from shepherd.core import EngineError, InvalidRequest, Sampling
 from shepherd.engine.base import Chunk, Done, Forget, Job, Mask
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import (
     KEPT,
     MAX_PROBES,
@@ -552,15 +552,15 @@ def masks(weights: Weights) -> Constrainer:
 
 
 @pytest.fixture
-async def engine(weights: Weights, masks: Constrainer) -> AsyncIterator[Engine]:
+async def engine(weights: Weights, masks: Constrainer) -> AsyncIterator[InProcessEngine]:
     runtime = on(weights, n_ctx=2048, n_seq=6)
-    made = Engine(runtime, constrainer=masks)
+    made = InProcessEngine(runtime, constrainer=masks)
     yield made
     await asyncio.to_thread(made.close)
 
 
 async def say(
-    engine: Engine,
+    engine: InProcessEngine,
     weights: Weights,
     lark: str | None,
     text: str = "hello",
@@ -570,8 +570,8 @@ async def say(
     **sampling: Any,
 ) -> tuple[str, str]:
     """An answer and how it ended."""
-    if lark is not None and engine.constrainer is not None:
-        engine.constrainer.check(lark)
+    if lark is not None and (constrainer := engine._scheduler._decode.constrainer) is not None:
+        constrainer.check(lark)
     job = Job(prompt(weights, text), n, Sampling(**sampling), grammar=lark, written=written)
     tokens, reason = list[int](), ""
     async for steps in engine.submit(job).batches():
@@ -589,7 +589,7 @@ model = pytest.mark.model
 
 @pytest.mark.costly
 @model
-async def test_a_schema_holds_for_a_hot_model(engine: Engine, weights: Weights) -> None:
+async def test_a_schema_holds_for_a_hot_model(engine: InProcessEngine, weights: Weights) -> None:
     lark = "start: %json " + json.dumps(ADDRESS)
     answers = await asyncio.gather(
         *(say(engine, weights, lark, temperature=HOT, seed=seed, top_k=0, min_p=0, top_p=1) for seed in range(20))
@@ -619,7 +619,7 @@ async def test_a_schema_holds_for_a_hot_model(engine: Engine, weights: Weights) 
     ids=str,
 )
 async def test_every_way_of_sampling_keeps_to_the_grammar(
-    engine: Engine, weights: Weights, sampling: dict[str, Any]
+    engine: InProcessEngine, weights: Weights, sampling: dict[str, Any]
 ) -> None:
     lark = r"start: /[0-9]{3}-(red|green)é/"
     for seed in range(3):
@@ -629,7 +629,7 @@ async def test_every_way_of_sampling_keeps_to_the_grammar(
 
 
 @model
-async def test_without_a_grammar_nothing_is_different(engine: Engine, weights: Weights) -> None:
+async def test_without_a_grammar_nothing_is_different(engine: InProcessEngine, weights: Weights) -> None:
     """A grammar that allows everything that the model wants changes nothing, either."""
     for sampling in ({"temperature": 0}, {"seed": 3}, {"seed": 3, "repetition_penalty": 1.2, "dry_multiplier": 0.8}):
         plain = await say(engine, weights, None, n=40, **sampling)
@@ -637,7 +637,7 @@ async def test_without_a_grammar_nothing_is_different(engine: Engine, weights: W
 
 
 @model
-async def test_free_text_stays_free_until_the_trigger(engine: Engine, weights: Weights) -> None:
+async def test_free_text_stays_free_until_the_trigger(engine: InProcessEngine, weights: Weights) -> None:
     question = "what can you do?"  # the answer is known to have two commas
     lark = 'start: (free call)* TEXT\nfree[lazy]: TEXT ","\ncall: " [" /[0-9]{2}/ "]"\n' + TEXT
     plain, _ = await say(engine, weights, None, question, temperature=0)
@@ -650,7 +650,7 @@ async def test_free_text_stays_free_until_the_trigger(engine: Engine, weights: W
 
 @pytest.mark.costly
 @model
-async def test_the_tool_calls_of_a_conversation_satisfy_their_schema(engine: Engine, weights: Weights) -> None:
+async def test_the_tool_calls_of_a_conversation_satisfy_their_schema(engine: InProcessEngine, weights: Weights) -> None:
     lark = (
         'start: (free call)* TEXT\nfree[lazy]: TEXT "<tool_call>"\ncall: "\\n" obj "\\n</tool_call>"\n'
         f"obj: %json {json.dumps(ADDRESS)}\n" + TEXT
@@ -664,13 +664,13 @@ async def test_the_tool_calls_of_a_conversation_satisfy_their_schema(engine: Eng
 
 
 @model
-async def test_what_the_prompt_has_written_counts(engine: Engine, weights: Weights) -> None:
+async def test_what_the_prompt_has_written_counts(engine: InProcessEngine, weights: Weights) -> None:
     text, reason = await say(engine, weights, 'start: "red" | "green"', written="gr", temperature=HOT, seed=1)
     assert (text, reason) == ("een", "end")
 
 
 @model
-async def test_jobs_with_and_without_grammars_share_a_batch(engine: Engine, weights: Weights) -> None:
+async def test_jobs_with_and_without_grammars_share_a_batch(engine: InProcessEngine, weights: Weights) -> None:
     greedy: dict[str, Any] = {"temperature": 0, "n": 30}
     alone = await say(engine, weights, None, "tell me a story", **greedy)
     together = await asyncio.gather(
@@ -688,7 +688,7 @@ async def test_jobs_with_and_without_grammars_share_a_batch(engine: Engine, weig
 @model
 async def test_a_preempted_answer_continues_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
     runtime = on(weights, n_ctx=256, n_seq=4)
-    small = Engine(runtime, constrainer=masks)
+    small = InProcessEngine(runtime, constrainer=masks)
     lark = "start: (A B)*\nA: /[a-m]/\nB: /[0-9]/"
     try:
         answers = await asyncio.gather(
@@ -703,7 +703,7 @@ async def test_a_preempted_answer_continues_where_its_grammar_was(weights: Weigh
 
 
 @model
-async def test_a_grammar_that_cannot_go_on_fails_its_job_only(engine: Engine, weights: Weights) -> None:
+async def test_a_grammar_that_cannot_go_on_fails_its_job_only(engine: InProcessEngine, weights: Weights) -> None:
     plain = asyncio.create_task(say(engine, weights, None, temperature=0, n=60))
     with pytest.raises(EngineError, match="cannot be used: what has been written"):
         await say(engine, weights, 'start: "x"', written="y")
@@ -755,7 +755,7 @@ def test_a_ban_of_the_only_token_that_may_come_is_overruled(weights: Weights, ma
 
 @pytest.mark.model
 async def test_a_cache_without_a_constrainer_refuses_grammars(weights: Weights) -> None:
-    plain = Engine(on(weights, n_ctx=256))
+    plain = InProcessEngine(on(weights, n_ctx=256))
     try:
         with pytest.raises(InvalidRequest, match="cannot constrain"):
             await say(plain, weights, 'start: "x"')

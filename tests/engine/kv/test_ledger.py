@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -21,6 +22,7 @@ from shepherd.engine.kv.ledger import (
     TurnEviction,
     choose_turns,
     common_prefix,
+    find_last,
 )
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
@@ -158,6 +160,15 @@ class Life(RuleBasedStateMachine):
             assert resident.end == naive.end
             if naive.by_position():
                 self.ledger.check(resident, self.runtime.held(resident.id))
+            others = [cells_of(other) for other in self.ledger if other is not resident]
+            for start in (0, resident.end // 2, resident.end):
+                is_shared = any(not cells_of(resident, start).isdisjoint(cells) for cells in others)
+                assert self.ledger.is_shared(resident, start) == is_shared
+
+
+def cells_of(resident: Resident, start: int = 0) -> set[tuple[int, int]]:
+    """Block and position of each of its tokens from position `start` on."""
+    return {(run.block, at) for run in resident.runs for at in range(max(run.position, start), run.end)}
 
 
 def stretches(flags: list[bool]) -> list[tuple[int, int]]:
@@ -181,6 +192,23 @@ def ledger_with(tokens: str = "system one two three") -> tuple[Ledger, Resident]
     return ledger, resident
 
 
+RANGE = st.tuples(st.integers(0, 60), st.integers(0, 60))
+
+
+@given(st.lists(RANGE, max_size=8), RANGE)
+def test_what_is_resident_in_a_range_is_what_a_plain_loop_counts(
+    gone: list[tuple[int, int]], of: tuple[int, int]
+) -> None:
+    ledger, resident = ledger_with("x" * 60)
+    ledger.evict(resident, gone)
+    left = [at for at in range(60) if not any(start <= at < stop for start, stop in gone)]
+    found = [at for at in left if of[0] <= at < of[1]]
+    assert [at for run in resident.runs for at in range(run.start, run.stop)] == left
+    assert [at for _, start, stop in resident.runs_in(*of) for at in range(start, stop)] == found
+    assert resident.n_resident_in(*of) == ledger.used_if(resident, [of]) == len(found)
+    assert resident.position_of(of[0]) == min((at for at in left if at >= of[0]), default=resident.end)
+
+
 def test_evicted_tokens_are_matched_and_not_counted() -> None:
     ledger, resident = ledger_with()
     ledger.evict(resident, [(7, 11)])
@@ -200,6 +228,18 @@ def test_a_turn_that_was_half_evicted_and_then_edited_is_computed_as_a_whole() -
     match = ledger.find(array("i", list(b"system one twX three")), holes=True, spans=spans)
     assert match is not None
     assert match.length == 7
+
+
+def test_what_one_prompt_has_cleared_is_computed_for_another_that_has_not() -> None:
+    ledger, resident = ledger_with()
+    ledger.evict(resident, [(7, 11)])
+    spans = (Span(0, 7, 0, 0, keep=True), Span(7, 11, 1, 1), Span(11, 24, 2, 2))
+    resident.spans = tuple(replace(span, cleared=span.start == 7) for span in spans)
+    prompt = array("i", list(b"system one two three four"))
+    lengths = [
+        match.length for asked in (resident.spans, spans) if (match := ledger.find(prompt, holes=True, spans=asked))
+    ]
+    assert lengths == [20, 7]
 
 
 def test_one_token_is_always_left_to_decode() -> None:
@@ -273,6 +313,36 @@ def conversation(*lengths: int, keep_first: bool = True, keep_last: bool = True)
     return tuple(spans)
 
 
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans(), st.integers(-2, 2)), max_size=12), st.data())
+def test_parts_leave_before_turns_and_what_is_late_behind_them(
+    messages: list[tuple[int, bool, int]], data: st.DataObject
+) -> None:
+    spans, at = [], SINK
+    for index, (length, keep, early) in enumerate(messages):
+        spans.append(Span(at, at + length, index, index // 3, keep, early=early))
+        at += length
+    movable = [span for span in spans if not span.keep]
+    order = [
+        *sorted((span for span in movable if span.early > 0), key=lambda span: -span.early),
+        *(span for span in movable if span.early == 0),
+        *sorted((span for span in movable if span.early < 0), key=lambda span: -span.early),
+    ]
+    excess, wish = data.draw(st.integers(0, at)), data.draw(st.integers(0, at))
+    chosen = choose_turns(spans, lambda a, b: b - a, excess=excess, wish=wish)
+    if isinstance(chosen, NoRoom):
+        assert chosen.evictable == sum(span.stop - span.start for span in movable) < excess
+        return
+    left = [range_ for turn in chosen for range_ in turn.ranges]
+    assert set(left) <= {(span.start, span.stop) for span in movable}
+    assert len(set(left)) == len(left)
+    assert sum(stop - start for start, stop in left) >= excess
+    assert left == [(span.start, span.stop) for span in order][: len(left)], "the first of the order, and no others"
+    is_late = [span.early < 0 for span in order][: len(left)]
+    freed = sum(turn.tokens for turn in chosen[:-1])
+    assert not (chosen and freed >= excess and is_late[-1]), "what is late leaves for what must have room only"
+    assert not (chosen and freed >= max(excess, wish)), "no more than is wished for"
+
+
 def test_the_oldest_turns_leave_first_until_the_low_water_mark() -> None:
     spans = conversation(10, 5, 5, 5, 10)
     chosen = choose_turns(spans, lambda a, b: b - a, excess=3, wish=8)
@@ -331,3 +401,13 @@ def test_the_common_prefix_of_long_lists_is_found_in_every_block() -> None:
         other[at] = -1
         assert common_prefix(long, other) == at
     assert common_prefix(long, long) == len(long)
+
+
+ALIKE = st.sampled_from([0, 1, 1 << 8, 1 << 16])
+"""Tokens whose bytes also stand across their neighbours'."""
+
+
+@given(st.lists(ALIKE, max_size=3), st.lists(ALIKE, max_size=12), st.integers(0, 12))
+def test_tokens_are_found_last_where_a_plain_loop_finds_them(run: list[int], tokens: list[int], start: int) -> None:
+    found = [at for at in range(start, len(tokens) - len(run) + 1) if tokens[at : at + len(run)] == run]
+    assert find_last(array("i", run), array("i", tokens), start) == (found[-1] if found else None)

@@ -12,8 +12,9 @@ from tests.fake_engine import PLAIN, RECURRENT
 
 from shepherd.core import OnFull, Sampling
 from shepherd.engine.base import Job, Span
+from shepherd.engine.decision_log import find_divergence
 from shepherd.engine.kv.ledger import Ledger, NoRoom, Resident
-from shepherd.engine.kv.plan import Limits, Plan, find_tail, kept_tokens, plan, remaining
+from shepherd.engine.kv.plan import Limits, Plan, counting, find_tail, kept_tokens, plan, remaining, size
 
 LIMITS = Limits(n_ctx=100, low_water=0.75, n_positions=0)
 
@@ -183,6 +184,32 @@ def test_a_tail_does_not_fit_behind_more_than_was_there() -> None:
     assert find_tail(held(ledger, 80), edited(90, 20, 30, *[7] * 11), 20, PLAIN) is None
 
 
+def test_a_tail_is_found_before_bytes_that_look_like_it() -> None:
+    """`1 << 16` ends with the bytes of which `1 << 8` has more behind it."""
+    ledger = Ledger(200, 4, PLAIN)
+    source, alike = ledger.new(), [1 << 16] * 40
+    ledger.extend(source, [*range(40), *alike])
+    source.n_prompt = 80
+    tokens = array("i", [*range(20), *alike, 7, *[1 << 8] * 20])
+    found = find_tail(source, tokens, 20, PLAIN)
+    assert found is not None
+    assert (found.start, found.stop, found.at) == (40, 80, 20)
+
+
+def test_a_conversation_is_not_the_same_because_of_the_bytes_of_other_tokens() -> None:
+    def diverged(known: list[int]) -> int | None:
+        ledger = Ledger(200, 4, PLAIN)
+        resident = ledger.new()
+        ledger.extend(resident, [1, 2, 3, 4, 5, *known])
+        resident.n_prompt = len(resident)
+        tokens = array("i", [1, 2, 9, 9, 9, 9, *[1 << 8] * 8])
+        spans = (Span(0, 2, 0, 0), Span(2, 6, 1, 1, label="user"), Span(6, 14, 2, 2, label="user"))
+        return find_divergence([resident], tokens, job(tokens, spans), None)
+
+    assert diverged([1 << 8] * 8) is not None
+    assert diverged([1 << 16] * 8) is None
+
+
 def test_a_client_that_drops_what_has_left_continues_from_what_is_there() -> None:
     ledger = Ledger(200, 4, PLAIN)
     source = held(ledger, 80)
@@ -200,6 +227,7 @@ def test_remaining_is_set_difference(start: int, stop: int, without: list[tuple[
     gone = {at for a, b in ranges for at in range(a, b)}
     assert [at for a, b in left for at in range(a, b)] == [at for at in range(start, stop) if at not in gone]
     assert all(a < b for a, b in left)
+    assert counting(ranges)(start, stop) == size(left), "counted without the ranges"
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=8), st.integers(0, 5))

@@ -485,7 +485,11 @@ def test_a_restart_finds_all_of_it_again(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "kv"
     saved = replace(
         snap(range(500), ((0, 40, 0), (90, 500, 60)), cost_s=2.5, size=300_000),
-        spans=(Span(0, 40, 0, 0, keep=True, label="system"), Span(90, 500, 7, 3, label="user")),
+        spans=(
+            Span(0, 40, 0, 0, keep=True, label="system"),
+            Span(40, 90, 5, 2, cleared=True),
+            Span(90, 500, 7, 3, label="user"),
+        ),
         n_prompt=321,
         checkpoints=((40, b"partial"), (200, b"")),
     )

@@ -14,10 +14,11 @@ and compares (`check`). Counts, positions and cached lengths are derived, never 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Remove, Shift, Span, Whose
 
@@ -41,6 +42,9 @@ class Run:
         return self.position + self.stop - self.start
 
 
+_STOP = attrgetter("stop")
+
+
 @dataclass(slots=True, eq=False)
 class Resident:
     """One sequence. Only the ledger and the pool change it."""
@@ -54,7 +58,9 @@ class Resident:
     n_prompt: int = 0
     """Logical index at which its last generation began."""
     checkpoints: list[tuple[int, bytes]] = field(default_factory=list)
-    """Logical lengths, ascending, each with the state saved there that cannot be rolled back."""
+    """Logical lengths, ascending, each with the state saved there that cannot be rolled back. Forks share the bytes."""
+    n_system: int = 0
+    """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
     low: int = 0
     """The lowest position that a sliding window still holds, as the runtime reported last."""
     live: bool = False
@@ -85,15 +91,24 @@ class Resident:
         """Number of leading tokens that are all resident."""
         return next((start for start, _ in self.gaps()), len(self.tokens))
 
+    def run_at(self, index: int) -> int:
+        """The number of the first run with a token at or after `index`; how many there are if none has."""
+        return bisect_right(self.runs, index, key=_STOP)
+
+    def runs_in(self, start: int, stop: int) -> Iterator[tuple[Run, int, int]]:
+        """The runs with tokens in `[start, stop)`, in order, each with the range of these; O(log) for the others."""
+        at = self.run_at(start)
+        while start < stop and at < len(self.runs) and (run := self.runs[at]).start < stop:
+            yield run, max(run.start, start), min(run.stop, stop)
+            at += 1
+
     def n_resident_in(self, start: int, stop: int) -> int:
-        return sum(max(0, min(run.stop, stop) - max(run.start, start)) for run in self.runs)
+        return sum(high - low for _, low, high in self.runs_in(start, stop))
 
     def position_of(self, index: int) -> int:
         """The position of the first resident token at or after `index`; the end if there is none."""
-        for run in self.runs:
-            if index < run.stop:
-                return run.position + max(0, index - run.start)
-        return self.end
+        at = self.run_at(index)
+        return self.runs[at].position + max(0, index - self.runs[at].start) if at < len(self.runs) else self.end
 
     def gaps(self) -> Iterator[tuple[int, int]]:
         """The logical ranges that have been evicted."""
@@ -111,7 +126,15 @@ class Resident:
             return min(length, len(self.tokens))
         if memory.rollback == "window" and self.low <= max(0, self.position_of(length) - memory.window):
             return length
+        return self.saved_before(length)
+
+    def saved_before(self, length: int) -> int:
+        """The largest length, at most `length`, that there is a checkpoint of; 0 without one."""
         return max((at for at, _ in self.checkpoints if at <= length), default=0)
+
+    def state_at(self, length: int) -> bytes | None:
+        """The state of the checkpoint of this length; None if there is none."""
+        return next((state for at, state in self.checkpoints if at == length), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +158,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class TurnEviction:
-    """A turn to evict."""
+    """A turn to evict, or a part of a message."""
 
     ranges: tuple[tuple[int, int], ...]
     """Logical token ranges."""
@@ -148,6 +171,8 @@ class TurnEviction:
     """Tokens that are resident, or would be computed otherwise."""
     gone: tuple[int, ...] = ()
     """Indexes of the messages of which nothing stays."""
+    part_of: int | None = None
+    """The message of which only a part leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +231,12 @@ class Ledger:
     def used_if(self, source: Resident | None, kept: Sequence[tuple[int, int]]) -> int:
         """Number of cells used by live sequences and by the `kept` logical ranges of `source`, without all others."""
         runs = [run for resident in self if resident.live for run in resident.runs]
-        for run in source.runs if source is not None else ():
-            for start, stop in kept:
-                low, high = max(run.start, start), min(run.stop, stop)
-                if low < high:
-                    runs.append(replace(run, start=low, stop=high, position=run.position + low - run.start))
+        if source is not None:
+            runs += [
+                replace(run, start=low, stop=high, position=run.position + low - run.start)
+                for range_ in kept
+                for run, low, high in source.runs_in(*range_)
+            ]
         return _covered(runs)
 
     def idle(self) -> list[Resident]:
@@ -227,28 +253,32 @@ class Ledger:
         spans: Sequence[Span] = (),
         without: Sequence[Resident] = (),
     ) -> Match | None:
-        """The sequence that has most of `prompt`, with at least one token left to decode (K5).
+        """The sequence that has most of `prompt`, with at least one token left to decode (K5); what is cleared of it
+        does not count.
 
         Without `holes` only tokens before a sequence's first evicted token count: the caller wants its whole prompt
-        computed. Sequences in `without` are ignored, and those that are live or another owner's too if the memory
-        cannot share.
+        computed. Sequences in `without` are ignored. If the memory cannot share any range, those of other owners are
+        ignored too, and live ones lend what they have a checkpoint of.
         """
         kept = [span for span in spans if span.keep]
+        cleared = [span for span in spans if span.cleared] if self.memory.hole else []
         best: Match | None = None
+        highest = (0, False, 0)
         for resident in self:
             is_own = resident.whose.owner == whose.owner
-            is_free = is_own and not resident.live
-            if resident.aside or resident in without or not (is_free or self.memory.share):
+            if resident.aside or resident in without or not (is_own or self.memory.share):
                 continue
             length = shared_prefix(prompt, whose, resident.tokens, resident.whose)
             length = min(length, len(prompt) - 1)
-            if best is not None and length < best.saved:
+            if resident.live and not self.memory.share:
+                length = resident.saved_before(length)
+            if length < highest[0]:
                 continue
             match = usable(resident, length, self.memory, holes=holes and is_own, kept=kept, spans=spans)
             if not is_own and match.length < whose.n_common:
                 continue
-            if match.saved and (best is None or _rank(match) > _rank(best)):
-                best = match
+            if match.saved and (best is None or _rank(match, cleared) > highest):
+                best, highest = match, _rank(match, cleared)
         return best
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -306,19 +336,17 @@ class Ledger:
         """Remove logical ranges, which leaves holes. Tokens there that are not resident are ignored."""
         ops: list[Op] = []
         for start, stop in ranges:
-            runs: list[Run] = []
-            for run in resident.runs:
-                low, high = max(run.start, start), min(run.stop, stop)
-                if low >= high:
-                    runs.append(run)
-                    continue
+            first = resident.run_at(start)
+            cut = list(resident.runs_in(start, stop))
+            left: list[Run] = []
+            for run, low, high in cut:
                 offset = run.position - run.start
                 ops.append(Remove(resident.id, low + offset, high + offset))
                 if run.start < low:
-                    runs.append(replace(run, stop=low))
+                    left.append(replace(run, stop=low))
                 if high < run.stop:
-                    runs.append(replace(run, start=high, position=high + offset))
-            resident.runs = runs
+                    left.append(replace(run, start=high, position=high + offset))
+            resident.runs[first : first + len(cut)] = left
         self._stale = True
         return ops
 
@@ -338,11 +366,9 @@ class Ledger:
         """
         low, high = parked.position_of(start), parked.position_of(start) + stop - start
         offset = len(resident.tokens) - start
-        for run in parked.runs:
-            if run.start < stop and run.stop > start:
-                first, last = max(run.start, start), min(run.stop, stop)
-                position = run.position + first - run.start
-                resident.runs.append(Run(first + offset, last + offset, position, run.block))
+        for run, first, last in parked.runs_in(start, stop):
+            position = run.position + first - run.start
+            resident.runs.append(Run(first + offset, last + offset, position, run.block))
         resident.tokens.extend(parked.tokens[start:stop])
         self._stale = True
         return [Copy(parked.id, resident.id, low, high), *self.forget(parked)]
@@ -383,13 +409,13 @@ class Ledger:
     def is_shared(self, resident: Resident, start: int) -> bool:
         """Whether another sequence holds a cell of this one at or after position `start`."""
         mine = [(run.block, max(run.position, start), run.end) for run in resident.runs if run.end > start]
-        return any(
-            run.block == block and run.position < stop and low < run.end
-            for other in self
-            if other is not resident
-            for run in other.runs
-            for block, low, stop in mine
-        )
+        for run in (run for other in self if other is not resident for run in other.runs):
+            at = bisect_right(mine, run.position, key=itemgetter(2))
+            while at < len(mine) and mine[at][1] < run.end:
+                if mine[at][0] == run.block:
+                    return True
+                at += 1
+        return False
 
     # -- checking ----------------------------------------------------------------------------------------------------
 
@@ -441,9 +467,12 @@ def usable(
 ) -> Match:
     """How much of the first `length` tokens, which a prompt has in common with `resident`, a job can reuse.
 
-    Of the prompt's `spans`, those in `kept` must be resident as a whole, and so must the one that `length` cuts. Cells
-    and snapshots are judged by this one function, so a restored snapshot is as useful as it was planned.
+    Of the prompt's `spans`, those in `kept` must be resident as a whole, and so must the one that `length` cuts, and
+    those that an earlier prompt has cleared and this one has not. Cells and snapshots are judged by this one function,
+    so a restored snapshot is as useful as it was planned.
     """
+    if left := {span.start for span in resident.spans if span.cleared}:
+        kept = [*kept, *(span for span in spans if span.start in left and not span.cleared)]
     if not holes:
         length = min(length, resident.n_whole)
     while True:
@@ -469,24 +498,46 @@ def _first_lost(resident: Resident, reach: int, kept: Sequence[Span], spans: Seq
 def choose_turns(
     spans: Sequence[Span], remaining: Callable[[int, int], int], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[TurnEviction] | NoRoom:
-    """The oldest turns that free at least `excess` tokens, if possible `wish` tokens, and at least `n_turns` turns.
+    """What frees at least `excess` tokens, if possible `wish`, and has at least `n_turns` turns: early parts, then the
+    oldest turns, then, for `excess` only, what is late.
 
     `remaining(start, stop)` returns how many tokens of a logical range are still there. Kept spans are never evicted,
     nor are the first tokens of all (`SINK`).
     """
     leaving: list[TurnEviction] = []
     freed = 0
-    for _, turn in groupby(spans, key=lambda span: span.turn):
-        if freed >= max(excess, wish) and len(leaving) >= n_turns:
-            break
-        going = [s for s in turn if not s.keep and remaining(max(s.start, SINK), s.stop) > 0]
+    taken: set[int] = set()
+
+    def leave(group: Sequence[Span], *, is_part: bool = False) -> bool:
+        nonlocal freed
+        going = [s for s in group if s.stop not in taken and remaining(max(s.start, SINK), s.stop) > 0]
         if not going:
-            continue
+            return False
+        taken.update(span.stop for span in going)
         ranges = tuple((max(span.start, SINK), span.stop) for span in going)
         tokens = sum(remaining(*range_) for range_ in ranges)
-        gone = tuple(dict.fromkeys(span.message for span in going))
-        leaving.append(TurnEviction(ranges, going[0].message, going[-1].message, len(going), tokens, gone))
+        first, last, gone = going[0].message, going[-1].message, tuple(dict.fromkeys(span.message for span in going))
+        part_of = first if is_part else None
+        leaving.append(
+            TurnEviction(ranges, first, last, 0 if is_part else len(going), tokens, () if is_part else gone, part_of)
+        )
         freed += tokens
+        return True
+
+    movable = [span for span in spans if not span.keep]
+    for span in sorted((span for span in movable if span.early > 0), key=lambda span: (-span.early, span.start)):
+        if freed >= max(excess, wish):
+            break
+        leave([span], is_part=True)
+    for _, turn in groupby((span for span in movable if span.early >= 0), key=lambda span: span.turn):
+        if freed >= max(excess, wish) and n_turns <= 0:
+            break
+        n_turns -= leave(list(turn))
+    late = sorted((span for span in movable if span.early < 0), key=lambda span: (-span.early, span.start))
+    for _, turn in groupby(late, key=lambda span: (span.early, span.turn)):
+        if freed >= excess:
+            break
+        leave(list(turn))
     return leaving if freed >= excess else NoRoom(excess, freed)
 
 
@@ -523,9 +574,21 @@ def common_suffix(a: array[int], b: array[int]) -> int:
     return common_prefix(a[::-1], b[::-1])
 
 
-def _rank(match: Match) -> tuple[int, bool, int]:
-    """More saved tokens first, then a sequence that loses nothing, then the most recently used."""
-    return match.saved, match.length == len(match.resident), match.resident.used_at
+def find_last(run: array[int], tokens: array[int], start: int = 0) -> int | None:
+    """The index at which `run` stands last in `tokens`, from `start` on; None if nowhere. O(n), at memory speed."""
+    sought, text, size = run.tobytes(), tokens.tobytes(), tokens.itemsize
+    at = text.rfind(sought, start * size)
+    while at >= 0 and at % size:  # the bytes stand across tokens, which are others
+        at = text.rfind(sought, start * size, at + len(sought) - 1)
+    return at // size if at >= 0 else None
+
+
+def _rank(match: Match, cleared: Sequence[Span]) -> tuple[int, bool, int]:
+    """More saved tokens first, without those that leave; then a sequence that loses nothing, then the most recently
+    used."""
+    resident, length = match.resident, match.length
+    leaving = sum(resident.n_resident_in(span.start, min(span.stop, length)) for span in cleared if span.start < length)
+    return match.saved - leaving, length == len(resident), resident.used_at
 
 
 def _covered(runs: Iterable[Run]) -> int:

@@ -2,15 +2,18 @@
 
 prompt      S S S S | t t t t | t t t t | u u u | a
 source      S S S S | t t t t | t t t t | x x x x x        the sequence that has most of it
-evictions             - - - -                              whole turns, oldest first, down to the low-water mark
+evictions             - - - -                              early parts, then whole turns, down to the low-water mark
 todo                                      u u u | a        never empty: sampling needs fresh logits
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import sub
 
 from shepherd.engine.base import Job, Memory, Span
 from shepherd.engine.kv.ledger import (
@@ -22,6 +25,7 @@ from shepherd.engine.kv.ledger import (
     TurnEviction,
     choose_turns,
     common_suffix,
+    find_last,
     usable,
 )
 
@@ -72,6 +76,8 @@ class Plan:
     length: int
     """Logical tokens of the source that stay, evicted ones included."""
     evictions: tuple[TurnEviction, ...]
+    cleared: tuple[Range, ...]
+    """What leaves because it is no part of the prompt any more."""
     todo: tuple[Range, ...]
     n_cached: int
     n_new: int
@@ -81,6 +87,9 @@ class Plan:
     """Positions run out: close the holes first."""
     tail: Tail | None = None
     """To be put behind the first range once that is computed; until then the source is cut before the tail."""
+    matched: int = 0
+    """Logical tokens of the source that the prompt continues; more than `length` where it goes back further, to leave
+    out turns or to free positions."""
     replaced: Resident | None = None
     """The sequence that is built again from nothing, because it cannot be cut back far enough."""
 
@@ -103,21 +112,21 @@ def plan(
     """
     source, length = (match.resident, match.length) if match else (None, 0)
     gone = [(start, min(stop, length)) for start, stop in source.gaps() if start < length] if source else []
-    needed = len(tokens) - _size(gone) + reserve
-    evictions: list[TurnEviction] = []
-    if needed > limits.n_ctx or job.n_turns_to_evict:
-        wish = needed - limits.n_low if needed > limits.n_ctx else 0
-        chosen = evictable_turns(job.spans, gone, excess=needed - limits.n_ctx, wish=wish, n_turns=job.n_turns_to_evict)
-        if isinstance(chosen, NoRoom) or job.on_full != "evict":
-            return chosen if isinstance(chosen, NoRoom) else NoRoom(needed - limits.n_ctx, 0)
-        evictions = chosen
+    cleared = cleared_ranges(job) if ledger.memory.hole else []
+    absent = [*gone, *cleared]
+    needed = size(remaining(0, len(tokens), absent)) + reserve
+    evictions = leaving(job, absent, needed, n_ctx=limits.n_ctx, n_low=limits.n_low, n_turns=job.n_turns_to_evict)
+    if isinstance(evictions, NoRoom):
+        return evictions
     leaves = [range_ for turn in evictions for range_ in turn.ranges]
+    leaves += [range_ for range_ in cleared if source is not None and source.n_resident_in(*range_)]
     is_own = source is None or source.whose.owner == job.whose.owner
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:
             # This memory cannot remove tokens in the middle: go back to before the first token that leaves.
-            length = usable(source, min(length, leaves[0][0]), ledger.memory, holes=True).length
+            first = min(start for start, _ in leaves)  # parts may leave before turns that are older
+            length = usable(source, min(length, first), ledger.memory, holes=True).length
         end = source.position_of(length) + len(tokens) - length + reserve
         if limits.n_positions and end > limits.n_positions:
             first = min([start for start, _ in [*gone, *leaves] if start < length], default=length)
@@ -133,23 +142,25 @@ def plan(
             # Then the client sends exactly what the cache holds, and the tail was computed with this beginning.
             has_left = job.on_full == "evict" and not source.n_resident_in(length, tail.start) and tail.at == length
             tail = tail if has_left else None
-    without = [*gone, *leaves]
+    without = [*absent, *leaves]
     kept = remaining(0, length, without)
     todo = remaining(length, len(tokens), without)
     if tail is not None:
         todo = [range_ for range_ in ((length, tail.at), (tail.end, len(tokens))) if range_[0] < range_[1]]
         kept = [*kept, (tail.start, tail.stop)]
-    n_new = _size(todo)
+    n_new = size(todo)
     return Plan(
         source=source if length else None,
         length=length,
         evictions=tuple(evictions),
+        cleared=tuple(cleared),
         todo=tuple(todo),
-        n_cached=_size(kept),
+        n_cached=size(kept),
         n_new=n_new,
         n_cells=ledger.used_if(source, kept) + n_new,
         close_gaps=close_gaps,
         tail=tail,
+        matched=match.length if match is not None else 0,
         replaced=None if length or not is_own else source,
     )
 
@@ -161,15 +172,11 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
     """
     if not (memory.share and memory.hole and memory.rollback == "any"):
         return None
-    text = tokens.tobytes()
     for stop in dict.fromkeys((len(source), min(source.n_prompt, len(source)))):
         anchor = source.tokens[max(length, stop - ANCHOR) : stop]
-        if len(anchor) < ANCHOR:
+        if len(anchor) < ANCHOR or (at := find_last(anchor, tokens, length)) is None:
             continue
-        at = text.rfind(anchor.tobytes(), length * tokens.itemsize)
-        if at < 0 or at % tokens.itemsize:
-            continue
-        end = at // tokens.itemsize + ANCHOR
+        end = at + ANCHOR
         n = common_suffix(source.tokens[length:stop], tokens[length:end])
         start, at = stop - n, end - n
         n -= end == len(tokens)  # the last token is always computed
@@ -180,28 +187,36 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
     return None
 
 
-def checkpoints(memory: Memory, job: Job, planned: Plan) -> list[int]:
-    """Token indexes for checkpoints: behind the system prompt, and before and after the newest message."""
-    if not memory.checkpoint or not job.spans:
-        return []
-    first = next((span.start for span in job.spans if not span.keep), job.spans[-1].start)
-    return [at for at in (first, job.spans[-1].start, job.spans[-1].stop) if at > planned.length]
-
-
 def evictable_turns(
     spans: Sequence[Span], gone: Sequence[Range], *, excess: int, wish: int, n_turns: int = 0
 ) -> list[TurnEviction] | NoRoom:
     """The turns to evict when the ranges in `gone` have been evicted before; see `choose_turns`."""
-    # A long conversation has lost most of its spans before: to measure each of them would take most of the time.
-    staying = [span for span in spans if not any(a <= span.start and span.stop <= b for a, b in gone)]
-    return choose_turns(
-        staying, lambda start, stop: _size(remaining(start, stop, gone)), excess=excess, wish=wish, n_turns=n_turns
-    )
+    return choose_turns(spans, counting(gone), excess=excess, wish=wish, n_turns=n_turns)
+
+
+def leaving(
+    job: Job, absent: Sequence[Range], needed: int, *, n_ctx: int, n_low: int, n_turns: int
+) -> list[TurnEviction] | NoRoom:
+    """The turns that leave so that `needed` tokens fit, down to `n_low`, and `n_turns` in any case.
+
+    absent: the ranges that have left before.
+    """
+    if needed <= n_ctx and not n_turns:
+        return []
+    wish = needed - n_low if needed > n_ctx else 0
+    chosen = evictable_turns(job.spans, absent, excess=needed - n_ctx, wish=wish, n_turns=n_turns)
+    return chosen if isinstance(chosen, NoRoom) or job.on_full == "evict" else NoRoom(needed - n_ctx, 0)
 
 
 def kept_tokens(job: Job) -> int:
     """Number of prompt tokens that can never be evicted."""
     return len(job.tokens) - sum(max(0, span.stop - max(span.start, SINK)) for span in job.spans if not span.keep)
+
+
+def cleared_ranges(job: Job) -> list[Range]:
+    """The tokens that are no part of the prompt any more; the last token of all is one, whatever its span says."""
+    ranges = ((max(span.start, SINK), min(span.stop, len(job.tokens) - 1)) for span in job.spans if span.cleared)
+    return [(start, stop) for start, stop in ranges if start < stop]
 
 
 def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
@@ -218,5 +233,31 @@ def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
     return left
 
 
-def _size(ranges: Sequence[Range]) -> int:
+def counting(without: Sequence[Range]) -> Callable[[int, int], int]:
+    """A function that returns how many tokens of `[start, stop)` are not in `without`, each time in O(log)."""
+    ranges = joined(without)
+    starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
+    sums = list(accumulate(map(sub, stops, starts), initial=0))
+
+    def n_before(index: int) -> int:
+        """Tokens in `without` before `index`."""
+        at = bisect_left(starts, index)
+        return sums[at] - max(0, stops[at - 1] - index) if at else 0
+
+    return lambda start, stop: max(0, stop - start - n_before(stop) + n_before(start))
+
+
+def joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
+    """The same indexes as ranges in order that neither overlap nor touch."""
+    found: list[Range] = []
+    for start, stop in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def size(ranges: Sequence[Range]) -> int:
+    """Number of tokens in ranges that do not overlap."""
     return sum(stop - start for start, stop in ranges)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
 from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span, Whose
+from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
@@ -27,18 +28,22 @@ from shepherd.engine.stats import CacheStats
 logger = logging.getLogger(__name__)
 
 WORTH_SAVING = 32
-"""Fewest tokens of an idle sequence, not held by others, to save; fewer are as cheap to compute again."""
+"""Fewest tokens of an idle sequence, not held by others, to save; of a short one a `SMALL_PART`."""
+SMALL_PART = 8
+"""Saving and loading so many tokens costs less than computing one of them."""
 WORTH_TIDYING = 256
 """Fewest cells held only by idle sequences to move; fewer cost less than moving them. llama.cpp's own cell stride."""
 WORTH_SHARING = 32
-"""Fewest common tokens to share if idle cells cost time: llama.cpp reads all cells up to the last used one, so a few
-cells that stay of a long conversation slow every decode as much as all of it."""
+"""Fewest common tokens to share with a long idle conversation if idle cells cost time: llama.cpp reads all cells up to
+the last used one, so a few cells that stay of it slow every decode as much as all of it. It leaves them instead."""
+N_LOGGED = 8
+"""Snapshots, the newest ones, with which a prompt is compared for the log."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
 FLUSH_S = 20.0
 """Longest time for writing to disk when the engine closes."""
-MAX_CHECKPOINTS = 8
-"""Per sequence."""
+SAVED_PART = 4
+"""The checkpoints of one saved conversation take at most one part in so many of the host memory for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class Tiers:
     disk_bytes: int = 0
 
 
+def start_of(spans: Sequence[Span], message: int) -> int:
+    """The first token of this message, or of the one behind it; 0 where there is none."""
+    return next((span.start for span in spans if span.message >= message), 0)
+
+
 class OperationRefused(Exception):
     """An operation could not be carried out, or is not worth it. A sequence that was changed half way is removed."""
 
@@ -58,10 +68,22 @@ class OperationRefused(Exception):
 class Pool:
     """The cells of one cache."""
 
-    def __init__(self, runtime: Runtime, tiers: Tiers, *, name: str, on_ready: Callable[[], None]) -> None:
-        """`on_ready` is called on another thread after a snapshot has been fetched from disk."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        tiers: Tiers,
+        *,
+        name: str,
+        on_ready: Callable[[], None],
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
+    ) -> None:
+        """
+        on_ready: called on another thread after a snapshot has been fetched from disk.
+        checkpoint_bytes: a cap on the checkpoints of all sequences in the cells; those in the tiers count there.
+        """
         self.runtime = runtime
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
+        self.checkpoints = Checkpoints(runtime, self.ledger, checkpoint_bytes)
         self.totals = CacheStats(runtime.n_ctx)
         """What has happened on this cache."""
         self.n_spliced = 0
@@ -70,6 +92,8 @@ class Pool:
         """Seconds to compute one prompt token; decides what a snapshot is worth."""
         self._name = name
         self._ram_bytes = tiers.ram_bytes
+        self._saved_room = tiers.ram_bytes // SAVED_PART or tiers.disk_bytes
+        """Bytes for the checkpoints of one saved conversation."""
         self._token_bytes = 0.0
         """Bytes of a saved state per token; 0 = not known yet."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
@@ -101,14 +125,16 @@ class Pool:
         bad: Container[str] = (),
         least_gain: int = 0,
     ) -> tuple[Match | None, SnapshotMatch | None]:
-        """The best match of a prompt in the cells, and a snapshot that spares over `least_gain` tokens more, if any.
+        """The best match of a prompt in the cells, and a snapshot that spares over `least_gain` tokens more, or a
+        `SMALL_PART` of a short one.
 
         Sequences in `without` and keys in `bad` are ignored.
         """
         match = self.ledger.find(tokens, whose, holes=holes, spans=spans, without=without)
         found = self.snapshots.find(tokens[:-1], whose.owner, holes=holes, spans=spans, without=bad)
         gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
-        return match, found if gain > least_gain else None
+        least = min(least_gain, found.match.resident.n_resident // SMALL_PART) if found else 0
+        return match, found if gain > least else None
 
     def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
         """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
@@ -125,11 +151,26 @@ class Pool:
         runs = tuple((run.start, run.stop) for run in match.resident.runs)
         return CachedPrefix(match.length, runs, tier).until(match.length)
 
-    def beginning_with(self, tokens: array[int], owner: str) -> list[array[int]]:
-        """The tokens, evicted ones too, of every conversation of `owner` that is longer and begins with these."""
-        known = [resident.tokens for resident in self.ledger if resident.whose.owner == owner]
-        known += [each.tokens for each in self.snapshots.outlines().values() if each.owner == owner]
-        return [other[:] for other in known if len(other) > len(tokens) and other[: len(tokens)] == tokens]
+    def beginning_with(
+        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+    ) -> list[array[int]]:
+        """The tokens, evicted ones too, of every conversation of `owner` that is longer and begins with these, or with
+        others for the first `n_other` messages. `spans`: of the tokens."""
+        known = [(each.tokens, each.spans) for each in self.ledger if each.whose.owner == owner]
+        known += [(each.tokens, each.spans) for each in self.snapshots.outlines().values() if each.owner == owner]
+        head, n = tokens[: start_of(spans, n_other)], len(tokens)
+        found = [(other, start_of(own, n_other) if head else 0) for other, own in known if len(other) > n - len(head)]
+        return [
+            other[:]
+            for other, start in found
+            if (start and other[start : start + n - len(head)] == tokens[len(head) :]) or other[:n] == tokens
+        ]
+
+    def recent(self, owner: str) -> Iterator[Resident]:
+        """All sequences, then the owner's newest snapshots as the sequences that they would make."""
+        yield from self.ledger
+        own = [each for each in self.snapshots.outlines().values() if each.owner == owner]
+        yield from (each.sequence() for each in own[-N_LOGGED:])
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
@@ -143,13 +184,13 @@ class Pool:
         """
         old = plan.replaced
         if old is not None and not old.live and old.background >= background and old in self.ledger:
-            self.apply(self.ledger.forget(old))
+            self.forget(old)
         resident = self._start(plan, whose, background)
         resident.live, resident.whose = True, whose
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
-        self.evict(resident, [range_ for turn in plan.evictions for range_ in turn.ranges])
+        self.evict(resident, [*plan.cleared, *(range_ for turn in plan.evictions for range_ in turn.ranges)])
         if plan.close_gaps:
             self.close_gaps(resident)
         self.make_room(n_free)
@@ -161,15 +202,18 @@ class Pool:
             self._need_id(None)
             return self.ledger.new()
         if (background and not source.background) or source.whose.owner != whose.owner:
-            if plan.tail is not None or plan.close_gaps or not self._can_fork(source):
+            if plan.tail is not None or plan.close_gaps or not self._can_fork(source, length):
                 raise OperationRefused  # such a job may share a conversation's cells, not change them
             return self._fork(source, length)
         if plan.tail is not None:
-            if not self._can_fork(source):
+            if not self._can_fork(source, length):
                 raise OperationRefused
             return self._part(source, plan.tail, length)
-        is_over = length >= source.n_prompt - 1 or plan.close_gaps
-        if not source.live and (is_over or not self._can_fork(source)):
+        newest = source.spans[-1].start if source.spans else 0
+        loses_turns = not self.ledger.memory.share and length < plan.matched and plan.matched >= newest
+        is_over = length >= self._answered_at(source) or plan.close_gaps or loses_turns
+        leaves = self._costs_to_share(source, length) and self._has_tiers and self._has_ram_for(source)
+        if not source.live and (is_over or leaves or not self._can_fork(source, length)):
             # A rewritten answer is not needed again; a sequence that branches off earlier may be another conversation.
             if not is_over and self._is_worth_saving(source):
                 self._save(source)
@@ -178,14 +222,30 @@ class Pool:
         return self._fork(source, length)
 
     def _fork(self, source: Resident, length: int) -> Resident:
-        if length < WORTH_SHARING and self.runtime.pays_for_idle:
+        if self._costs_to_share(source, length):
+            raise OperationRefused
+        state = None if self.ledger.memory.share else self.checkpoints.state_at(source, length)
+        if state is None and not self.ledger.memory.share:
             raise OperationRefused
         if not self.ledger.has_free_id:
             self._need_id(source)
         target, ops = self.ledger.fork(source, length)
         target.checkpoints = [(at, state) for at, state in source.checkpoints if at <= length]
         self._do(target, ops)
+        if state is not None:
+            if not self.runtime.load(target.id, state, partial=True):
+                self.apply(self.ledger.forget(target))
+                raise OperationRefused
+            target.low = max(self.runtime.held(target.id)[0], 0)
         return target
+
+    def _answered_at(self, source: Resident) -> int:
+        """Where its last answer begins, as nearly as the sequence can be cut back to it."""
+        end = source.n_prompt - 1
+        return min(end, source.spans[-1].stop) if source.spans and not self.ledger.memory.share else end
+
+    def _costs_to_share(self, source: Resident, length: int) -> bool:
+        return self.runtime.pays_for_idle and length < WORTH_SHARING and source.n_resident >= WORTH_TIDYING
 
     def _part(self, source: Resident, tail: Tail, length: int) -> Resident:
         """Park the tail of a sequence, so that the tokens before it can be computed in its place."""
@@ -207,8 +267,8 @@ class Pool:
         self._do(resident, self.ledger.splice(resident, self.parked.pop(resident.id), tail.start, tail.stop))
         self.n_spliced += 1
 
-    def _can_fork(self, source: Resident) -> bool:
-        return self.ledger.memory.share and (
+    def _can_fork(self, source: Resident, length: int) -> bool:
+        return (self.ledger.memory.share or self.checkpoints.can_restore(source, length)) and (
             self.ledger.has_free_id or any(resident is not source for resident in self.ledger.idle())
         )
 
@@ -227,7 +287,7 @@ class Pool:
         """Cut a sequence back to logical index `length`, with a checkpoint if needed. Raises: `OperationRefused`."""
         checkpoint = None
         if length < len(resident) and self.ledger.memory.rollback != "any":
-            checkpoint = next((state for at, state in resident.checkpoints if at == length), None)
+            checkpoint = resident.state_at(length)
         if checkpoint is not None and not self.runtime.load(resident.id, checkpoint, partial=True):
             self.apply(self.ledger.forget(resident))
             raise OperationRefused
@@ -277,14 +337,6 @@ class Pool:
                 if is_urgent() or self.runtime.decode([chunk]) != "ok":
                     return
                 ledger.extend(resident, chunk.tokens)
-
-    def checkpoint(self, resident: Resident) -> None:
-        """Save the part of the sequence's present state that cannot be rolled back."""
-        state = self.runtime.save(resident.id, partial=True)
-        if state:
-            kept = [(at, s) for at, s in resident.checkpoints if at != len(resident)]
-            # A rebase starts from the first one, which is behind the system prompt.
-            resident.checkpoints = [*kept[:1], *kept[1:][-(MAX_CHECKPOINTS - 2) :], (len(resident), state)]
 
     def settle(self, resident: Resident) -> None:
         """Compare a sequence whose job is over with the runtime, and let it idle.
@@ -342,7 +394,9 @@ class Pool:
 
     def _fits_into_ram(self, resident: Resident) -> bool:
         """The same, by the bytes per token known so far."""
-        return resident.n_resident * self._token_bytes <= self._ram_bytes - self.snapshots.ram_bytes
+        size = resident.n_resident * self._token_bytes
+        size += sum(len(state) for _, state in self.checkpoints.within(resident, self._saved_room))
+        return size <= self._ram_bytes - self.snapshots.ram_bytes
 
     def tidy(self) -> None:
         """Move idle sequences into host memory if their cells make every decode slower and RAM has room.
@@ -365,15 +419,54 @@ class Pool:
         self.park(resident)
 
     def park(self, resident: Resident) -> None:
-        """Remove a sequence from the cells; the tiers keep it if it is worth it."""
+        """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
         if self._is_worth_saving(resident):
             self._save(resident)
         self._on_disk.pop(resident.id, None)
         self.give_up_tail(resident)
+        if not self.checkpoints.bequeath(resident) and self._has_tiers:
+            self._save_system(resident)
+        if resident in self.ledger:
+            self.apply(self.ledger.forget(resident))
+
+    def forget(self, resident: Resident) -> None:
+        """Remove a sequence from the cells; no tier keeps it."""
+        self.checkpoints.bequeath(resident)
         self.apply(self.ledger.forget(resident))
 
+    def _save_system(self, resident: Resident) -> None:
+        """Let the tiers keep its system prompt by itself: small, it outlives the conversation. The sequence is cut.
+
+        Only where a whole conversation cannot be cut to it: there every new conversation would load all of it first.
+        """
+        n = resident.n_system
+        if n < WORTH_SAVING or resident.n_whole < n or not self.ledger.memory.checkpoint:
+            return
+        if n < len(resident) and resident.state_at(n) is None:
+            return
+        whole = self._outline(resident)
+        outline = replace(
+            whole,
+            tokens=resident.tokens[:n],
+            runs=((0, n, 0),),
+            spans=tuple(span for span in resident.spans if span.stop <= n),
+            n_prompt=n,
+            cost_s=whole.cost_s * n / resident.n_resident,
+            checkpoints=(),
+        )
+        key = self.snapshots.key(outline)
+        if self.snapshots.touch(key) or self.snapshots.is_on_disk(key):
+            return
+        try:
+            self.rewind(resident, n)
+        except OperationRefused:
+            return
+        if state := self.runtime.save(resident.id):
+            self.snapshots.put(replace(outline, state=state, low=max(self.runtime.held(resident.id)[0], 0)))
+
     def _is_worth_saving(self, resident: Resident) -> bool:
-        return self._has_tiers and self._lost_without(resident, self.ledger) >= WORTH_SAVING
+        least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
+        return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
     def _save(self, resident: Resident) -> None:
         outline = self._outline(resident)
@@ -383,13 +476,16 @@ class Pool:
         if not state:
             return
         self._token_bytes = len(state) / max(1, resident.n_resident)
-        self.snapshots.put(replace(outline, state=state, checkpoints=tuple(resident.checkpoints)))
+        kept = {length for length, _ in outline.checkpoints}
+        checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
+        self.snapshots.put(replace(outline, state=state, checkpoints=checkpoints))
         self.totals.saved += 1
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
         """Number of its resident tokens that none of `others` has for the same owner."""
+        memory = self.ledger.memory
         shared = (
-            other.n_resident_in(0, common_prefix(other.tokens, resident.tokens))
+            other.n_resident_in(0, other.reach(common_prefix(other.tokens, resident.tokens), memory))
             for other in others
             if other is not resident and other.whose.owner == resident.whose.owner
         )
@@ -405,9 +501,10 @@ class Pool:
             state=b"",
             # Background jobs are worth nothing, so their snapshots displace no other.
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
-            checkpoints=tuple((length, b"") for length, _ in resident.checkpoints),
+            checkpoints=tuple((length, b"") for length, _ in self.checkpoints.within(resident, self._saved_room)),
             low=max(self.runtime.held(resident.id)[0], 0),
             owner=resident.whose.owner,
+            n_system=resident.n_system,
         )
 
     # -- tiers ---------------------------------------------------------------------------------------------------------
@@ -423,7 +520,7 @@ class Pool:
         self._need_id(None)
         self.make_room(found.match.resident.n_resident)
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
-        resident.spans, resident.n_prompt = snapshot.spans, snapshot.n_prompt
+        resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints = list(snapshot.checkpoints)
         if not self.runtime.load(resident.id, snapshot.state):
             logger.warning("a saved conversation could not be loaded into cache %r and is computed again", self._name)
@@ -435,6 +532,7 @@ class Pool:
             logger.warning("a saved conversation differs after loading and is not used: %s", error)
             raise OperationRefused from error
         self.totals.restored += 1
+        self.checkpoints.bound()
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
         if resident.reach(found.match.length, self.ledger.memory) < found.match.length:

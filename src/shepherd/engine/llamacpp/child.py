@@ -3,7 +3,8 @@
     run(command) ─▶ child ─▶ Ended(status, its last words)        keep(file, verdict) ─▶ … ─▶ kept(file)
 
 The native library calls abort() on many errors, which no caller can catch. So what has not worked on this machine yet
-is tried in a child first: the library itself (`selftest.py`), and each model (`trial.py`).
+is tried in a child first: the library itself (`selftest.py`), each model (`trial.py`), and each combination of settings
+(`optimize/measure.py`).
 """
 
 from __future__ import annotations
@@ -100,6 +101,18 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def limit_memory(most_bytes: int) -> None:
+    """In the child: limit its memory, mapped files not counted, and make it the first to be killed when memory runs
+    out."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 - POSIX only
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def kept(file: Path) -> dict[str, Any] | None:

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from array import array
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +35,13 @@ from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import C, devices, reason_from, start_library
 from shepherd.engine.llamacpp.runtime import default_threads
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.stats import CacheStats
 
-Pooling = Literal["mean", "cls", "last"]
+Pooling = Literal["mean", "cls", "last", "none"]
 Vectors = npt.NDArray[np.float32]
 
-Input = str | Sequence[int]
-"""A text, or tokens, to which no special tokens are added."""
+Input = str | Sequence[str | int]
+"""A text, or tokens between which there may be texts."""
 
 N_TOKENS = 512
 """Tokens read of a text by default, and the size of the first context."""
@@ -52,8 +55,10 @@ _AUTO = -1
 """`LLAMA_FLASH_ATTN_TYPE_AUTO`."""
 _CHARS_PER_TOKEN = 64
 """More than any real text has; a text that is cut is not tokenised beyond the token limit times this."""
-_POOLING: dict[Pooling, int] = {"mean": 1, "cls": 2, "last": 3}
+_POOLING: dict[Pooling, int] = {"none": 0, "mean": 1, "cls": 2, "last": 3}
 """llama.cpp's numbers of the pooling types."""
+_MOST_NUMBERS = 2**24
+"""Of the vectors of single tokens that are made at a time: 64 MiB, several times that as text."""
 _RANK = 4
 """The pooling type of a model that scores pairs of texts."""
 
@@ -63,7 +68,7 @@ class Embedded:
     """The vectors of some inputs."""
 
     vectors: Vectors
-    """[n_inputs, dim], rows of length 1."""
+    """[n_inputs, dim], rows of length 1. Without pooling: a row for each token, input after input, of any length."""
     n_tokens: tuple[int, ...]
     """Tokens read of each input."""
     cut: tuple[int, ...]
@@ -123,6 +128,7 @@ class EmbeddingModel:
         self._weights = weights
         self._owned: Weights | None = None
         self._lock = FairLock()
+        self._stats = CacheStats(0)
         self._n_threads = n_threads or default_threads(weights.n_params)
         n_first = N_TOKENS if n_tokens is None else min(max(n_tokens, _LEAST), N_TOKENS)
         self._context: _EmbeddingContext | None = _EmbeddingContext(
@@ -177,6 +183,10 @@ class EmbeddingModel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def stats(self) -> CacheStats:
+        """Its totals, as those of a cache without cells; a group of texts is a decode. Any thread."""
+        return replace(self._stats)
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """[len(texts), dim], rows of length 1. Raises: `EngineError`."""
         return self.encode(texts).vectors
@@ -193,22 +203,51 @@ class EmbeddingModel:
             message = f"dimensions is {dimensions}; {self._weights.path.name} makes vectors of {self.dim}: ask for 1 to"
             raise InvalidRequest(f"{message} {self.dim}", field="dimensions")
         read = [self._read(given, f"input[{index}]", truncate) for index, given in enumerate(inputs)]
-        vectors = np.empty((len(inputs), self.dim), np.float32)
         tokens = [each for each, _ in read]
+        made = self._states(tokens, dimensions) if self.pooling == "none" else self._vectors(tokens, dimensions)
+        return Embedded(
+            vectors=made,
+            n_tokens=tuple(map(len, tokens)),
+            cut=tuple(index for index, (_, is_cut) in enumerate(read) if is_cut),
+        )
+
+    def _states(self, tokens: Sequence[array[int]], dimensions: int | None) -> Vectors:
+        n_tokens, most = sum(map(len, tokens)), _MOST_NUMBERS // self.dim
+        if n_tokens > most:
+            message = (
+                f"input has {n_tokens} tokens, each with a vector of {self.dim} numbers; at most {most} are taken at"
+            )
+            raise InvalidRequest(f"{message} a time: send several requests", field="input")
+        made = np.empty((n_tokens, self.dim), np.float32)
+        at = 0
+        for one in tokens:
+            with self._lock, self._counted([one]):
+                made[at : at + len(one)] = self._context_for(len(one)).states(one)
+            at += len(one)
+        return made[:, :dimensions]
+
+    def _vectors(self, tokens: Sequence[array[int]], dimensions: int | None) -> Vectors:
+        vectors = np.empty((len(tokens), self.dim), np.float32)
         longest = max(map(len, tokens), default=0)
         with self._lock:
             context = self._context_for(longest)
         for indices in context.packed([len(one) for one in tokens]):
-            with self._lock:  # the context may be a larger one by now, in which the same groups fit
-                vectors[indices] = self._context_for(longest).vectors([tokens[index] for index in indices])
+            group = [tokens[index] for index in indices]
+            with self._lock, self._counted(group):  # the context may be a larger one by now, in which the groups fit
+                vectors[indices] = self._context_for(longest).vectors(group)
         vectors = self._of_length_one(vectors)
         if dimensions is not None and dimensions < self.dim:
             vectors = self._of_length_one(vectors[:, :dimensions])
-        return Embedded(
-            vectors=vectors,
-            n_tokens=tuple(map(len, tokens)),
-            cut=tuple(index for index, (_, is_cut) in enumerate(read) if is_cut),
-        )
+        return vectors
+
+    @contextmanager
+    def _counted(self, group: Sequence[array[int]]) -> Iterator[None]:
+        began_s = time.perf_counter()
+        yield
+        self._stats.prefill_s += time.perf_counter() - began_s
+        self._stats.prefilled_tokens += sum(map(len, group))
+        self._stats.decodes += 1
+        self._stats.decoded_chunks += len(group)
 
     def _of_length_one(self, vectors: Vectors) -> Vectors:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -236,24 +275,33 @@ class EmbeddingModel:
         if isinstance(given, str):
             tokens = self._tokens(given[: limit * _CHARS_PER_TOKEN] if is_long else given)
         else:
-            n_vocab = self._weights.n_vocab
-            for index, token in enumerate(given):
-                if not 0 <= token < n_vocab:
-                    message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
-                    raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
-            tokens = array("i", given)
+            tokens = self._joined_tokens(given, path)
         if not tokens:  # an empty text, and a model without special tokens around it
             return array("i", [max(0, self._eos)]), False
         if (n := len(tokens)) <= limit:
             return tokens, is_long
         if not truncate:
             raise InvalidRequest(
-                f"{path} has {n} tokens; {self._weights.path.name} reads at most {limit}: shorten it, cut it into "
-                "several inputs, or send truncate true to have its beginning read",
+                f"{path} has {n} tokens, which is too large: {self._weights.path.name} reads at most {limit}; "
+                "shorten it, cut it into several inputs, or send truncate true to have its beginning read",
                 field=path,
             )
         closing = tokens[-1:] if tokens[-1] in self._closing else tokens[:0]
         return tokens[: limit - len(closing)] + closing, True
+
+    def _joined_tokens(self, given: Sequence[str | int], path: str) -> array[int]:
+        """Tokens as they are, and the tokens of the texts between them; special ones only around a text that begins."""
+        n_vocab = self._weights.n_vocab
+        tokens = array("i")
+        for index, token in enumerate(given):
+            if isinstance(token, str):
+                tokens.extend(self._weights.tokenize(token) if index else self._tokens(token))
+                continue
+            if not 0 <= token < n_vocab:
+                message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
+                raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
+            tokens.append(token)
+        return tokens
 
     def _tokens(self, text: str) -> array[int]:
         """The tokens of a text with the model's special tokens around it; none is recognised inside the text."""
@@ -331,17 +379,33 @@ class _EmbeddingContext:
             pieces.append(self._pooled(chunks))
         return self._joined(pieces, longest)
 
+    def states(self, tokens: array[int]) -> Vectors:
+        """[len(tokens), dim], of one text, for a context that does not pool. Raises: `EngineError`."""
+        if self._memory:
+            C.llama_memory_clear(self._memory, False)
+        pieces = []
+        for start in range(0, len(tokens), self._n_piece):
+            piece = tokens[start : start + self._n_piece]
+            self._run([Chunk(0, piece, start, logits=True)])
+            pieces.append(self._rows(C.llama_get_embeddings_ith(self._context, at) for at in range(len(piece))))
+        return np.concatenate(pieces)
+
     def _pooled(self, chunks: Sequence[Chunk]) -> Vectors:
         """[len(chunks), dim]: the library's vector of each chunk."""
+        self._run(chunks)
+        return self._rows(C.llama_get_embeddings_seq(self._context, seq) for seq in range(len(chunks)))
+
+    def _run(self, chunks: Sequence[Chunk]) -> None:
         self._batch.fill(chunks)
         self._batch.struct.logits = None  # all tokens: pooling needs each of them
         code: int = self._compute(self._context, self._batch.struct)
         if code != 0:
             reason = reason_from(start_library())
             raise EngineError(f"{self._weights.path.name} could not compute {len(chunks)} texts (code {code}){reason}")
+
+    def _rows(self, places: Iterable[Any]) -> Vectors:
         dim = int(C.llama_model_n_embd_out(self._weights.handle))
-        rows = (ctypes.string_at(C.llama_get_embeddings_seq(self._context, seq), 4 * dim) for seq in range(len(chunks)))
-        return np.frombuffer(b"".join(rows), np.float32).reshape(len(chunks), dim)
+        return np.frombuffer(b"".join(ctypes.string_at(each, 4 * dim) for each in places), np.float32).reshape(-1, dim)
 
     def _joined(self, pieces: Sequence[Vectors], n_tokens: int) -> Vectors:
         """The vectors of whole texts from those of their pieces; all pieces but the last have equal length."""
@@ -360,4 +424,4 @@ def _pooling_of(weights: Weights) -> Pooling | None:
     number = weights.parameter("pooling_type")
     if number == str(_RANK):
         raise EngineError(f"{weights.path.name} scores pairs of texts and makes no vectors; choose an embedding model")
-    return next((name for name, known in _POOLING.items() if number == str(known)), None)
+    return next((name for name, known in _POOLING.items() if known and number == str(known)), None)

@@ -156,6 +156,23 @@ def system_info() -> str:
     return text.decode("utf-8", "replace").strip()
 
 
+_REPACKED: tuple[tuple[str, frozenset[str]], ...] = (
+    ("AVX2 = 1", frozenset({"q4_0", "q4_K", "iq4_nl", "mxfp4"})),
+    ("AVX512 = 1", frozenset({"q2_K"})),
+    ("DOTPROD = 1", frozenset({"q4_0", "q4_K", "q5_K", "q6_K", "q8_0", "iq4_nl", "mxfp4"})),
+    ("AMX_INT8 = 1", frozenset({"q4_0", "q4_1", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_xs"})),
+)
+"""By a feature of the CPU, in the words of `system_info`, the number formats of weights that get another order."""
+
+
+def repacked_types() -> frozenset[str]:
+    """The number formats of weights of which this build keeps a second copy on this CPU, in another order."""
+    info = system_info()
+    if "REPACK = 1" not in info:
+        return frozenset()
+    return frozenset().union(*(types for feature, types in _REPACKED if feature in info))
+
+
 _DEVICE_CALLS: dict[str, tuple[Any, ...]] = {
     "count": (_SIZE,),
     "get": (_POINTER, _SIZE),

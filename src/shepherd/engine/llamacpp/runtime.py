@@ -55,6 +55,8 @@ class ContextOptions:
     n_outputs: int | None = None
     """Most tokens with logits in one decode; by default one per sequence. Each needs memory for two rows of logits."""
     n_threads: int | None = None
+    n_threads_batch: int | None = None
+    """Threads for more than one token; by default `n_threads`."""
     flash_attention: bool | None = None
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
@@ -129,7 +131,7 @@ class LlamaRuntime:
             "n_outputs_max": self.n_outputs,
             "swa_full": options.swa_full,
             "n_threads": n_threads,
-            "n_threads_batch": n_threads,
+            "n_threads_batch": options.n_threads_batch or n_threads,
             "type_k": CACHE_TYPES[options.cache_type_k],
             "type_v": CACHE_TYPES[options.cache_type_v],
             "flash_attn_type": _FLASH_ATTENTION[flash_attention(options)],

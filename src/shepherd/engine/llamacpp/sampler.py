@@ -16,7 +16,7 @@ from typing import Any
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine import sampling as chain
-from shepherd.engine.base import Mask
+from shepherd.engine.base import Mask, Scored
 from shepherd.engine.llamacpp.library import FAST, C
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -44,6 +44,8 @@ class LlamaSampler:
         seed = random.getrandbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
         self._masked: MaskedDraw | None = None
+        self._whole: Candidates | None = None
+        """Of draws with scores."""
         try:
             if sampling.ignore_eos and mask is None:
                 never = [(token, -math.inf) for token in sorted(weights.end_tokens)]
@@ -54,10 +56,11 @@ class LlamaSampler:
             large = weights.n_vocab > LARGE_VOCABULARY
             self._draw = C.llama_sampler_sample if large else FAST.sample
             self._which = self._chain if large else self._address
+            apply = functools.partial(C.llama_sampler_apply if large else FAST.apply, self._which)
+            self._candidates = functools.partial(Candidates, apply, weights.n_vocab)
             if mask is not None:
-                apply = functools.partial(C.llama_sampler_apply if large else FAST.apply, self._which)
                 unwanted = weights.end_tokens if sampling.ignore_eos else frozenset[int]()
-                self._masked = MaskedDraw(mask, apply, weights.n_vocab, unwanted)
+                self._masked = MaskedDraw(mask, self._candidates(), unwanted)
         except BaseException:
             self.close()
             raise
@@ -67,15 +70,30 @@ class LlamaSampler:
     def sample(self, chunk: int) -> int:
         """Raises: `EngineError` if the grammar allows no token."""
         token: int
-        output = self._outputs[chunk]
-        if output < 0:  # the library would abort the process
-            raise EngineError(f"chunk {chunk} of the last decode has no logits")
+        output = self._output(chunk)
         if self._masked is not None:
             token = self._masked.draw(FAST.logits(self._context, output))
             FAST.accept(self._address, token)
             return token
         token = self._draw(self._which, self._context, output)
         return token
+
+    def sample_scored(self, chunk: int, n_top: int) -> Scored:
+        """Raises: `EngineError` if the grammar allows no token."""
+        address = FAST.logits(self._context, self._output(chunk))
+        if self._masked is not None:
+            candidates, token = self._masked.candidates, self._masked.draw(address)
+        else:
+            candidates = self._whole = self._whole or self._candidates()
+            token = candidates.choose(candidates.ids, candidates.row(address))
+        FAST.accept(self._address, token)
+        return candidates.score(token, n_top)
+
+    def _output(self, chunk: int) -> int:
+        output = self._outputs[chunk]
+        if output < 0:  # the library would abort the process
+            raise EngineError(f"chunk {chunk} of the last decode has no logits")
+        return output
 
     def close(self) -> None:
         if self._chain:
@@ -110,33 +128,29 @@ class LlamaSampler:
 class MaskedDraw:
     """Draws one token of those that a mask allows, with a chain that has not accepted it yet."""
 
-    def __init__(self, mask: Mask, apply: Callable[[Any], Any], n_vocab: int, unwanted: Collection[int]) -> None:
-        """`apply` runs the chain over candidates. `unwanted` tokens are drawn only if no other is allowed."""
+    def __init__(self, mask: Mask, candidates: Candidates, unwanted: Collection[int]) -> None:
+        """`unwanted` tokens are drawn only if no other is allowed."""
         import numpy as np  # noqa: PLC0415 - only under a grammar
 
         self._np = np
         self._mask = mask
-        self._apply = apply
-        self._ids = np.arange(n_vocab, dtype=np.int32)
+        self.candidates = candidates
         self._unwanted = sorted(unwanted)
-        # The memory of `llama_token_data`, with names; the chain sorts in it.
-        self._candidates = np.zeros(n_vocab, [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-        self._data = ctypes.cast(self._candidates.ctypes.data, ctypes.POINTER(C.llama_token_data))
 
     def draw(self, address: int) -> int:
         """Draw a token from the logits at `address`; logits of tokens that are not allowed may be overwritten.
 
         Raises: `EngineError` if no token is allowed.
         """
-        np, mask = self._np, self._mask
-        row = np.frombuffer((ctypes.c_float * len(self._ids)).from_address(address), np.float32)
+        np, mask, candidates = self._np, self._mask, self.candidates
+        row = candidates.row(address)
         row[self._unwanted] = -math.inf
-        token = self._choose(self._ids, row)
+        token = candidates.choose(candidates.ids, row)
         if not mask.allows(token):
             mask.allow(memoryview(row))
             allowed = np.flatnonzero(row > -math.inf)
             if len(allowed):
-                token = self._choose(allowed, row[allowed])
+                token = candidates.choose(allowed, row[allowed])
             else:
                 token = next((end for end in self._unwanted if mask.allows(end)), -1)
                 if token < 0:
@@ -144,12 +158,45 @@ class MaskedDraw:
         mask.accept(token)
         return token
 
-    def _choose(self, ids: Any, logits: Any) -> int:
+
+class Candidates:
+    """The tokens that a chain chooses from, in memory of ours, so that what is left of them can be read."""
+
+    def __init__(self, apply: Callable[[Any], Any], n_vocab: int) -> None:
+        """`apply` runs the chain."""
+        import numpy as np  # noqa: PLC0415 - rarely needed, and imports slowly
+
+        self._np = np
+        self._apply = apply
+        self.ids = np.arange(n_vocab, dtype=np.int32)
+        """All tokens."""
+        # The memory of `llama_token_data`, with names; the chain sorts in it.
+        self._rows = np.zeros(n_vocab, [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        self._data = ctypes.cast(self._rows.ctypes.data, ctypes.POINTER(C.llama_token_data))
+        self._n_left = 0
+
+    def row(self, address: int) -> Any:
+        """The logits at `address`, [n_vocab]; not a copy."""
+        logits: Any = (ctypes.c_float * len(self.ids)).from_address(address)
+        return self._np.frombuffer(logits, self._np.float32)
+
+    def choose(self, ids: Any, logits: Any) -> int:
+        """One of `ids`. Raises: `EngineError` if the chain chooses none."""
         n = len(ids)
-        self._candidates["id"][:n] = ids
-        self._candidates["logit"][:n] = logits
+        self._rows["id"][:n] = ids
+        self._rows["logit"][:n] = logits
+        self._rows["p"][:n] = 0
         array = C.llama_token_data_array(self._data, n, -1, False)
         self._apply(ctypes.byref(array))
         if not 0 <= array.selected < array.size:
             raise EngineError("llama.cpp's samplers chose nothing")
+        self._n_left = int(array.size)
         return int(array.data[array.selected].id)
+
+    def score(self, token: int, n_top: int) -> Scored:
+        """The chosen token with its probability among those that the last choice left, and the likeliest of them."""
+        left = self._rows[: self._n_left]
+        found = {int(row["id"]): float(row["p"]) for row in left[left["p"] > 0]}
+        found = found or {token: 1.0}  # a greedy chain writes no probabilities: nothing else could be chosen
+        best = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:n_top]
+        return Scored(token, math.log(found.get(token, 1.0)), tuple((id, math.log(p)) for id, p in best))

@@ -146,23 +146,11 @@ def answer(
         sampler.close()
 
 
-def _limit(size_bytes: int) -> None:
-    """Limit this process's memory, and make it the first to be killed when memory runs out."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415 - POSIX only
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        most = size_bytes + MOST_MEMORY_BYTES  # mapped files do not count
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
 def _child(task: str) -> int:
     child.end_with_parent()
     wanted = json.loads(task)
     path = Path(wanted["path"])
-    _limit(gguf.read_header(path).size_bytes)
+    child.limit_memory(gguf.read_header(path).size_bytes + MOST_MEMORY_BYTES)
     try:
         load(path, makes_vectors=wanted["makes_vectors"], pooling=wanted["pooling"])
     except ShepherdError as error:

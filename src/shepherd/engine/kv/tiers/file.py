@@ -113,11 +113,12 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "owner": fingerprint_id,  # the word of the first version
         "whose": snapshot.owner,
         "runs": snapshot.runs,
-        "spans": [astuple(span) for span in snapshot.spans],
+        "spans": [astuple(span)[: 8 if span.cleared else 6] for span in snapshot.spans],
         "n_prompt": snapshot.n_prompt,
         "cost_s": snapshot.cost_s,
         "checkpoints": [length for length, _ in snapshot.checkpoints],
         "low": snapshot.low,
+        "n_system": snapshot.n_system,
         "sizes": sizes,
         "uses": uses,
     }
@@ -215,6 +216,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
             low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
             owner=str(facts.get("whose", "")),
+            n_system=int(facts.get("n_system", 0)),  # missing in older files
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)

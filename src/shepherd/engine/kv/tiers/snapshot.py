@@ -35,6 +35,8 @@ class Snapshot:
     """The lowest position that a sliding window still held (`Resident.low`)."""
     owner: str = ""
     """Whose conversation it is (`Whose`)."""
+    n_system: int = 0
+    """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
 
     @property
     def size_bytes(self) -> int:
@@ -62,6 +64,7 @@ class Snapshot:
             n_prompt=self.n_prompt,
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
+            n_system=self.n_system,
             whose=Whose(self.owner),
         )
 
@@ -108,9 +111,12 @@ def covers(new: Snapshot, old: Snapshot) -> bool:
     """Whether `new` serves every prompt at least as well as `old`, so that `old` is not needed any more.
 
     True if `old` is an earlier state of the same conversation and `new` holds all that it holds. Snapshots with
-    checkpoints come from a memory that cannot roll back: `new` must then have all lengths that `old` can be cut to.
+    checkpoints come from a memory that cannot roll back: `new` must then have all lengths that `old` can be cut to. A
+    system prompt by itself is never covered: it is smaller than what begins with it, and stays longer.
     """
     n = len(old.tokens)
+    if n == old.n_system < len(new.tokens):
+        return False
     if n > len(new.tokens) or old.tokens[-1] != new.tokens[n - 1] or new.tokens[:n] != old.tokens:
         return False
     if (old.checkpoints or new.checkpoints) and not _stops(old) <= _stops(new):

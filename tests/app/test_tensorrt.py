@@ -1,0 +1,477 @@
+"""Model directories from the configuration to the answer: over the FAKE library in real processes, with real mpirun.
+
+No TensorRT-LLM runs here. What is real: the processes, Open MPI, the socket, the vocabulary, templates, surfaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from tests import command_line
+from tests.own_server import serving
+from tests.sampling import amount
+
+from shepherd import config as configuration
+from shepherd.agent.session import Session
+from shepherd.app import tensorrt
+from shepherd.app.app import App
+from shepherd.app.model_registry import Machine, ModelRegistry
+from shepherd.core import ConfigError, EngineError, Evicted, TextDelta
+from shepherd.memory.users import LOCAL
+
+pytest.importorskip("tokenizers", reason="the package 'tokenizers' is not installed")
+from tests.fakes import model_directory
+
+FAKES = Path(model_directory.__file__).parent
+SAYS = [["cup", "Place a cup on the table."], ["", "Hello to you."]]
+TOOLS = (
+    "{% if tools %}{{ '<|im_start|>system\\nTools: <tools>' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+    "{{ '</tools> Write <tool_call>{\"name\": NAME, \"arguments\": OBJECT}</tool_call><|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{{ '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}"
+    "{{ call.function.arguments | tojson }}{{ '}\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)  # fmt: skip
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (openmpi-bin)")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake library can be found, here and in the processes that are started."""
+    monkeypatch.syspath_prepend(str(FAKES))
+    paths = [str(FAKES), *(path for path in (str(Path(configuration.__file__).parents[2]), str(FAKES.parents[1])))]
+    monkeypatch.setenv("PYTHONPATH", ":".join(paths))
+    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    monkeypatch.delenv("TLLM_DISABLE_MPI", raising=False)
+
+
+@contextmanager
+def all_ended() -> Iterator[None]:
+    """No process is left behind."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield
+    left = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+    _, left = psutil.wait_procs(left, timeout=30)
+    assert not left
+
+
+def ranks() -> list[psutil.Process]:
+    """The ranks of our children, in order."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it ends just now
+            if "shepherd.engine.trtllm" in process.cmdline() and "mpirun" not in process.name():
+                found.append((int(process.environ().get("OMPI_COMM_WORLD_RANK", 0)), process))
+    return [process for _, process in sorted(found, key=lambda pair: pair[0])]
+
+
+def config_of(folder: Path, text: str, **flags: Any) -> configuration.Config:
+    file = folder / "shepherd.toml"
+    file.write_text(text)
+    return configuration.load(flags={"threads": 1, **flags}, env={}, cwd=folder, user_dir=folder / "none", file=file)
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str) -> AsyncIterator[App]:
+    app = App(
+        config_of(folder, text), cache_folder=folder / "cache", env={"RAG_DB_PATH": str(folder / "memory.db")},
+        user_folder=folder / "user",
+    )  # fmt: skip
+    with all_ended():
+        try:
+            await app.load()
+            yield app
+        finally:
+            await app.aclose()
+
+
+async def say(session: Session, text: str) -> tuple[str, list[Evicted]]:
+    said, evicted = "", []
+    async with aclosing(session.chat(text)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                said += event.text
+            elif isinstance(event, Evicted):
+                evicted.append(event)
+    return said, evicted
+
+
+# what is known before a model is loaded
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Callable[..., ModelRegistry]:
+    def made(text: str, **flags: Any) -> ModelRegistry:
+        return ModelRegistry(config_of(tmp_path, text, **flags), env={}, machine=Machine(2**40))
+
+    return made
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_directory_is_a_model_of_tensorrt_and_says_what_it_is(
+    registry: Callable[..., ModelRegistry], tmp_path: Path
+) -> None:
+    folder = model_directory.make(tmp_path / "two", "engine", n_ctx=700, tp=1, pp=2)
+    (entry,) = registry(f'[models.m]\npath = "{folder}"\n').entries.values()
+    card = entry.card
+    assert (entry.backend, entry.title, card.kind, card.n_ctx, card.n_slots) == ("tensorrt", "two", "chat", 700, 4)
+    assert card.capabilities == ("completion",)
+    assert card.description.startswith("LlamaForCausalLM")
+    assert entry.residency.is_alone
+    assert entry.residency.n_bytes == 0, "it takes the memory of the GPUs"
+
+
+@pytest.mark.usefixtures("fake")
+def test_settings_of_llama_cpp_are_ignored_with_a_warning(
+    registry: Callable[..., ModelRegistry], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model_directory.make(tmp_path / "m", n_ctx=512)
+    text = f'[models.m]\npath = "{folder}"\ngpu_layers = 48\nflash_attn = true\n[caches.m]\nmodel = "m"\nn_ctx = 9999\n'
+    (entry,) = registry(text).entries.values()
+    assert "models.m: gpu_layers, n_threads and flash_attn are ignored by tensorrt" in caplog.text
+    assert "cache 'm' holds 512 of the 9999 tokens that n_ctx asks for" in caplog.text
+    assert entry.plans[0].n_ctx == 512
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[models.m]\npath = "{hf}"\npooling = "mean"\n', "pooling: TensorRT-LLM makes no vectors"),
+        ('[models.m]\npath = "{hf}"\n[caches.a]\nmodel = "m"\n[caches.b]\nmodel = "m"\n',
+         "caches.b.model: TensorRT-LLM makes one cache of a model"),
+        ('[models.m]\npath = "{hf}"\n[memory]\nembedding_model = "{hf}"\n', "makes no vectors; name a GGUF file"),
+        ('backend = "tensorrt"\n', "lamb.gguf is a GGUF file, which llama.cpp runs; name the folder"),
+        ('[models.m]\npath = "{gone}"\n', "rank1.engine is missing"),
+        ('[models.m]\npath = "{old}"\n', None),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("fake")
+def test_what_cannot_run_is_refused_before_anything_is_loaded(
+    registry: Callable[..., ModelRegistry], tmp_path: Path, text: str, says: str | None
+) -> None:
+    folders = {
+        "hf": model_directory.make(tmp_path / "hf"),
+        "gone": model_directory.make(tmp_path / "g", "engine", pp=2),
+    }
+    (folders["gone"] / "rank1.engine").unlink()
+    folders["old"] = model_directory.make(tmp_path / "old", "engine")
+    made = text
+    for name, folder in folders.items():
+        made = made.replace(f"{{{name}}}", str(folder))
+    if says is None:
+        assert registry(made).entries
+    else:
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            registry(made)
+
+
+def test_without_the_library_one_sentence_says_how_to_get_it_and_what_else_there_is(
+    registry: Callable[..., ModelRegistry], tmp_path: Path
+) -> None:
+    if tensorrt.installed(None) is not None:
+        pytest.skip("TensorRT-LLM is installed here")
+    folder = model_directory.make(tmp_path / "m")
+    with pytest.raises(ConfigError) as caught:
+        registry(f'[models.m]\npath = "{folder}"\n')
+    assert str(caught.value) == (
+        f"{folder}: this model is for TensorRT-LLM, which is not installed: install it from NVIDIA's package index, "
+        "with CUDA 13 and Open MPI, in an environment of its own, and name its Python in [tensorrt] "
+        "(docs/tensorrt.md), or run a GGUF file of the model with llama.cpp, or start trtllm-serve and name it as a "
+        "provider"
+    )
+    done = command_line.run("--backend", "tensorrt", "--model", folder, "-p", "Hello", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "which is not installed: install it from NVIDIA's package index" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("1.2.1", "engine", None),
+        ("1.2.0", "engine", "this engine was built by TensorRT-LLM 1.2.1, and 1.2.0 is installed, which cannot run it"),
+        ("1.3.0rc22", "engine", "TensorRT-LLM 1.3.0rc22 runs no prebuilt engines"),
+        ("1.3.0rc22", "checkpoint", None),
+    ],
+)
+@pytest.mark.usefixtures("fake")
+def test_the_version_that_is_installed_must_be_that_of_the_engine(
+    registry: Callable[..., ModelRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Any
+) -> None:
+    version, kind, says = case
+    facts = tmp_path / "site" / f"tensorrt_llm-{version}.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    folder = model_directory.make(tmp_path / "m", kind)
+    text = f'[models.m]\npath = "{folder}"\n'
+    if says is None:
+        assert registry(text).entries["m"].backend == "tensorrt"
+    else:
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            registry(text)
+
+
+@pytest.mark.usefixtures("fake")
+def test_models_and_doctor_show_directories(tmp_path: Path) -> None:
+    model_directory.make(tmp_path / "models" / "two", "engine", n_ctx=700, tp=2, pp=2)
+    model_directory.make(tmp_path / "models" / "hf", n_ctx=512)
+    listed = command_line.run("models", "list", cwd=tmp_path).stdout
+    assert re.search(r"^two +models .* 700 *$", listed, re.MULTILINE)
+    assert re.search(r"^hf +models .* 512 *$", listed, re.MULTILINE)
+    shown = command_line.run("models", "info", "two", cwd=tmp_path).stdout
+    assert "GPUs" in shown
+    assert "4 (tensor 2 x pipeline 2 x context 1)" in shown
+    told = json.loads(command_line.run("models", "info", "hf", "--json", cwd=tmp_path).stdout)
+    assert (told["kind"], told["context"], told["dialect"], told["tensorrt_llm"]) == ("checkpoint", 512, "plain", "yes")
+    checked = command_line.run("--model", "two", "doctor", cwd=tmp_path).stdout
+    assert re.search(r"model two: .*two \(LlamaForCausalLM, None\), for TensorRT-LLM|model two: ", checked)
+    assert "TensorRT-LLM: installed" in checked
+
+
+# an environment of its own
+
+
+def environment(folder: Path, version: str = "1.2.1") -> Path:
+    """The interpreter of a new environment that has the fake library and what it needs, but not Shepherd."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    used = folder / "used"
+    used.mkdir()
+    for name in ("numpy", "numpy.libs", "tokenizers", "mpi4py", "llguidance", "huggingface_hub"):
+        for path in (Path(entry) / name for entry in sys.path):
+            if path.is_dir() and not (used / name).exists():
+                (used / name).symlink_to(path)
+    (site / "used.pth").write_text(f"{used}\n{FAKES}\n")
+    facts = site / f"tensorrt_llm-{version}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
+    return folder / "bin" / "python"
+
+
+@pytest.mark.costly
+@needs_mpirun
+async def test_the_library_may_be_in_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It demands versions of packages that Shepherd cannot use: its processes get Shepherd's code, and no more."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("TLLM_DISABLE_MPI", raising=False)
+    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    python = environment(tmp_path / "trtllm")
+    assert (tensorrt.installed(None), tensorrt.installed(str(python))) == (None, "1.2.1")
+    folder = model_directory.make(tmp_path / "two", "engine", pp=2, say=SAYS)
+    text = f'[models.m]\npath = "{folder}"\n[tensorrt]\npython = "{python}"\n'
+    async with running(tmp_path, text) as app:
+        session = app.conversations.session(user=LOCAL)
+        assert (await say(session, "Where is the cup?"))[0] == "Place a cup on the table."
+        assert {each.cmdline()[0] for each in ranks()} == {str(python)}
+    with pytest.raises(ConfigError, match=r"none/python is no Python that runs \(No such file"):
+        tensorrt.installed(str(tmp_path / "none" / "python"))
+    with pytest.raises(ConfigError, match=r"is no Python that runs \(it ends with an error"):
+        tensorrt.installed("/bin/false")
+
+
+# conversations
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", pytest.param("engine", marks=needs_mpirun)])
+@pytest.mark.costly
+@pytest.mark.usefixtures("fake")
+def test_30_the_command_line_chats_with_a_directory(tmp_path: Path, kind: Any) -> None:
+    folder = model_directory.make(tmp_path / "two", kind, pp=2 if kind == "engine" else 1, say=SAYS)
+    with all_ended():
+        done = command_line.run(
+            "--backend", "tensorrt", "--model", folder, "--gpu-layers", "48", "--no-recall", cwd=tmp_path,
+            stdin="Where is the cup?\nAnd now?\n",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Backend: TensorRT-LLM" in done.stdout
+    assert "> Place a cup on the table.\n> Hello to you.\n" in done.stdout
+    assert "gpu_layers" in done.stderr
+    assert "TensorRT-LLM version" not in done.stdout, "the library's banner is not on our standard output"
+
+
+@pytest.mark.costly
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_30_a_long_conversation_leaves_turns_out_and_keeps_them_in_the_archive(tmp_path: Path) -> None:
+    folder = model_directory.make(tmp_path / "two", "engine", n_ctx=256, pp=2, say=SAYS)
+    async with running(tmp_path, f'[models.m]\npath = "{folder}"\n') as app:
+        session = app.conversations.session(user=LOCAL)
+        left: list[Evicted] = []
+        for number in range(12):
+            said, evicted = await say(session, f"Where is cup number {number}?")
+            assert said == "Place a cup on the table."
+            left += evicted
+        assert left, "turns have left"
+        assert session.usage.cache_read > 0, "what stays is found in the library's cache"
+        store = app.memory(LOCAL)
+        assert store is not None
+        assert any("cup number 0" in hit.user_message for hit in store.search("cup number 0"))
+
+
+@pytest.mark.costly
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_27_the_old_model_has_ended_before_the_next_one_starts_and_a_failed_load_leaves_a_prompt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shepherd")
+    folders = {
+        "one": model_directory.make(tmp_path / "one", "engine", pp=2, say=SAYS),
+        "hf": model_directory.make(tmp_path / "hf", say=[["", "I am the other one."]]),
+        "bad": model_directory.make(tmp_path / "bad", fail_load="CUDA out of memory"),
+    }
+    text = "".join(f'[models.{name}]\npath = "{folder}"\n' for name, folder in folders.items())
+    async with running(tmp_path, text + '[models.lamb]\npath = "embedded"\n') as app:
+        conversations = app.conversations
+        session = conversations.session(user=LOCAL)
+        await say(session, "Where is the cup?")
+        old = ranks()
+        assert len(old) == 2
+        caplog.clear()
+        facts = await conversations.switch(session, "next")
+        assert (facts.model, facts.backend) == ("hf", "TensorRT-LLM")
+        assert not any(process.is_running() for process in old)
+        lines = [record.getMessage() for record in caplog.records]
+        order = [next(n for n, line in enumerate(lines) if line.startswith(start))
+                 for start in ("unloading model 'one'", "Loading provider: hf", "loading model 'hf'")]  # fmt: skip
+        assert order == sorted(order)
+        assert lines.count("Loading provider: hf") == 1
+        assert (await say(session, "And you?"))[0] == "I am the other one."
+        with pytest.raises(EngineError, match="CUDA out of memory"):
+            await conversations.switch(session, "bad")
+        assert (await say(session, "Still there?"))[0] == "I am the other one."
+        facts = await conversations.switch(session, str(model_directory.make(tmp_path / "fresh", say=[["", "New."]])))
+        assert (facts.model, (await say(session, "And you?"))[0]) == ("fresh", "New.")
+        facts = await conversations.switch(session, "lamb")
+        assert facts.backend.startswith("llama.cpp")
+        assert not ranks()
+
+
+@pytest.mark.costly
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_30_a_rank_that_is_killed_is_a_clear_error_and_the_prompt_stays(tmp_path: Path) -> None:
+    folder = model_directory.make(tmp_path / "two", "engine", pp=2, say=SAYS)
+    async with running(tmp_path, f'[models.m]\npath = "{folder}"\n[models.lamb]\npath = "embedded"\n') as app:
+        session = app.conversations.session(user=LOCAL)
+        await say(session, "Where is the cup?")
+        victim = ranks()[amount(1, 1)]
+        victim.kill()
+        psutil.wait_procs([victim], timeout=30)
+        with pytest.raises(EngineError) as caught:
+            await say(session, "And now?")
+        assert "exit" in caught.value.message or "signal" in caught.value.message, caught.value.message
+        assert "\n" not in caught.value.message
+        assert app.health().status == "error"
+        facts = await app.conversations.switch(session, "m")
+        assert facts.model == "two"
+        assert (await say(session, "Where is the cup?"))[0] == "Place a cup on the table."
+        assert app.health().status == "ok"
+        ranks()[0].kill()
+        with pytest.raises(EngineError):
+            await say(session, "And now?")
+        await app.conversations.switch(session, "lamb")
+        assert (await say(session, "Hello"))[0]
+
+
+# surfaces
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.costly
+@pytest.mark.usefixtures("fake")
+def test_the_surfaces_serve_it_with_tools_and_forms(tmp_path: Path) -> None:
+    folder = model_directory.make(tmp_path / "hf", n_ctx=4096, say=[["weather", CALL], *SAYS])
+    (folder / "chat_template.jinja").write_text(TOOLS)
+    with all_ended(), serving(tmp_path, f'[models.m]\npath = "{folder}"\n') as url, httpx2.Client(timeout=60) as client:
+
+        def post(path: str, **body: Any) -> Any:
+            answer = client.post(f"{url}{path}", json={"model": "m", **body})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        asked = [{"role": "user", "content": "What is the weather?"}]
+        function = {"name": "weather", "description": "It.", "parameters": PARAMETERS}
+        chat = post("/v1/chat/completions", messages=asked, tools=[{"type": "function", "function": function}])
+        (call,) = chat["choices"][0]["message"]["tool_calls"]
+        assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("weather", {"city": "Oslo"})
+        response = post("/v1/responses", input=asked, tools=[{"type": "function", **function}])
+        assert [item["name"] for item in response["output"] if item["type"] == "function_call"] == ["weather"]
+        message = post(
+            "/v1/messages", messages=asked, max_tokens=200,
+            tools=[{"name": "weather", "description": "It.", "input_schema": PARAMETERS}],
+        )  # fmt: skip
+        assert [part["input"] for part in message["content"] if part["type"] == "tool_use"] == [{"city": "Oslo"}]
+
+        plain = [{"role": "user", "content": "Where is the cup?"}]
+        first = post("/v1/chat/completions", messages=plain)
+        assert first["choices"][0]["message"]["content"] == "Place a cup on the table."
+        assert first["usage"]["prompt_tokens"] > 0
+        more = [*plain, first["choices"][0]["message"], {"role": "user", "content": "And again, the cup?"}]
+        usage = post("/v1/chat/completions", messages=more)["usage"]
+        assert usage["prompt_tokens"] > first["usage"]["total_tokens"], "the whole conversation is sent each time"
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 32
+        shape = {
+            "type": "object",
+            "properties": {"n": {"enum": [1, 2]}},
+            "required": ["n"],
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": shape, "strict": True}}
+        made = post("/v1/chat/completions", messages=plain, response_format=form, max_tokens=60)
+        assert json.loads(made["choices"][0]["message"]["content"])["n"] in (1, 2)
+        with client.stream("POST", f"{url}/v1/chat/completions", json={"messages": plain, "stream": True}) as stream:
+            lines = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: {")]
+        pieces = [each["choices"][0]["delta"].get("content") or "" for each in lines if each["choices"]]
+        assert "".join(pieces) == "Place a cup on the table."
+        long = [{"role": "user", "content": "cup " * 5000}]
+        refused = client.post(f"{url}/v1/chat/completions", json={"messages": long, "stream": True})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert client.get(f"{url}/health").json()["backend"] == "tensorrt"
+        vectors = client.post(f"{url}/v1/embeddings", json={"model": "m", "input": "cup"})
+        assert (vectors.status_code, vectors.json()["error"]["param"]) == (400, "model")
+        ranks()[0].kill()
+        answers = [client.post(f"{url}/v1/chat/completions", json={"messages": plain}).status_code for _ in range(2)]
+        assert answers[-1] == 200, "the model is loaded again"
+
+
+# the page
+
+PAGE = (FAKES.parents[1] / "docs" / "tensorrt.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+def test_the_examples_of_the_page_are_configurations(tmp_path: Path, text: str) -> None:
+    assert config_of(tmp_path, text).warnings == ()
+
+
+def test_the_page_names_the_errors_in_the_words_of_the_code() -> None:
+    table = PAGE.partition("| it says | do |")[2]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(rows) > 25
+    source = " ".join(path.read_text("utf-8") for path in (FAKES.parents[1] / "src" / "shepherd").rglob("*.py"))
+    source = re.sub(r'"\s+f?"', "", source)  # a sentence may be several literals
+    source = source.replace("{CONFIG}", "config.json").replace("{TOKENIZER}", "tokenizer.json")
+    source = re.sub(r"\{[^{}]*\}", "", source)
+    for row in rows:
+        words = [part.strip(" ,:'\"") for part in re.split(r"\.\.\.|\d[\d.]*|'\w+'", row)]
+        missing = [part for part in words if len(part) > 8 and part not in source]
+        assert not missing, f"no message has the words {missing}"

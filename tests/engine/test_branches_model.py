@@ -1,0 +1,47 @@
+"""Branches of conversations on real memories that cannot be cut: every answer is that of a cold cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.engine import tiny_gguf
+from tests.engine.test_branches import BRANCHES, TAIL, Cache, Chat, words
+
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module", params=["delta", "mamba2", "hybrid", "recurrent", "gemma3"])
+def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
+    """Random weights: gated delta nets as in Qwen3.5, Mamba2 beside attention, short convolutions, Mamba, small
+    sliding windows."""
+    path = tmp_path_factory.mktemp("models") / "model.gguf"
+    tiny_gguf.write(tiny_gguf.RECIPES[request.param], path)
+    made = Weights.load(path)
+    yield made
+    made.close()
+
+
+def real(weights: Weights) -> LlamaRuntime:
+    return LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_seq=6, n_threads=1, swa_full=False))
+
+
+@pytest.mark.costly
+def test_real_models_answer_in_every_branch_as_a_cold_cache_does(weights: Weights) -> None:
+    cache = Cache(real(weights))
+    chat = cache.talk(words(500, 1), 8)
+    for change, n, _ in BRANCHES.values():
+        assert cache.ask(change(Chat(list(chat.messages)))) <= n + len(TAIL)
+    assert cache.ask(chat.say(25, 60)) <= 27 + len(TAIL)
+    cold = Cache(real(weights), Tiers())
+    for job, answer in cache.sent:
+        cold.scheduler.clear()
+        assert cold.finish(job) == len(job.tokens)
+        assert cold.sent[-1][1] == answer
+    for each in (cache, cold):
+        each.scheduler.pool.close()
+        each.runtime.close()
