@@ -23,6 +23,7 @@ from shepherd.agent.storage import ConversationStore
 from shepherd.agent.turn import CallReturned
 from shepherd.app.app import App
 from shepherd.core import Evicted, Finished, Sampling, Started, Text, ToolCall, ToolResult, ToolSpec, Usage
+from shepherd.engine.decision_log import TRAILER
 from shepherd.tools.base import CallOutcome
 
 pytestmark = pytest.mark.model
@@ -133,14 +134,14 @@ async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path
         again = session(app)
         again.restore(saved)
         assert (await say(again, "Thank you. And now?"))[0].input < NEW_TOKENS
-    async with process(tmp_path) as app:  # the tokeniser alone spells them in another way
+    async with process(tmp_path) as app:  # nothing restores it: the request itself is recognised
         stranger = session(app)
         stranger.restore(saved)
         backend = stranger._backend
         assert isinstance(backend, QuotingBackend)
         backend.quote(stranger._request(*saved.messages), {at + 1: quote for at, quote in saved.quotes.items()})
         stranger._quotes = None
-        assert (await say(stranger, "Thank you. And now?"))[0].input > NEW_TOKENS
+        assert (await say(stranger, "Thank you. And now?"))[0].input < NEW_TOKENS
 
 
 @pytest.mark.costly
@@ -180,7 +181,7 @@ async def test_turns_are_sent_away_by_hand_and_the_model_is_told(tmp_path: Path)
         assert (evicted.messages, evicted.gone) == (6, tuple(range(1, 7))), "four of the turn with the call, and two"
         window = await chat.window()
         assert [row.state for row in window.rows if row.kind == "turn"] == ["evicted"] * 2 + ["cached"] * 3
-        assert 0 <= window.n_held - (before.n_held - evicted.tokens) <= 1, "an answer's end may come a moment later"
+        assert 0 <= window.n_held - (before.n_held - evicted.tokens) <= TRAILER, "an answer's end may come later"
         usage, _ = await say(chat, "Go on.")
         assert usage.input < NEW_TOKENS
         assert any("[NOTICE: 6 messages" in message.text for message in chat.messages)

@@ -19,7 +19,7 @@ from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.tools.base import CallOutcome
 
 N_CALLS = 12
@@ -59,7 +59,7 @@ async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Session]:
     vocabulary = FakeVocabulary()
     memory: Memory = request.param
     ends = frozenset({vocabulary.ids["<|im_end|>"]})
-    engine = Engine(FakeRuntime(counting(vocabulary), ends, n_ctx=900, memory=memory), show=vocabulary.piece)
+    engine = InProcessEngine(FakeRuntime(counting(vocabulary), ends, n_ctx=900, memory=memory), show=vocabulary.piece)
     backend = LocalBackend(
         engine, vocabulary, template=Template(CHATML), dialect=detect(CHATML), model="fake", options=LocalOptions()
     )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from shepherd.agent.storage import ConversationStore, Quote, SavedConversation, SaveError, from_json, title_of, to_json
-from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import BadCall, Document, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
 TEXTS = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among them
@@ -25,7 +25,9 @@ SHOWN = st.builds(Text, TEXTS, st.booleans()) | st.builds(Image, TEXTS, st.none(
 PARTS = (
     SHOWN
     | st.builds(Reasoning, TEXTS, MAYBE, st.booleans())
-    | st.builds(ToolCall, TEXTS, TEXTS, TEXTS, MAYBE)
+    | st.builds(ToolCall, TEXTS, TEXTS, TEXTS, MAYBE, MAYBE)
+    | st.builds(Document, TEXTS, TEXTS, st.none() | st.binary(max_size=9), MAYBE)
+    | st.builds(Opaque, TEXTS, TEXTS, st.just((Text("a"), ToolCall("1", "f", "{}"), ToolResult("1", ()))))
     | st.builds(BadCall, TEXTS, TEXTS, TEXTS, TEXTS)
     | st.builds(ToolResult, TEXTS, st.lists(SHOWN, max_size=3).map(tuple), TEXTS, st.booleans())
 )

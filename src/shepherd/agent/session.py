@@ -67,7 +67,7 @@ class Session:
         backend: Backend,
         *,
         model: str,
-        n_ctx: int,
+        n_ctx: int | Callable[[], int],
         system: str | None = None,
         tools: Sequence[ToolSpec] = (),
         toolbox: Toolbox | None = None,
@@ -88,8 +88,6 @@ class Session:
         """
         self.system = system
         """The system prompt; may be changed between turns."""
-        self.n_ctx = n_ctx
-        """Tokens that the conversation can hold."""
         self.recall = recall
         """Whether memories are offered to the model; may be changed between turns."""
         self.toolbox = toolbox
@@ -97,6 +95,7 @@ class Session:
         self.user = user
         """The user whose memory it has."""
         self._backend = backend
+        self._n_ctx = n_ctx
         self._max_rounds = max_rounds
         self._max_repeats = max_repeats
         self._template = Request(
@@ -137,6 +136,11 @@ class Session:
     def model(self) -> str:
         """The model that answers."""
         return self._template.model
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the conversation can hold, as far as that is known now."""
+        return self._n_ctx() if callable(self._n_ctx) else self._n_ctx
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -206,10 +210,12 @@ class Session:
         self._quotes = None
         self._measured = Measured()
 
-    def move(self, backend: Backend, *, model: str, n_ctx: int, toolbox: Toolbox | None = None) -> None:
+    def move(
+        self, backend: Backend, *, model: str, n_ctx: int | Callable[[], int], toolbox: Toolbox | None = None
+    ) -> None:
         """Continue with another model, between two turns; the transcript stays."""
         self._quotes = self.to_saved().quotes
-        self._backend, self.toolbox, self.n_ctx = backend, toolbox, n_ctx
+        self._backend, self.toolbox, self._n_ctx = backend, toolbox, n_ctx
         self._template = replace(self._template, model=model)
         self._state.unreported = 0  # the new model gets all messages
         if toolbox is not None:

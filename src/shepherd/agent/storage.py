@@ -26,9 +26,11 @@ from typing import Any, TypeVar, get_args
 
 from shepherd.core import (
     BadCall,
+    Document,
     Image,
     InvalidRequest,
     Message,
+    Opaque,
     Part,
     Reasoning,
     Role,
@@ -231,10 +233,12 @@ def title_of(messages: Sequence[Message]) -> str:
 KINDS: Mapping[str, type[Part]] = {
     "text": Text,
     "image": Image,
+    "document": Document,
     "reasoning": Reasoning,
     "call": ToolCall,
     "bad_call": BadCall,
     "result": ToolResult,
+    "opaque": Opaque,
 }
 """The kinds of parts, by the value of `type`."""
 
@@ -253,11 +257,13 @@ def to_json(saved: SavedConversation) -> dict[str, Json]:
         "untold": saved.unreported,
         "told": {str(at): n for at, n in saved.reported.items()},
         "quotes": {str(at): {"text": quote.text, "ids": list(quote.ids)} for at, quote in saved.quotes.items()},
-        "messages": [
-            {"role": message.role, "origin": message.origin, "parts": [_part_to_json(part) for part in message.parts]}
-            for message in saved.messages
-        ],
+        "messages": [message_to_json(message) for message in saved.messages],
     }
+
+
+def message_to_json(message: Message) -> dict[str, Json]:
+    """A message as plain values; `read_message` reads them."""
+    return {"role": message.role, "origin": message.origin, "parts": [_part_to_json(part) for part in message.parts]}
 
 
 def _part_to_json(part: Part) -> dict[str, Json]:
@@ -288,7 +294,7 @@ def _decoded(top: Fields) -> SavedConversation:
         raise SaveError(f"it is of version {version} and this Shepherd reads version {VERSION}; use the newer one")
     if (id := top.find_string("id")) is None:
         raise SaveError("id is missing")
-    messages = tuple(map(_message, top.objects("messages", sys.maxsize)))
+    messages = tuple(map(read_message, top.objects("messages", sys.maxsize)))
     return SavedConversation(
         id,
         messages=messages,
@@ -312,7 +318,8 @@ def _numbered(top: Fields, name: str, n: int, read: Callable[[Fields, str], T]) 
     return {int(key): read(held, key) for key in held.body}
 
 
-def _message(read: Fields) -> Message:
+def read_message(read: Fields) -> Message:
+    """Raises: `InvalidRequest`, `SaveError`."""
     role: Any = read.find_string("role")
     if role not in get_args(Role):
         raise wrong(read.at("role"), f"one of {', '.join(get_args(Role))}", role)
@@ -337,12 +344,12 @@ def _bytes(read: Fields, name: str) -> bytes:
         raise SaveError(f"{read.at(name)} must be base64") from error
 
 
-def _shown(read: Fields, name: str) -> tuple[Text | Image, ...]:
+def _parts_of(read: Fields, name: str, *kinds: type[Part]) -> tuple[Part, ...]:
     parts = tuple(map(_part, read.objects(name, sys.maxsize)))
-    shown = tuple(part for part in parts if isinstance(part, Text | Image))
-    if len(shown) < len(parts):
-        raise SaveError(f"{read.at(name)} may hold texts and images only")
-    return shown
+    if not all(isinstance(part, kinds) for part in parts):
+        allowed = " and ".join(f"{name}s" for name, kind in KINDS.items() if kind in kinds)
+        raise SaveError(f"{read.at(name)} may hold {allowed} only")
+    return parts
 
 
 READERS: Mapping[str, Callable[[Fields, str], Json]] = {
@@ -350,7 +357,8 @@ READERS: Mapping[str, Callable[[Fields, str], Json]] = {
     "bool": Fields.find_boolean,
     "str | None": Fields.find_string,
     "bytes | None": _bytes,
-    "tuple[Text | Image, ...]": _shown,
+    "tuple[Text | Image, ...]": lambda read, name: _parts_of(read, name, Text, Image),
+    "tuple[Text | ToolCall | ToolResult, ...]": lambda read, name: _parts_of(read, name, Text, ToolCall, ToolResult),
 }
 """How a field of a part is read, by its type."""
 

@@ -143,7 +143,7 @@ def unanswered(messages: Sequence[Message]) -> list[Message]:
     at = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role != "tool"), None)
     if at is None:
         return []
-    done = {part.call_id for message in messages[at:] for part in message.parts if isinstance(part, ToolResult)}
+    done = {result.call_id for message in messages[at:] for result in message.results}
     return [Message("tool", (_error(call, NOT_DONE),)) for call in calls_of(messages[at]) if call.id not in done]
 
 
@@ -291,8 +291,8 @@ def _without_content(message: Message, full: ContextFull) -> Message:
     """An error in place of a result that is too long, so that the model asks for less."""
     (result,) = message.parts
     assert isinstance(result, ToolResult)
-    n = full.needed - full.limit
-    why = f"Error: the results of these calls do not fit into the context, by {n} tokens. Ask for less, or answer."
+    by = f", by {full.needed - full.limit} tokens" if full.limit else ""
+    why = f"Error: the results of these calls do not fit into the context{by}. Ask for less, or answer."
     return Message("tool", (replace(result, parts=(Text(why),), is_error=True),))
 
 

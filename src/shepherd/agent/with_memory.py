@@ -23,26 +23,27 @@ from typing import Protocol
 
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.storage import Quote
-from shepherd.backends.base import Backend
-from shepherd.backends.local.kept_prefix import ENTRY_BYTES
-from shepherd.backends.local.window import RowState, Window, WindowedBackend, WindowRow
+from shepherd.backends.base import Backend, EditingBackend
+from shepherd.backends.local.window import RowState, SearchableBackend, Window, WindowedBackend, WindowRow
 from shepherd.core import (
     Assembler,
     BadCall,
+    Document,
     Event,
     Evicted,
     Finished,
     Image,
     InvalidRequest,
     Message,
+    Opaque,
     Recalled,
     Request,
     ShepherdError,
     Started,
     Text,
-    ToolResult,
 )
-from shepherd.core.lru import LruCache
+from shepherd.core.edits import WHOLE, Edit, Edited, Place
+from shepherd.core.lru import ENTRY_BYTES, LruCache
 from shepherd.memory.recall import profile
 from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
@@ -153,7 +154,8 @@ class MemoryBackend:
             async with aclosing(self._backend.stream(enriched.request)) as events:
                 async for event in events:
                     if isinstance(event, Started | Finished):
-                        event = replace(event, usage=replace(event.usage, recalled=enriched.n_recalled))
+                        n_recalled = event.usage.recalled + enriched.n_recalled
+                        event = replace(event, usage=replace(event.usage, recalled=n_recalled))
                     if isinstance(event, Started):
                         event = replace(event, archived=not is_lost, recalled=enriched.recalled)
                     if store is not None:
@@ -182,6 +184,15 @@ class MemoryBackend:
 
     # the window of a conversation
 
+    async def edit(self, request: Request, edits: Sequence[Edit]) -> Edited:
+        """See `EditingBackend.edit`; places are those of the client's messages, and quotes never leave."""
+        if not isinstance(self._backend, EditingBackend):
+            raise InvalidRequest("nothing leaves the context of this back end; leave context_management out")
+        enriched = await self._with_earlier_quotes(request)
+        edited = await self._backend.edit(enriched.request, edits)
+        places = (_place_of_client(place, request.messages, enriched) for place in edited.cleared)
+        return replace(edited, cleared=frozenset(place for place in places if place is not None))
+
     async def window(self, request: Request) -> Window:
         """See `WindowedBackend.window`; quotes are part of it. Raises: `InvalidRequest` for other back ends."""
         enriched = await self._with_earlier_quotes(request)
@@ -199,6 +210,12 @@ class MemoryBackend:
         """See `WindowedBackend.recognise`."""
         if isinstance(self._backend, WindowedBackend):
             await self._backend.recognise((await self._with_earlier_quotes(request)).request, began)
+
+    async def search_left(self, request: Request, query: str) -> str:
+        """See `SearchableBackend`; other back ends have nothing."""
+        if not isinstance(self._backend, SearchableBackend):
+            return ""
+        return await self._backend.search_left((await self._with_earlier_quotes(request)).request, query)
 
     def quotes(self, request: Request) -> dict[int, Quote]:
         """What was recalled for the messages of the request, by their index."""
@@ -249,6 +266,8 @@ class MemoryBackend:
     async def _enrich(self, store: MemoryStore, request: Request) -> EnrichedRequest:
         history, chains = self._histories.of(request)
         ids = await self._archive(store, request, history)
+        if ids and (gone := [ids[at] for at, part in request.cleared if part == WHOLE and ids[at]]):
+            await asyncio.wrap_future(store.submit_mark(gone, State.EVICTED))  # so that it may be quoted now
         if not request.recall:
             return EnrichedRequest(request, history, ids)
         try:
@@ -287,7 +306,7 @@ class MemoryBackend:
         ids: Sequence[int],
     ) -> dict[int, Quote]:
         """The quotes by the index of their message; for the newest question the memory is searched now."""
-        asked = [at for at, message in enumerate(request.messages) if message.is_input and message.text.strip()]
+        asked = [at for at, message in enumerate(request.messages) if message.is_input and message.own_text.strip()]
         quotes = {at: quote for at in asked if (quote := self._quotes.find(chains[at])) is not None}
         newest = asked[-1] if asked else -1
         if newest >= 0 and newest not in quotes:
@@ -347,10 +366,29 @@ def _quoted(messages: Sequence[Message], quotes: Mapping[int, Quote]) -> tuple[M
     made = list(messages)
     for at, quote in quotes.items():
         if quote.text:
-            parts = made[at].parts
-            n = next((n for n, part in enumerate(parts) if not (isinstance(part, Text) and part.aside)), 0)
+            parts, n = made[at].parts, _place_of_quote(made[at])
             made[at] = replace(made[at], parts=(*parts[:n], Text(quote.text, aside=True), *parts[n:]))
     return tuple(made)
+
+
+def _place_of_quote(message: Message) -> int:
+    """The index of the part that a quote is put in front of."""
+    return next((n for n, part in enumerate(message.parts) if not (isinstance(part, Text) and part.aside)), 0)
+
+
+def _place_in_prompt(place: Place, messages: Sequence[Message], enriched: EnrichedRequest) -> Place:
+    """A place of the client's messages, among those with the quotes."""
+    at, part = place
+    quote = enriched.quotes.get(at)
+    is_moved = part != WHOLE and quote is not None and quote.text and part >= _place_of_quote(messages[at])
+    return at + enriched.n_inserted, part + 1 if is_moved else part
+
+
+def _place_of_client(place: Place, messages: Sequence[Message], enriched: EnrichedRequest) -> Place | None:
+    """The reverse; None for what the client has not sent."""
+    at, part = place[0] - enriched.n_inserted, place[1]
+    tried = ((at, part), (at, part - 1)) if at >= 0 else ()
+    return next((each for each in tried if _place_in_prompt(each, messages, enriched) == place), None)
 
 
 def _with_profile(enriched: EnrichedRequest, text: str) -> EnrichedRequest:
@@ -362,7 +400,9 @@ def _with_profile(enriched: EnrichedRequest, text: str) -> EnrichedRequest:
         messages = (first, *messages[1:])
     elif text:
         messages, n_inserted = (Message("system", (Text(text, aside=True),)), *messages), 1
-    return replace(enriched, request=replace(request, messages=messages), n_inserted=n_inserted)
+    enriched = replace(enriched, n_inserted=n_inserted)
+    cleared = frozenset(_place_in_prompt(place, request.messages, enriched) for place in request.cleared)
+    return replace(enriched, request=replace(request, messages=messages, cleared=cleared))
 
 
 def _with_memory_rows(window: Window, enriched: EnrichedRequest) -> Window:
@@ -385,7 +425,7 @@ def _with_memory_rows(window: Window, enriched: EnrichedRequest) -> Window:
 
 def entry_of(message: Message) -> Entry:
     """A message as the archive stores it: its text, without our asides and without reasoning."""
-    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    results = message.results
     if not results:
         calls = tuple(Call(call.id, call.name, call.arguments) for call in message.calls)
         return Entry(message.role, _text(message.parts), calls=calls)
@@ -411,5 +451,9 @@ def _text_of(part: object) -> str:
             return f"[image: {url or kind or 'data'}]" if not (url or "").startswith("data:") else "[image: data]"
         case BadCall(raw=raw):
             return raw
+        case Document(note=note):
+            return note
+        case Opaque(parts=parts):
+            return _text(parts)
         case _:
             return ""

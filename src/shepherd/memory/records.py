@@ -219,7 +219,10 @@ class Embedder(Protocol):
     dim: int
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Shape (len(texts), dim), rows of length 1. Raises: `EngineError`."""
+        """Shape (len(texts), dim), rows of length 1.
+
+        Raises: `EngineError`; `BackendError` of a provider.
+        """
         ...
 
 

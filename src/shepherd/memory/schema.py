@@ -19,6 +19,7 @@ from pathlib import Path
 import apsw
 
 from shepherd.core import ConfigError
+from shepherd.memory.database import write_ahead
 from shepherd.memory.failure import failure
 
 APPLICATION_ID = 0x53485044
@@ -169,7 +170,7 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first table
     else:
         _check_version_and_user(connection, name, user)
-    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    write_ahead(connection, BUSY_MS)
     if not is_new:
         return
     connection.execute("BEGIN IMMEDIATE")  # another process may be creating the file

@@ -179,6 +179,7 @@ class MemoryStore:
     newest_message = _reads(queries.newest_message)
     newest_turn = _reads(queries.newest_turn)
     set_aside = _writes(histories.set_aside)
+    take_back = _writes(histories.take_back)
     set_title = _writes(histories.set_title)
     pin = _writes(histories.pin)
 
@@ -212,7 +213,9 @@ class MemoryStore:
         return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
 
     def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
-        return self._vectors.searcher(connection) if self._vectors else None
+        return (
+            self._vectors.searcher(connection) if self._vectors is not None else None
+        )  # it is empty until it is asked
 
     def embed(
         self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None

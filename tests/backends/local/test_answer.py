@@ -63,6 +63,12 @@ def test_usage_counts_what_the_model_has_read_and_written() -> None:
     assert events[-1] == Finished("end", Usage(5, 7, output=3))
 
 
+def test_figures_that_are_corrected_before_the_first_token_are_those_of_the_usage() -> None:
+    events = events_of([Admitted(0, 7), Admitted(5, 2), Prefill(2, 2), *b"ab", Done("end", 9)])
+    assert [type(event) for event in events] == [Started, Progress, TextDelta, TextDelta, Finished]
+    assert events[-1] == Finished("end", Usage(input=2, cache_read=5, output=3))
+
+
 def test_an_eviction_within_a_call_is_told_behind_it() -> None:
     events = events_of([Admitted(0, 5), *b"a{", Evicted(4, 40), ord("}"), ord("b"), Done("end")])
     kinds = [type(event) for event in events]

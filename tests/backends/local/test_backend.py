@@ -45,7 +45,7 @@ from shepherd.core import (
 )
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 
 CHATML = (
     "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
@@ -62,7 +62,7 @@ Make = Callable[..., tuple[LocalBackend, FakeRuntime]]
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[Engine] = []
+    engines: list[InProcessEngine] = []
 
     def make_one(
         *answers: str,
@@ -77,7 +77,7 @@ async def make() -> AsyncIterator[Make]:
         vocabulary = FakeVocabulary(user_defined=user_defined)
         ends = frozenset({vocabulary.ids["<|im_end|>"]}) if end_tokens is None else end_tokens
         runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=n_ctx, memory=memory, faults=faults or Faults())
-        engine = Engine(runtime, show=vocabulary.piece)
+        engine = InProcessEngine(runtime, show=vocabulary.piece)
         engines.append(engine)
         compiled = template if isinstance(template, Template) else Template(template)
         backend = LocalBackend(
@@ -326,8 +326,22 @@ async def test_reasoning_is_kept_apart_and_counted(make: Make) -> None:
     assert 0 < answer.usage.reasoning < answer.usage.output
 
 
+@pytest.mark.parametrize("opens", [False, True])
+async def test_reasoning_stays_in_the_text_where_a_request_wants_that(make: Make, opens: bool) -> None:
+    raw = "<think>\nHmm.\n</think>\n\nYes."
+    head = "'<|im_start|>assistant\n' }}{% if"
+    backend, runtime = make(raw, template=CHATML.replace(head, head.replace("n'", "n<think>\n'")) if opens else CHATML)
+    answer = await reply(backend, ask(keeps_thoughts=True))
+    assert answer.message.parts == (Text(raw),)
+    assert answer.usage.reasoning == 0
+    await settled(backend, 1)
+    runtime.batches.clear()
+    second = await reply(backend, ask("Go on.", Message.user("Hello"), answer.message, keeps_thoughts=True))
+    assert second.usage.cache_read == answer.usage.total, "the thought in the text is the one in the cache"
+
+
 async def test_thinking_can_be_switched_off_for_a_whole_cache(make: Make) -> None:
-    backend, runtime = make("Yes.", options=LocalOptions(thinking=False))
+    backend, runtime = make("Yes.", options=LocalOptions(thinking="off"))
     answer = await reply(backend, ask())
     assert seen(runtime).count(b"<think>") == 1
     assert answer.message.reasoning == ""
@@ -347,17 +361,17 @@ GRANITE = (
     ("template", "thinking", "level", "shown"),
     [
         (SWITCHED, None, None, True),
-        (SWITCHED, False, None, False),
-        (SWITCHED, False, "on", True),
-        (SWITCHED, True, "off", False),
+        (SWITCHED, "off", None, False),
+        (SWITCHED, "off", "on", True),
+        (SWITCHED, "on", "off", False),
         (GRANITE, None, None, False),
-        (GRANITE, True, None, True),
-        (GRANITE, True, "off", False),
+        (GRANITE, "on", None, True),
+        (GRANITE, "on", "off", False),
         (GRANITE, None, "on", True),
     ],
 )
 async def test_a_cache_can_think_or_not_where_the_request_leaves_it_open(
-    make: Make, template: str, thinking: bool | None, level: ReasoningLevel | None, shown: bool
+    make: Make, template: str, thinking: ReasoningLevel | None, level: ReasoningLevel | None, shown: bool
 ) -> None:
     backend, runtime = make("Yes.", template=template, options=LocalOptions(thinking=thinking))
     await reply(backend, ask(reasoning=level))
@@ -491,10 +505,26 @@ async def test_sampling_of_the_request_wins_over_the_models_and_lasts_for_it_onl
     assert runtime.samplings == [Sampling(temperature=0.0, top_k=7), Sampling(temperature=0.5, top_k=7)]
 
 
-async def test_tools_are_not_shown_when_the_choice_is_none(make: Make) -> None:
-    backend, runtime = make("Hi.")
-    await reply(backend, ask(tools=(ADD,), tool_choice="none"))
+async def test_a_choice_of_none_keeps_the_prompt_and_its_tools(make: Make) -> None:
+    backend, runtime = make("Hi.", "Hi.", "Hi.")
+    await reply(backend, ask(tools=(ADD,)))
+    shown = seen(runtime)
+    again = await reply(backend, ask(tools=(ADD,), tool_choice="none"))
+    assert b"Adds." in shown
+    assert again.usage.input == 1, "the last token is always computed, and nothing else is"
+    hidden, runtime = make("Hi.")
+    await reply(hidden, ask(tools=(ADD,), tool_choice="none", shows_tools=False))
     assert b"Adds." not in seen(runtime)
+
+
+async def test_a_call_that_may_not_come_is_text_and_nothing_of_it_is_lost(make: Make) -> None:
+    written = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    for choice in ("auto", "none"):
+        backend, _ = make(written)
+        answer = await reply(backend, ask(tools=(ADD,), tool_choice=choice))
+        assert [bool(answer.message.calls), answer.message.text] == (
+            [True, ""] if choice == "auto" else [False, written]
+        )
 
 
 async def test_what_is_not_available_is_refused_by_name(make: Make) -> None:

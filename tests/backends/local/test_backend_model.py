@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 import pytest
+from tests.fake_engine import in_process
 from tests.in_time import until
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Event, Message, Reply, Request, Sampling, Text, ToolResult, ToolSpec, fold
 from shepherd.dialects import Template, detect
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
@@ -33,11 +34,11 @@ Make = Callable[[int], LocalBackend]
 @pytest.fixture
 async def make(weights: Weights) -> AsyncIterator[Make]:
     """Makes back ends with a context of so many tokens."""
-    engines: list[Engine] = []
+    engines: list[InProcessEngine] = []
 
     def make_one(n_ctx: int) -> LocalBackend:
         source = weights.chat_template or ""
-        engine = Engine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=1)), show=weights.piece)
+        engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=1)), show=weights.piece)
         engines.append(engine)
         return LocalBackend(
             engine,
@@ -69,11 +70,20 @@ async def reply(backend: LocalBackend, request: Request) -> Reply:
 async def at_rest(backend: LocalBackend, n_jobs: int) -> Resident:
     """The sequence that was used last, once so many jobs have come and gone with their closing tags."""
     await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
-    return max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
+    return max(in_process(backend.engine)._scheduler.pool.ledger, key=lambda resident: resident.used_at)
 
 
 async def prompt_tokens(backend: LocalBackend, request: Request) -> array[int]:
     return (await backend.compile(request)).encoded.tokens
+
+
+async def test_an_answer_that_ignores_its_end_goes_on_to_its_limit(backend: LocalBackend) -> None:
+    """Benchmarks of others ask for so many tokens; a turn that the model makes up is part of them."""
+    endless = Sampling(ignore_eos=True)
+    answer = await reply(
+        backend, Request("lamb", (Message.user("Tell me about sheep."),), sampling=endless, max_tokens=60)
+    )
+    assert (answer.reason, answer.usage.output) == ("length", 60)
 
 
 async def test_after_every_turn_the_cache_is_the_rendered_history_closing_tag_included(backend: LocalBackend) -> None:

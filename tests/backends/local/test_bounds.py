@@ -19,7 +19,7 @@ from shepherd.backends.local.offload import HEAVY, HEAVY_AT_ONCE, offload, weigh
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import ProbeBudget
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -68,7 +68,7 @@ def clock() -> Iterator[Held]:
 async def backend(clock: Held) -> AsyncIterator[LocalBackend]:
     vocabulary = FakeVocabulary()
     ends = frozenset({vocabulary.ids["<|im_end|>"]})
-    engine = Engine(FakeRuntime(say(vocabulary, "Hi."), ends, n_ctx=10_000_000), show=vocabulary.piece)
+    engine = InProcessEngine(FakeRuntime(say(vocabulary, "Hi."), ends, n_ctx=10_000_000), show=vocabulary.piece)
     template = Template(TEMPLATE, clock=clock)
     yield LocalBackend(engine, vocabulary, template=template, dialect=detect(TEMPLATE), model="fake")
     clock.go_on.set()

@@ -64,6 +64,7 @@ def test_a_side_task_is_no_change_of_the_conversation_that_it_serves(caplog: pyt
 def test_what_says_the_same_has_one_fingerprint() -> None:
     same = [
         request(tools=(ADD,)),
+        request(tools=(ADD,), tool_choice="none"),
         request(KIND, Message.user("Something else"), tools=(ADD,)),
         request(tools=(replace(ADD, parameters={"required": [], "type": "object"}),)),
         request(Message("system", (Text("Be "), Text("kind."))), ASK, BRIEF, tools=(ADD,)),
@@ -71,7 +72,7 @@ def test_what_says_the_same_has_one_fingerprint() -> None:
     assert len(set(map(fingerprint, same))) == 1
     other = [
         request(),
-        request(tools=(ADD,), tool_choice="none"),
+        request(tools=(ADD,), shows_tools=False),
         request(tools=(ADD, SUB)),
         request(Message.system("Be "), Message.system("kind."), ASK, tools=(ADD,)),
         request(tools=(replace(ADD, description="adds"),)),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 
-from shepherd.backends.local.chat_template import BUILT_IN_TEMPLATES, TemplateSources, find_chat_format
+from shepherd.backends.local.chat_template import (
+    BUILT_IN_TEMPLATES,
+    FAMILY_TEMPLATES,
+    TemplateSources,
+    find_chat_format,
+)
 from shepherd.core import ConfigError, Message, ToolSpec
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -53,39 +57,53 @@ def test_the_configuration_counts_before_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_without_one_in_the_file_the_files_beside_it_are_asked(
-    name: str, text: str, tools: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, text: str, tools: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
-    with caplog.at_level(logging.WARNING):
-        speech = find_chat_format(TemplateSources(tmp_path / "m.gguf"))
+    speech = find_chat_format(TemplateSources(tmp_path / "m.gguf"))
     assert speech.template.source == HERMES
     assert (speech.with_tools.source if speech.with_tools else None) == tools
-    assert name in caplog.text
+    assert (speech.origin, speech.is_ours) == (name, False)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"chat_template": 3}', '{"chat_template": [3]}'])
-def test_what_holds_no_template_is_passed_over(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_holds_no_template_is_passed_over(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(text)
     speech = find_chat_format(TemplateSources(tmp_path / "m.gguf"))
     assert speech.template.source == BUILT_IN_TEMPLATES[0][2]
-    assert (
-        "m.gguf has no chat template: using that of ChatML, which the model may not know; set chat_template"
-        in caplog.text
-    )
+    assert speech.origin.startswith("ChatML, which the model may not know; set chat_template")
+    assert speech.is_ours
 
 
 @pytest.mark.parametrize(("name", "tokens", "template"), BUILT_IN_TEMPLATES)
-def test_control_tokens_give_a_family_away(
-    name: str, tokens: frozenset[str], template: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        speech = find_chat_format(TemplateSources(tmp_path / "m.gguf", control=[*tokens, "<pad>"]))
+def test_control_tokens_give_a_family_away(name: str, tokens: frozenset[str], template: str, tmp_path: Path) -> None:
+    speech = find_chat_format(TemplateSources(tmp_path / "m.gguf", control=[*tokens, "<pad>"]))
     assert speech.template.source == template
-    assert name in caplog.text
+    assert name in speech.origin
     talk = [Message.system("Be kind."), Message.user("Hi"), Message.assistant("Hello"), Message.user("Bye")]
     text = "".join(piece.text for piece in speech.template.render(talk, tools=[ToolSpec("t")]))
     assert [text.count(said) for said in ("Be kind.", "Hi", "Hello", "Bye")] == [1, 1, 1, 1]
     assert "None" not in text
+
+
+@pytest.mark.parametrize(("name", "families", "template"), FAMILY_TEMPLATES)
+def test_the_model_type_tells_a_family_without_control_tokens(
+    name: str, families: frozenset[str], template: str, tmp_path: Path
+) -> None:
+    for family in families:
+        speech = find_chat_format(TemplateSources(tmp_path, bos_text="<s>", eos_text="</s>", family=family))
+        assert (speech.template.source, speech.is_ours) == (template, True)
+        assert speech.origin == f"Shepherd for {name}, because its model_type is {family}"
+        talk = [Message.system("Be kind."), Message.user("Hi"), Message.assistant("Hello"), Message.user("Bye")]
+        text = "".join(piece.text for piece in speech.template.render(talk, tools=[ToolSpec("t")]))
+        assert [text.count(said) for said in ("Be kind.", "Hi", "Hello", "Bye")] == [1, 1, 1, 1]
+
+
+def test_llama_3_is_told_from_llama_2_by_its_control_tokens(tmp_path: Path) -> None:
+    tokens = BUILT_IN_TEMPLATES[1][1]
+    speech = find_chat_format(TemplateSources(tmp_path, control=tokens, family="llama"))
+    assert "<|start_header_id|>" in speech.template.source
+    assert "[INST]" in find_chat_format(TemplateSources(tmp_path, family="llama")).template.source
 
 
 def test_a_dialect_that_there_is_none_of_is_refused_with_those_that_there_are(tmp_path: Path) -> None:

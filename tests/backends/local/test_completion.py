@@ -18,6 +18,7 @@ from tests.fake_engine import FakeRuntime, FakeVocabulary
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.completion import BarePrompt, PlainTextParser, encode, pieces
 from shepherd.backends.local.constrain import Constraints
+from shepherd.backends.local.prompt import Encoder
 from shepherd.core import (
     Completion,
     ContextFull,
@@ -28,12 +29,14 @@ from shepherd.core import (
     Reply,
     Request,
     Sampling,
+    Started,
     TextDelta,
+    TextOrTokens,
     Traced,
     fold,
 )
 from shepherd.dialects import Parser, Template, detect
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
@@ -62,7 +65,7 @@ def telling(vocabulary: FakeVocabulary) -> Callable[[Sequence[int]], int]:
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[Engine] = []
+    engines: list[InProcessEngine] = []
 
     def make_one(bos: bool = False, fim: bool = False, n_ctx: int = 512) -> tuple[LocalBackend, FakeRuntime]:
         vocabulary = FakeVocabulary(CONTROL, fim=FIM if fim else None)
@@ -72,7 +75,7 @@ async def make() -> AsyncIterator[Make]:
         template = Template(CHATML)
         dialect = detect(CHATML)
         constraints = Constraints(vocabulary, ends, dialect)
-        engine = Engine(runtime, show=vocabulary.piece, constrainer=constraints.constrainer)
+        engine = InProcessEngine(runtime, show=vocabulary.piece, constrainer=constraints.constrainer)
         engines.append(engine)
         backend = LocalBackend(
             engine, vocabulary, template=template, dialect=dialect, model="fake", constraints=constraints
@@ -84,7 +87,7 @@ async def make() -> AsyncIterator[Make]:
         await asyncio.to_thread(engine.close)
 
 
-def ask(prompt: str | tuple[int, ...], *, suffix: str | None = None, echo: bool = False, **fields: Any) -> Request:
+def ask(prompt: TextOrTokens, *, suffix: str | None = None, echo: bool = False, **fields: Any) -> Request:
     return Request("fake", completion=Completion(prompt, suffix, echo), **fields)
 
 
@@ -119,6 +122,46 @@ async def test_a_text_has_the_first_token_that_the_vocabulary_wants_and_tokens_a
     assert read(runtime)[0] == 258
     await reply(backend, ask(tuple(b"Once"), max_tokens=1))
     assert 258 not in read(runtime)
+
+
+async def test_texts_may_stand_between_tokens(make: Make) -> None:
+    backend, runtime = make(bos=True)
+    await reply(backend, ask((79, "nc", 101), max_tokens=1))
+    assert read(runtime)[:4] == [*b"Once"]
+    await reply(backend, ask(("On", 99, "e"), max_tokens=1))
+    assert read(runtime)[:5] == [258, *b"Once"], "a text that begins is a text"
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>a", "<s><|im_end|>a"])
+async def test_control_tokens_count_where_the_client_has_rendered_the_prompt(make: Make, text: str) -> None:
+    backend, runtime = make(bos=True)
+    await reply(backend, Request("fake", completion=Completion(text, special=True), max_tokens=1))
+    assert read(runtime)[:3] == [258, 257, *b"a"], "the first token comes once"
+
+
+async def test_a_report_says_what_was_read_and_which_tokens_are_wanted_or_never_come(make: Make) -> None:
+    backend, _ = make(bos=True)
+    biases = Sampling(logit_bias=(("ab", -5.0), (7, 1.0)), ignore_eos=True)
+    wanted = ask(("On", 99, "e"), sampling=biases, max_tokens=2, report=True)
+    first, *texts, _ = await events(backend, wanted)
+    assert isinstance(first, Started)
+    assert first.read is not None
+    assert first.read.text == "<s>Once"
+    assert first.read.logit_bias == ((97, -5.0), (98, -5.0), (7, 1.0), (257, -math.inf))
+    assert (first.read.sampling.ignore_eos, first.read.sampling.top_k) == (True, 40), "defaults hold, too"
+    assert [each.tokens for each in texts if isinstance(each, TextDelta)] == [(ord(" "),), (ord("u"),)]
+    first, *texts, _ = await events(backend, replace(wanted, report=False))
+    assert isinstance(first, Started)
+    assert first.read is None
+    assert [each.tokens for each in texts if isinstance(each, TextDelta)] == [(), ()]
+
+
+async def test_the_prompt_of_a_chat_is_reported_with_the_token_that_begins_it(make: Make) -> None:
+    backend, _ = make(bos=True)
+    first, *_ = await events(backend, Request("fake", (Message.user("Hi"),), max_tokens=1, report=True))
+    assert isinstance(first, Started)
+    assert first.read is not None
+    assert first.read.text == "<s><|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
 async def test_nothing_in_a_text_becomes_a_control_token(make: Make) -> None:
@@ -162,6 +205,18 @@ async def test_a_prompt_that_is_too_long_names_both_counts(make: Make) -> None:
     backend, _ = make(n_ctx=32)
     with pytest.raises(ContextFull, match="42 tokens > 32 maximum"):
         await reply(backend, ask("x" * 40, max_tokens=2))
+
+
+async def test_a_text_makes_room_for_its_answer_where_the_cache_evicts_but_not_for_itself(make: Make) -> None:
+    backend, runtime = make(n_ctx=96, bos=True)
+    request = ask("x" * 70, max_tokens=60, on_full="evict", sampling=Sampling(ignore_eos=True))
+    answer = await reply(backend, request)
+    assert (answer.reason, answer.usage.output, answer.evicted > 0) == ("length", 60, True)
+    assert runtime.tokens(0)[0] == backend.encoder.tokenize("<s>", special=True)[0]  # the beginning stays
+    with pytest.raises(ContextFull):
+        await reply(backend, replace(request, on_full="error", max_tokens=60, completion=Completion("x" * 96)))
+    with pytest.raises(ContextFull):
+        await reply(backend, replace(request, completion=Completion("x" * 96)))
 
 
 async def test_the_second_prompt_computes_what_is_new_only(make: Make) -> None:
@@ -238,7 +293,7 @@ def test_a_prompt_is_between_what_is_put_around_it(text: str, suffix: str | None
     vocabulary.bos = 258 if bos else None
     if not (text or suffix is not None or bos):
         return
-    bare = encode(Completion(text, suffix), vocabulary, model="m")
+    bare = encode(Completion(text, suffix), Encoder(vocabulary, ""), vocabulary, model="m")
     assert bare.tokens[bare.start : bare.stop] == array("i", list(text.encode("utf-8", "replace")))
     around = [token for token in bare.tokens if token > 255]
     assert around == [258] * bos + ([] if suffix is None else [259, 260, 261])
@@ -270,7 +325,9 @@ async def test_bare_prompts_are_no_change_of_anybodys_system_prompt(
 
 
 def test_a_bare_prompt_is_a_value() -> None:
-    assert encode(Completion((1, 2)), FakeVocabulary(), model="m") == BarePrompt(array("i", [1, 2]), 0, 2)
+    vocabulary = FakeVocabulary()
+    bare = encode(Completion((1, 2)), Encoder(vocabulary, ""), vocabulary, model="m")
+    assert bare == BarePrompt(array("i", [1, 2]), 0, 2)
 
 
 async def test_text_becomes_tokens_and_tokens_text(make: Make) -> None:

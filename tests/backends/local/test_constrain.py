@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from shepherd.dialects.base import Dialect
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.markup import Markup
 from shepherd.dialects.parse.tags import TagDialect
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
@@ -57,7 +58,8 @@ def allows(made: Constraints, found: Constraint, text: str) -> bool:
         (ask(grammar=Grammar("regex", "a")), False, True),
         (ask(ADD), True, True),
         (ask(ADD), False, False),
-        (ask(ADD, tool_choice="none"), True, False),
+        (ask(ADD, tool_choice="none"), False, True),
+        (ask(ADD, tool_choice="none", shows_tools=False), True, False),
         (ask(ADD, tool_choice="none", schema={}), True, True),
         (ask(ADD, tool_choice="required"), False, True),
         (ask(ADD, tool_choice=("named", "add")), False, True),
@@ -79,6 +81,19 @@ def test_calls_are_held_to_their_schema_and_text_to_nothing(made: Constraints) -
         assert allows(made, found, text)
     for text in (CALL % ("add", "{}"), CALL % ("jump", "{}"), "Hello\n" + CALL % ("add", '{"a": "1"}')):
         assert not allows(made, found, text)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("opened", ["", "<think>\n", "Well:\n", "<tool_call>\n{"])
+def test_where_no_call_may_come_its_opener_cannot_be_generated(made: Constraints, opened: str) -> None:
+    strict = replace(SAY, strict=True, parameters={"type": "object", "minProperties": "many"})
+    found = made.find(ask(ADD, strict, tool_choice="none"), opened)
+    for text in ("Hello", "{", "Hm</think>So", "The tool_call is <b>.", "[add(a=1)]"):
+        assert allows(made, found, text)
+    for text in (CALL % ("add", '{"a": 1}'), "Hm</think>\n<tool_call>", "the <tool_call> tag"):
+        assert not allows(made, found, text)
+    token = next(one for one in made.constrainer._vocabulary.specials if one.text == "<tool_call>")
+    assert not made.constrainer.mask(found.lark or "", found.written).allows(token.id)
 
 
 @pytest.mark.model
@@ -121,8 +136,39 @@ def test_what_a_prompt_has_begun_is_gone_on_with(
     assert [text for text in wrong if allows(made, found, text)] == []
 
 
+STRICT = replace(ADD, strict=True)
+ENUM = {"enum": [1, "x"]}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("request_", "opened", "thinks", "expected"),
+    [
+        (ask(schema=ENUM | {"x-guidance": {}}), "", False, (False, ENUM)),
+        (ask(schema=ENUM), "", True, (False, None)),
+        (ask(schema=ENUM), "<think>\n\n</think>\n\n", True, (False, ENUM)),
+        (ask(schema=ENUM), "<think>\n", True, (False, None)),
+        (ask(ADD, schema=ENUM), "", False, (False, None)),
+        (ask(ADD, schema=ENUM, tool_choice="none"), "", False, (False, ENUM)),
+        (ask(grammar=Grammar("regex", "a")), "", False, (False, None)),
+        (ask(ADD), "", False, (True, None)),
+        (ask(STRICT), "", False, (False, None)),
+        (ask(ADD, tool_choice="required"), "", False, (False, None)),
+    ],
+)
+def test_a_grammar_says_whether_a_client_demands_it_and_which_schema_says_the_same(
+    made: Constraints, request_: Request, opened: str, thinks: bool, expected: tuple[bool, Any]
+) -> None:
+    found = made.find(request_, opened, thinks=thinks)
+    assert found.lark is not None
+    assert (found.is_lenient, found.schema and json.loads(found.schema)) == expected
+    assert bool(found.written) == (opened == "<think>\n")
+
+
 FINAL = "<|channel|>final<|message|>"
-HM = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+ANALYSIS = "<|channel|>analysis<|message|>"
+GO_ON = "<|end|><|start|>assistant"
+HM = f"{ANALYSIS}Hm.{GO_ON}"
 SEP = "<|sep|>"
 
 
@@ -131,7 +177,14 @@ SEP = "<|sep|>"
     ("name", "opened", "right", "wrong"),
     [
         ("harmony", "<|start|>assistant", [FINAL + "{}", HM + FINAL + "{}"], ["{}", "<|start|>"]),
-        ("harmony", "<|message|>Here: ", ["{}"], [FINAL, HM]),
+        ("harmony", FINAL + "Here: ", ["{}"], [FINAL, HM]),
+        ("harmony", FINAL + "{", ["}"], ["{}", FINAL, HM]),
+        ("harmony", ANALYSIS + "H", [f"m.{GO_ON}{FINAL}{{}}"], [f"m.{GO_ON}{FINAL}Hm", f"m.{GO_ON}{{}}"]),
+        ("harmony", "<|start|>assistant" + HM + FINAL, ["{}"], ["Hm", FINAL]),
+        ("muse", "<|start|>assistant", [" to=user<|message|>{}", " to=self<|message|>Hm"], ["{}"]),
+        ("muse", " to=self<|message|>H", ["m.<|eom|><|start|>assistant to=user<|message|>{}"], []),
+        ("muse", " to=user<|message|>{", ["}"], ["{}", " to=user"]),
+        ("gemma4", "<|channel>thought\nH", ["m.<channel|>{}"], ["m.<channel|>Hm"]),
         ("kimi-k3", f'<|open|>message role="assistant"{SEP}<|open|>think{SEP}', [f"Hm<|close|>think{SEP}<|open|>"], []),
         ("functionary", ">>>", ["all\n{}"], ["{}", ">>>"]),
         ("functionary", ">>>all\nHere: ", ["{}"], [">>>"]),
@@ -309,7 +362,7 @@ def test_a_vocabulary_without_an_end_is_not_in_the_way_of_free_answers(
 @pytest.mark.model
 @pytest.mark.parametrize("fields", [{"schema": {}}, {"grammar": Grammar("regex", "a")}, {"tool_choice": "required"}])
 async def test_a_cache_without_constraints_refuses_what_needs_them(weights: Weights, fields: dict[str, Any]) -> None:
-    engine = Engine(FakeRuntime(lambda tokens: 0, n_ctx=64))
+    engine = InProcessEngine(FakeRuntime(lambda tokens: 0, n_ctx=64))
     try:
         backend = LocalBackend(
             engine, weights, template=Template("{{ messages[0].content }}"), dialect=HERMES, model="m"

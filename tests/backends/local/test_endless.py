@@ -15,7 +15,7 @@ from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Started
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import Memory
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
@@ -57,11 +57,13 @@ class Auditor:
 
 
 @pytest.fixture
-async def session(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Session, Auditor, Engine]]:
+async def session(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Session, Auditor, InProcessEngine]]:
     auditor = Auditor(monkeypatch)
     source = weights.chat_template or ""
     runtime = LlamaRuntime(weights, ContextOptions(n_ctx=N_CTX, n_seq=8, n_threads=1))
-    engine = Engine(runtime, show=weights.piece, options=EngineOptions(tiers=Tiers(ram_bytes=2**28)))
+    engine = InProcessEngine(runtime, show=weights.piece, options=EngineOptions(tiers=Tiers(ram_bytes=2**28)))
     template = Template(source, bos_token=weights.bos_text, eos_token=weights.eos_text)
     backend = LocalBackend(
         engine, weights, template=template, dialect=detect(source), model="lamb", options=LocalOptions()
@@ -76,7 +78,9 @@ async def session(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 @pytest.mark.costly
 @pytest.mark.timeout(600)
-async def test_hundreds_of_turns(session: tuple[Session, Auditor, Engine], caplog: pytest.LogCaptureFixture) -> None:
+async def test_hundreds_of_turns(
+    session: tuple[Session, Auditor, InProcessEngine], caplog: pytest.LogCaptureFixture
+) -> None:
     conversation, auditor, engine = session
     assert isinstance(engine._runtime.memory, Memory)
     expensive = []

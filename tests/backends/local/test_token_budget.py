@@ -44,6 +44,7 @@ def test_an_answer_gets_what_is_left_or_the_request_is_told_what_it_needs(
             budget_for(n_ctx=100, cache="main", **given_)
         assert (caught.value.needed, caught.value.limit) == wanted
         assert caught.value.cache == "main"
+        assert caught.value.n_prompt == given_["n_prompt"]
 
 
 requests = st.fixed_dictionaries(

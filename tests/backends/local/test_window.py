@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.local.test_backend import CHATML, settled
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, say
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, in_process, say
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Window, WindowRow, excerpt, window_rows
@@ -21,7 +21,7 @@ from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolR
 from shepherd.dialects import Template, detect
 from shepherd.engine.base import CachedPrefix, Memory, Span
 from shepherd.engine.decision_log import TRAILER
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 
@@ -31,7 +31,7 @@ TOOLS = (ToolSpec("read_file", "Reads a file."),)
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[Engine] = []
+    engines: list[InProcessEngine] = []
 
     def make_one(
         *,
@@ -39,7 +39,7 @@ async def make() -> AsyncIterator[Make]:
         memory: Memory = PLAIN,
         ram: int = 0,
         answers: tuple[str, ...] = ("Fine, thank you.",),
-        engine: Engine | None = None,
+        engine: InProcessEngine | None = None,
         template: str = CHATML,
     ) -> LocalBackend:
         """`engine`: one that there is already, of which this back end has seen nothing."""
@@ -47,7 +47,7 @@ async def make() -> AsyncIterator[Make]:
         if engine is None:
             ends = frozenset({vocabulary.ids["<|im_end|>"]})
             runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=n_ctx, memory=memory)
-            engine = Engine(runtime, show=vocabulary.piece, options=EngineOptions(tiers=Tiers(ram_bytes=ram)))
+            engine = InProcessEngine(runtime, show=vocabulary.piece, options=EngineOptions(tiers=Tiers(ram_bytes=ram)))
             engines.append(engine)
         options = LocalOptions(on_full="evict")
         return LocalBackend(
@@ -146,7 +146,7 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
     await backend.evict(request, 1)
     window = await backend.window(request)
     assert window.rows[1].state == "evicted"
-    pool = backend.engine._scheduler.pool
+    pool = in_process(backend.engine)._scheduler.pool
     pool.ledger.check_self()
     assert all(row.state == "cached" for row in window.rows[2:])
     assert "Question number 0" not in held(backend)
@@ -154,9 +154,9 @@ async def test_the_cache_then_holds_what_is_left_whatever_the_memory_can(make: M
 
 
 def held(backend: LocalBackend) -> str:
-    runtime = backend.engine._runtime
+    runtime = in_process(backend.engine)._runtime
     assert isinstance(runtime, FakeRuntime)
-    newest = max(backend.engine._scheduler.pool.ledger, key=lambda resident: resident.used_at)
+    newest = max(in_process(backend.engine)._scheduler.pool.ledger, key=lambda resident: resident.used_at)
     return bytes(token for token in runtime.tokens(newest.id) if token < 256).decode()
 
 
@@ -221,11 +221,12 @@ async def test_what_another_process_has_been_told_is_read_from_the_tokens_it_has
     await settled(first, 2)
     later = Request("m", (*history, answer, Message.user("And?")), tools=TOOLS, session="s")
     new = len("\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n")
-    stranger, acquainted = make(engine=first.engine), make(engine=first.engine)
-    assert (await stranger.window(later)).rows[-2].state == "partly", "the template spells the call in its own way"
-    await acquainted.recognise(Request("m", (*history, answer), tools=TOOLS, session="s"))
-    assert (await acquainted.window(later)).rows[-2].state == "cached"
-    assert (await usage(acquainted, later))[0] <= new
+    for is_acquainted in (False, True):
+        again = make(engine=first.engine)
+        if is_acquainted:
+            await again.recognise(Request("m", (*history, answer), tools=TOOLS, session="s"))
+        assert (await again.window(later)).rows[-2].state == "cached"
+        assert (await usage(again, later))[0] <= new
 
 
 async def test_nothing_is_believed_that_does_not_say_what_was_said(make: Make) -> None:

@@ -317,6 +317,23 @@ def test_a_conversation_that_was_set_aside_is_found_but_not_recalled(store: Memo
     assert told[0] in found.ids
 
 
+def test_what_was_taken_back_is_found_but_not_recalled_until_it_is_said_again(store: MemoryStore) -> None:
+    asked, question = "My bicycle lock opens with 4711.", "What opens my bicycle lock?"
+    told = tell(store, "Hello.", "Hi.", asked, "Noted.", session="talk")
+    tell(store, "Hello.", "Hi.", asked, "The bicycle lock opens with 4711, then.", session="talk")  # another answer
+    kept = [Entry("user", "Hello."), Entry("assistant", "Hi.")]
+    store.take_back("other", kept)
+    assert ask(store, question)
+    store.take_back("talk", kept)
+    assert ask(store, question) is None
+    assert store.search(question)
+    assert tell(store, "Hello.", "Hi.", asked, session="talk") == told[:3]
+    assert (found := ask(store, question))
+    assert found.ids == (told[2],), "the answers to it stay taken back"
+    store.take_back("talk", [])
+    assert ask(store, question) is None
+
+
 def test_what_was_pruned_to_nothing_is_not_recalled(store: MemoryStore) -> None:
     ids = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     store.write(

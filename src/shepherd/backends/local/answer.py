@@ -25,6 +25,7 @@ from shepherd.core import (
     Finished,
     Message,
     Progress,
+    ReadPrompt,
     ReasoningDelta,
     Started,
     StopReason,
@@ -54,12 +55,18 @@ class Answer:
         trace: str | None = None,
         echo: Echo | None = None,
         is_silent: bool = False,
+        read: ReadPrompt | None = None,
         has_tools: bool = True,
+        n_prompt: int | None = None,
+        n_quoted: int = 0,
+        n_changed: int = 0,
     ) -> None:
         """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks`: the protocol's
         tokens. `trace`: the prompt, if `Traced` events are wanted. `echo`: the text that is repeated before the answer.
         `is_silent`: the answer has no tokens of its own (`max_tokens = 0`). `has_tools`: without tools to call, a call
-        is text, as the model wrote it.
+        is text, as the model wrote it. `read`, `n_changed`: what `Started` reports of the prompt. `n_prompt`: its
+        tokens in a window larger than the cells, where those that have left count as read from the cache; None: they
+        do not count. `n_quoted`: tokens of the prompt that are quotes.
         """
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
@@ -70,7 +77,13 @@ class Answer:
         self._trace = trace
         self._echo = echo
         self._is_silent = is_silent
+        self._read = read
+        self._n_prompt = n_prompt
+        self._n_quoted = n_quoted
         self._has_tools = has_tools
+        self._n_changed = n_changed
+        self._unshown: list[int] | None = None if read is None else []
+        """Tokens since the last text, if they are wanted."""
         self._scores: Scores | None = None
         """Set from the first scored token on."""
         self._end_token = end_token
@@ -97,12 +110,15 @@ class Answer:
 
     @property
     def usage(self) -> Usage:
-        """Tokens that the model has read and written so far; what was evicted before it began is not in it."""
+        """Tokens that the model has read and written so far; what was evicted before it began is not in it, unless the
+        window is larger than the cells."""
+        n_new = self._admitted.n_new
         return Usage(
-            input=self._admitted.n_new,
-            cache_read=self._admitted.n_cached,
+            input=n_new,
+            cache_read=self._admitted.n_cached if self._n_prompt is None else max(0, self._n_prompt - n_new),
             output=self._n_output,
             reasoning=self._n_reasoning,
+            recalled=self._n_quoted,
         )
 
     def take(self, step: Step) -> list[Event]:
@@ -113,7 +129,10 @@ class Answer:
             case Scored():
                 self._token(step.token, step)
             case Admitted():
-                self._begin(step)
+                if self._takes_notices:  # the engine knows its figures better by now
+                    self._admitted = step
+                else:
+                    self._begin(step)
             case Prefill(done, total):
                 self._notice(Progress(done, total))
             case PromptScores(scores):
@@ -132,7 +151,12 @@ class Answer:
     def _begin(self, admitted: Admitted) -> None:
         self._admitted = admitted
         self._takes_notices = True
-        self._emit(Started(self._model, f"local:{self._model}", self.usage, self._cache))
+        origin, at_ns = f"local:{self._model}", admitted.at_ns
+        self._emit(
+            Started(
+                self._model, origin, self.usage, self._cache, read=self._read, n_changed=self._n_changed, at_ns=at_ns
+            )
+        )
         if self._trace is not None:
             self._emit(Traced("prompt", self._trace))
         self._notice()
@@ -162,6 +186,8 @@ class Answer:
             self._end(Done("end", token))
             return
         self.tokens.append(token)
+        if self._unshown is not None:
+            self._unshown.append(token)
         self._n_output += 1
         written = self._utf8.decode(self._vocabulary.piece(token))
         if self._trace is not None and written:
@@ -206,7 +232,11 @@ class Answer:
 
     def _show(self, text: str) -> None:
         if text:
-            self._emit(TextDelta(text, self._scores.show(text) if self._scores else ()))
+            tokens: tuple[int, ...] = ()
+            if self._unshown:
+                tokens = tuple(self._unshown)
+                self._unshown.clear()
+            self._emit(TextDelta(text, self._scores.show(text) if self._scores else (), tokens))
 
     def _parsed(self, events: Iterable[Event]) -> None:
         """The parser's events, with the client's stop strings applied to the visible text."""

@@ -12,8 +12,10 @@ character is in the cache like any other (H1).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncGenerator
+import math
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,20 +25,46 @@ from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch
 from shepherd.backends.local.compile import Compiled, Compiler
 from shepherd.backends.local.completion import Echo, PlainTextParser, check_tokens
-from shepherd.backends.local.constrain import Constraint, Constraints
-from shepherd.backends.local.kept_prefix import KeptPrefix
+from shepherd.backends.local.constrain import Constraint, Constraints, is_demanded
+from shepherd.backends.local.editing import candidates, check_triggers, decide
+from shepherd.backends.local.kept_prefix import KeptPrefix, beginning_of, first_answer
+from shepherd.backends.local.kept_system import Limits
 from shepherd.backends.local.offload import offload, weight_of
-from shepherd.backends.local.token_budget import budget_for
-from shepherd.backends.local.turns import placements, protected
+from shepherd.backends.local.quotes import find_quotes, takes_quotes
+from shepherd.backends.local.token_budget import budget_for, reserve_of
+from shepherd.backends.local.turns import LATER_SYSTEMS, placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
-from shepherd.core import Event, Evicted, InvalidRequest, OnFull, Request, Sampling
+from shepherd.core import (
+    ContextFull,
+    EngineDown,
+    Event,
+    Evicted,
+    InvalidRequest,
+    OnFull,
+    ReadPrompt,
+    ReasoningLevel,
+    Request,
+    Sampling,
+    Unsupported,
+)
+from shepherd.core.edits import WHOLE, Edit, Edited, LeavingPolicy
+from shepherd.core.limit import MAX_BIASES, check_size
+from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Job, Vocabulary, Whose
-from shepherd.engine.engine import Engine
+from shepherd.engine.base import Engine, Job, Vocabulary, Whose
 from shepherd.engine.kv.plan import kept_tokens
+from shepherd.engine.sampling import DEFAULTS
 
 logger = logging.getLogger(__name__)
+
+KEEP_BYTES, KEEP_PER_TOKEN = 8_000_000, 32
+"""Memory for each kind of what is kept of conversations, and the least of it for each token of the window: a history
+that does not fit is tokenised again with every request."""
+FRESH_TOKENS = 512
+"""Of what a compaction clears, what may still have to be computed where it stays for one more answer."""
+QUOTE_TOKENS, QUOTE_SHARE = 512, 8
+"""Limits of the quotes for one message: tokens, and one part in so many of the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +79,20 @@ class LocalOptions:
     """Longest answer of a request that names no length; default: the room left in the context (C35)."""
     strict_max_tokens: bool = False
     """Refuse a request whose `max_tokens` does not fit, instead of shortening it (C9)."""
-    thinking: bool | None = None
-    """Whether models that can reason do so, for requests that leave it open; None: as their templates have it."""
+    thinking: ReasoningLevel | None = None
+    """How much models that can reason do so, for requests that leave it open; None: as their templates have it."""
     on_full: OnFull = "error"
     """What happens when the context is full, for requests that leave it open."""
     constrain_calls: bool = True
     """Hold the arguments of calls to their schema even where the model is free to call or not."""
     shared_prefix: SharedPrefix = "none"
+    system_changes: float = 0.25
+    """Largest part of a system prompt that may change within a conversation and be said at its end; 0: none
+    (`kept_system.py`)."""
+    n_window: int | None = None
+    """Tokens that a conversation may have, more than the cells hold; None = as many as the cells."""
+    leaving: LeavingPolicy | None = None
+    """What leaves before and after whole turns; None: turns leave in their order."""
 
 
 class LocalBackend:
@@ -79,19 +114,24 @@ class LocalBackend:
         engine's `Constrainer`; without them no answer is held to a form."""
         self.engine = engine
         self.n_ctx = engine.n_ctx
-        """Tokens that one conversation can hold."""
+        """Tokens of one conversation that the cells hold."""
         self.model = model
         self.dialect = dialect
         self._vocabulary = vocabulary
         self._options = options or LocalOptions()
         self._constraints = constraints
         thinking = self._options.thinking
+        self.n_window = self._options.n_window or engine.n_ctx
+        """Tokens that one conversation may have; those that the cells have no room for leave them."""
+        keep_bytes = max(KEEP_BYTES, KEEP_PER_TOKEN * self.n_window)
         self._compiler = Compiler(
-            vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking
-        )
+            vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking,
+            policy=self._options.leaving, keep_bytes=keep_bytes,
+        )  # fmt: skip
         self.encoder = self._compiler.encoder
         """Tokenises for this model. Any thread."""
-        self._kept = KeptPrefix(self._compiler)
+        limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
+        self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
         self._watch = CacheWatch(engine.name)
 
     # -- a request -----------------------------------------------------------------------------------------------------
@@ -99,12 +139,12 @@ class LocalBackend:
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
         logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
-        compiled = await self.compile(request)
+        compiled = await self._quoted(request, await self.compile(request))
         job = self._job(compiled, await self._constrain(compiled))
         if compiled.bare is None:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
-        answer = self._answer(compiled)
+        answer = self._answer(compiled, job)
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
@@ -121,17 +161,83 @@ class LocalBackend:
             if not answer.has_ended:
                 self._kept.learn(compiled, answer.tokens, None)
 
+    async def _quoted(self, request: Request, compiled: Compiled) -> Compiled:
+        """The same, with quotes of what has left the context and its newest message names."""
+        is_whole = len(compiled.encoded.tokens) <= self.n_ctx and not compiled.cleared
+        is_off = self._options.n_window is None or request.recall is False
+        if is_off or is_whole or not takes_quotes(request):
+            return compiled
+        weight = weight_of(request)
+        if await offload(weight, self._kept.is_quoted, compiled):
+            return compiled
+        block = await self._find_quotes(compiled)
+        await offload(weight, self._kept.quote, compiled, block, self.count_tokens(block) if block else 0)
+        return await self.compile(request) if block else compiled
+
+    async def search_left(self, request: Request, query: str) -> str:
+        """See `SearchableBackend`; a cache without a window has nothing."""
+        if self._options.n_window is None:
+            return ""
+        return await self._find_quotes(await self.compile(request), query)
+
+    async def _find_quotes(self, compiled: Compiled, query: str | None = None) -> str:
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._whose(compiled), holes=True)
+        budget = min(QUOTE_TOKENS, self.n_ctx // QUOTE_SHARE)
+        reserve = reserve_of(self._options.reserve, self.n_ctx)
+        find = partial(
+            find_quotes, compiled, held, room=self.n_ctx - reserve - budget, n_low=self.engine.n_low,
+            fits=lambda block: self.count_tokens(block) <= budget, query=query,
+        )  # fmt: skip
+        return await offload(weight_of(compiled.request), find)
+
     async def compile(self, request: Request) -> Compiled:
         """The prompt of a request in tokens, beginning like the prompts before it.
 
         Raises: `InvalidRequest`; as `Template.render`.
         """
-        prepared = await offload(weight_of(request), self._kept.prepare, request)
-        return await offload(weight_of(prepared.request), self._kept.compile, prepared)
+        weight = weight_of(request)
+        if await offload(weight, self._kept.is_new, request):
+            with contextlib.suppress(EngineDown):
+                await self.recognise(request)
+        return await self._compiled(request, weight)
+
+    async def _compiled(self, request: Request, weight: int) -> Compiled:
+        prepared = await offload(weight, self._kept.prepare, request)
+        return await offload(weight, self._kept.compile, prepared)
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of `request` has; exact."""
-        return len((await self.compile(request)).encoded.tokens)
+        return (await self.compile(request)).n_tokens
+
+    async def edit(self, request: Request, edits: Sequence[Edit]) -> Edited:
+        """What the edits clear of the prompt of `request`; see `EditingBackend.edit`."""
+        check_triggers(edits, self.n_window)
+        parts = candidates(request.messages, edits)
+        compiled = await self.compile(replace(request, cleared=request.cleared | parts))
+        edited = decide(
+            edits,
+            request.messages,
+            compiled.spans,
+            compiled.cleared,
+            request.cleared,
+            n_tokens=len(compiled.encoded.tokens),
+            n_window=self.n_window,
+        )
+        return replace(edited, can_wait=await self._can_wait(compiled, edited))
+
+    async def _can_wait(self, compiled: Compiled, edited: Edited) -> bool:
+        """Whether the turns that a compaction clears can stay for the next answer: there is room, and the cells hold
+        them, so that nothing is computed for it."""
+        going = {at for at, part in edited.cleared - compiled.request.cleared if part == WHOLE}
+        options, on_full = self._options, compiled.request.on_full or self._options.on_full
+        answer = compiled.request.max_tokens or options.max_tokens or self.n_ctx // 4
+        if not going or (on_full != "evict" and edited.n_before + answer >= self.n_ctx):
+            return False
+        spans = [span for span in compiled.spans if span.message in going]
+        tokens, whose = compiled.encoded.tokens, self._whose(compiled)
+        held = await self.engine.held(tokens, compiled.spans, whose, holes=on_full == "evict")
+        is_held = spans[-1].stop - held.length <= FRESH_TOKENS
+        return is_held and any(held.count(span.start, span.stop) for span in spans)
 
     async def render(self, request: Request) -> str:
         """The prompt of `request` as the template writes it, without the token that begins every prompt."""
@@ -140,8 +246,8 @@ class LocalBackend:
     async def _constrain(self, compiled: Compiled) -> Constraint:
         request = compiled.request
         if self._constraints is None:
-            if request.schema is not None or request.grammar is not None or request.tool_choice not in ("auto", "none"):
-                raise InvalidRequest(f"cache {self.engine.name!r} cannot constrain what its model writes")
+            if is_demanded(request):
+                raise Unsupported(f"cache {self.engine.name!r} cannot constrain what its model writes")
             return Constraint()
         if not self._constraints.has_some(request, calls=self._options.constrain_calls):
             return Constraint()
@@ -151,8 +257,8 @@ class LocalBackend:
     def _job(self, compiled: Compiled, constraint: Constraint) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""
         request, options, tokens = compiled.request, self._options, compiled.encoded.tokens
-        sampling = request.sampling.over(options.sampling)
-        check_tokens([token for token, _ in sampling.logit_bias or ()], self._vocabulary, "logit_bias")
+        n_prompt = compiled.n_tokens
+        sampling = self._sampling(request)
         wanted = options.max_tokens if request.max_tokens is None else max(1, request.max_tokens)
         on_full = request.on_full or options.on_full
         job = Job(
@@ -163,27 +269,66 @@ class LocalBackend:
             on_full,
             grammar=constraint.lark,
             written=constraint.written,
+            schema=constraint.schema,
+            is_lenient=constraint.is_lenient,
+            stops=self._raw_stops(compiled, is_endless=bool(sampling.ignore_eos) and constraint.lark is None),
             scores=request.logprobs,
+            scores_drawn=request.scores_drawn,
             score_prompt=request.logprobs is not None and request.completion is not None and request.completion.echo,
             background=request.background is True,
             session=request.session,
             whose=self._whose(compiled),
+            n_system=protected(request.messages, compiled.spans)[0],
         )
-        room = budget_for(
-            n_prompt=len(tokens),
+        if self._options.n_window and n_prompt >= self.n_window:
+            raise ContextFull(needed=n_prompt + 1, limit=self.n_window, cache=self.engine.name, n_prompt=n_prompt)
+        fits = partial(budget_for, n_prompt=n_prompt, n_ctx=self.n_ctx, cache=self.engine.name)
+        if compiled.bare is not None and on_full == "evict" and not job.score_prompt:
+            fits(n_kept=0, on_full="error", asked=1)  # its text leaves for the answer, never for itself
+            job = replace(job, spans=compiled.bare.spans(self.n_ctx))
+        room = fits(
             n_kept=kept_tokens(job),
-            n_ctx=self.engine.n_ctx,
             on_full=on_full,
             asked=wanted,
             reserve=options.reserve,
             strict=options.strict_max_tokens,
-            cache=self.engine.name,
         )
         logger.debug(
             "Generation limits: %d max tokens (protected: system=%d + user=%d + buffer=%d)",
             room.max_tokens, *protected(request.messages, compiled.spans), room.reserve,
         )  # fmt: skip
-        return replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
+        job = replace(job, max_tokens=room.max_tokens, reserve=room.reserve)
+        # Cells that have lost what is cleared hold all of the prompt that is left.
+        return replace(job, on_full="evict") if compiled.cleared else job
+
+    def _raw_stops(self, compiled: Compiled, *, is_endless: bool) -> tuple[str, ...]:
+        """The texts that end an answer wherever it has them: the client's do so only in visible text."""
+        request = compiled.request
+        if compiled.bare is not None:
+            return request.stop
+        thinks = self.dialect.thinks and self._compiler.level_of(request) != "off"
+        turn_ends = () if is_endless else self._compiler.ends(compiled.prompt)[0]
+        return (*turn_ends, *(() if thinks or request.tools else request.stop))
+
+    def _sampling(self, request: Request) -> Sampling:
+        """With tokens in place of the texts in `logit_bias`. Raises: `InvalidRequest`."""
+        sampling = request.sampling.over(self._options.sampling)
+        found: list[tuple[int, float]] = []
+        for token, bias in sampling.logit_bias or ():
+            tokens = self.encoder.tokenize(token) if isinstance(token, str) else [token]
+            found += [(one, bias) for one in tokens]
+        if sampling.logit_bias is None:
+            return sampling
+        check_size("logit_bias", "tokens", len(found), MAX_BIASES)
+        check_tokens([token for token, _ in found], self._vocabulary, "logit_bias")
+        return replace(sampling, logit_bias=tuple(found))
+
+    def _read_prompt(self, compiled: Compiled, sampling: Sampling) -> ReadPrompt | None:
+        if not compiled.request.report:
+            return None
+        ends = sorted(self._vocabulary.end_tokens) if sampling.ignore_eos else ()
+        biases = tuple((token, bias) for token, bias in sampling.logit_bias or () if isinstance(token, int))
+        return ReadPrompt(compiled.text, (*biases, *((token, -math.inf) for token in ends)), sampling.over(DEFAULTS))
 
     def _whose(self, compiled: Compiled) -> Whose:
         request, common = compiled.request, self._options.shared_prefix
@@ -193,11 +338,13 @@ class LocalBackend:
         shares = common == "system" and not salt
         return Whose(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0)
 
-    def _answer(self, compiled: Compiled) -> Answer:
+    def _answer(self, compiled: Compiled, job: Job) -> Answer:
         request, compiler = compiled.request, self._compiler
         made = partial(
-            Answer, vocabulary=self._vocabulary, model=self.model, cache=self.engine.name, stops=request.stop
-        )
+            Answer, vocabulary=self._vocabulary, model=self.model, cache=self.engine.name, stops=request.stop,
+            n_prompt=compiled.n_tokens if self._options.n_window else None, n_quoted=compiled.n_quoted,
+            read=self._read_prompt(compiled, job.sampling),
+        )  # fmt: skip
         if compiled.bare is not None:
             assert request.completion is not None
             prompt, bare = request.completion.prompt, compiled.bare
@@ -209,14 +356,20 @@ class LocalBackend:
                 is_silent=request.max_tokens == 0,
             )
         reader = self._constraints.reader(request) if self._constraints else self.dialect
-        role_stops, end_token = compiler.ends(compiled.prompt)
+        is_endless = job.sampling.ignore_eos and job.grammar is None
+        role_stops, end_token = ((), None) if is_endless else compiler.ends(compiled.prompt)
         return made(
-            reader.parser(tools=request.tools, opened=compiled.prompt.opened),
+            reader.parser(
+                tools=request.tools,
+                opened=compiled.prompt.opened,
+                reasoning="keep" if request.keeps_thoughts else "split",
+            ),
             role_stops=role_stops,
             end_token=end_token,
             marks=compiler.encoder.protocol_ids,
             trace=compiled.prompt.text if request.trace else None,
-            has_tools=bool(request.tools),
+            has_tools=bool(request.tools) and not request.forbids_calls,
+            n_changed=compiled.n_changed,
         )
 
     # -- a conversation ------------------------------------------------------------------------------------------------
@@ -258,11 +411,11 @@ class LocalBackend:
         """Make the prompts of a conversation that was held here what they were, so that its saved tokens are found."""
         if began is not None:
             self._kept.begin(request, began)
-        first = next((at for at, message in enumerate(request.messages) if message.role == "assistant"), None)
-        if first is None:
+        if (first := first_answer(request.messages)) == len(request.messages):
             return
-        compiled = await self.compile(replace(request, messages=request.messages[:first]))
-        if known := await self.engine.beginning_with(compiled.encoded.tokens, self._whose(compiled).owner):
+        compiled = await self._compiled(replace(request, messages=request.messages[:first]), weight_of(request))
+        tokens, owner, n = beginning_of(compiled), self._whose(compiled).owner, leading_systems(request.messages)
+        if known := await self.engine.beginning_with(tokens, owner, compiled.spans, n):
             await asyncio.to_thread(self._kept.recognise, request, known)
 
     def forget(self) -> None:

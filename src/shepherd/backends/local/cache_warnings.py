@@ -13,6 +13,7 @@ from itertools import takewhile
 from shepherd.backends.local.prefix_hash import prefix_hashes, text_hash, tool_hash
 from shepherd.core import Image, Message, Request, ToolResult
 from shepherd.core.lru import LruCache
+from shepherd.core.messages import leading_systems
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ PARTS = ("the words of the system prompt", "the tools")
 def fingerprint(request: Request) -> tuple[bytes, bytes]:
     """The beginning of every prompt of a conversation: hashes of its leading system messages, and of its tools."""
     leading = takewhile(lambda message: message.role == "system", request.messages)
-    tools = () if request.tool_choice == "none" else request.tools
+    tools = request.tools if request.shows_tools else ()
     return text_hash(repr([message.text for message in leading])), text_hash(repr([*map(tool_hash, tools)]))
 
 
@@ -56,8 +57,7 @@ class CacheWatch:
 
 def conversation(request: Request) -> object:
     """The session, or else the beginning of the conversation, up to the first message that is not the system's."""
-    n_leading = sum(1 for _ in takewhile(lambda message: message.role == "system", request.messages))
-    return request.session or prefix_hashes(request.messages[: n_leading + 1])[-1]
+    return request.session or prefix_hashes(request.messages[: leading_systems(request.messages) + 1])[-1]
 
 
 def has_image(message: Message) -> bool:

@@ -5,23 +5,21 @@ The template is searched where the model is described, the nearest place first (
     the configuration ▸ the model file ▸ chat_template.jinja, chat_template.json, tokenizer_config.json beside it
     ▸ one of our own: that of the family that the vocabulary shows, else ChatML
 
-Nothing is guessed from a file's name. A template of our own is a last resort and causes a warning: a model that was
-trained on other turns answers badly without an error. Completions and infill need no template.
+Nothing is guessed from a file's name. A template of our own is a last resort and causes a warning when the model is
+loaded: a model that was trained on other turns answers badly without an error. Completions and infill need no template.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from shepherd.core import ConfigError
 from shepherd.dialects import Dialect, Template, detect, get, names
-
-logger = logging.getLogger(__name__)
 
 FOR_TOOLS = "tool_use"
 """The name under which models keep a second template, for requests with tools."""
@@ -52,6 +50,25 @@ BUILT_IN_TEMPLATES: tuple[tuple[str, frozenset[str], str], ...] = (
     ),
 )
 """Templates for a vocabulary with these control tokens: a name, the tokens, a template."""
+FAMILY_TEMPLATES: tuple[tuple[str, frozenset[str], str], ...] = (
+    (
+        "Llama 2",
+        frozenset({"llama", "mistral"}),
+        "{{ bos_token }}{% for message in messages %}"
+        "{% if message.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% if message.role == 'user' %}{{ '[INST] ' + message.content + ' [/INST]' }}"
+        "{% else %}{{ ' ' + message.content + eos_token }}{% endif %}"
+        "{% endfor %}",
+    ),
+    (
+        "ChatGLM",
+        frozenset({"chatglm"}),
+        "{{ '[gMASK]<sop>' }}{% for message in messages %}"
+        "{{ '<|' + message.role + '|>\n' + message.content }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
+    ),
+)
+"""Templates by `model_type`, for families that control tokens do not tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,9 @@ class TemplateSources:
     eos_text: str = ""
     control: Collection[str] = ()
     """The texts of the vocabulary's control tokens."""
+    family: str = ""
+    """The model's `model_type`, where control tokens do not tell."""
+    origin: str = "the model file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +101,13 @@ class ChatFormat:
     """Where the template comes from; for log lines."""
     chosen: bool = False
     """Whether the configuration named the dialect."""
+    is_ours: bool = False
+    """Whether no place describes the model, and the template is one of our own."""
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the template has a place for tools."""
+        return "tools" in (self.with_tools or self.template).source
 
     def __str__(self) -> str:
         why = "set in the configuration" if self.chosen else f"from the chat template of {self.origin}"
@@ -102,18 +129,17 @@ def find_chat_format(
     Raises: `ConfigError` that names `key` when a template cannot be read, or there is no such dialect.
     """
     named: Mapping[str, str]
+    is_ours = False
     if template is not None:
         found, named, origin = read_text(template, key), {}, str(template)
     elif sources.template is not None:
-        found, named, origin = sources.template, sources.named, "the model file"
+        found, named, origin = sources.template, sources.named, sources.origin
     else:
-        found, named, origin = beside(sources.path) or built_in(sources.control)
-        logger.warning("%s has no chat template: using that of %s", sources.path.name, origin)
+        described = beside(sources.path)
+        is_ours = described is None
+        found, named, origin = described or built_in(sources.control, sources.family)
     for_tools = named.get(FOR_TOOLS)
-
-    def compiled(source: str) -> Template:
-        return Template(source, bos_token=sources.bos_text, eos_token=sources.eos_text)
-
+    compiled = partial(Template, bos_token=sources.bos_text, eos_token=sources.eos_text)
     with_tools = compiled(for_tools) if for_tools and for_tools != found else None
     signs = with_tools.source if with_tools else found
     elsewhere = [entry.load() for entry in entry_points(group="shepherd.dialects")]  # of other installed packages
@@ -127,6 +153,7 @@ def find_chat_format(
         with_tools,
         origin,
         chosen=dialect is not None,
+        is_ours=is_ours,
     )
 
 
@@ -161,11 +188,15 @@ def templates_in(text: str) -> dict[str, str]:
             return {}
 
 
-def built_in(control: Collection[str]) -> tuple[str, Mapping[str, str], str]:
-    """A template of our own for the family with these control tokens, and a name for it; else ChatML."""
+def built_in(control: Collection[str], family: str = "") -> tuple[str, Mapping[str, str], str]:
+    """A template of our own for the family with these control tokens, or of this name, and a name for it; else
+    ChatML."""
     for name, tokens, template in BUILT_IN_TEMPLATES:
         if tokens <= set(control):
             return template, {}, f"Shepherd for {name}, because it has the control tokens of {name}"
+    for name, families, template in FAMILY_TEMPLATES:
+        if family in families:
+            return template, {}, f"Shepherd for {name}, because its model_type is {family}"
     unknown = "ChatML, which the model may not know; set chat_template to a Jinja file if it answers badly"
     return BUILT_IN_TEMPLATES[0][2], {}, unknown
 

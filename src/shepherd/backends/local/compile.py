@@ -18,10 +18,12 @@ from datetime import datetime
 from itertools import chain
 
 from shepherd.backends.local.completion import BarePrompt, encode
+from shepherd.backends.local.leaving import Leaving, Mark, divided, leaving
 from shepherd.backends.local.prompt import Encoded, Encoder
 from shepherd.backends.local.splice import Earlier, spliced
 from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
+from shepherd.core.edits import LeavingPolicy, Place
 from shepherd.dialects import Dialect, Prompt, Template, render
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.dialects.render.replay import WrittenAnswer
@@ -46,8 +48,14 @@ class Prepared:
     """The longest earlier prompt that this one continues."""
     n_earlier: int = 0
     """How many of the messages are in it."""
+    n_quoted: int = 0
+    """Tokens of quotes in the messages (`quotes.py`)."""
+    unquoted: Request | None = None
+    """The request without them; None for a bare prompt."""
     key: bytes | None = None
     """Names this prompt, so that a later one can continue it."""
+    n_changed: int = 0
+    """Lines of the client's system prompt that are not those of the prompt: a reminder behind the messages has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,23 @@ class Compiled:
     spans: tuple[Span, ...] = ()
     bare: BarePrompt | None = None
     """For a completion: no template was rendered."""
+    text: str = ""
+    """Of all tokens, if the request wants a report."""
+    n_changed: int = 0
+    """As that of `Prepared`."""
+    n_quoted: int = 0
+    """Tokens of quotes in the prompt."""
+    unquoted: Request | None = None
+    """As that of `Prepared`."""
+    marks: tuple[Mark, ...] = ()
+    """What holds for each of the spans."""
+    cleared: Mapping[Place, int] = field(default_factory=dict)
+    """The tokens of what is no part of the prompt any more, as far as it can leave by itself."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the prompt, without what is cleared."""
+        return len(self.encoded.tokens) - sum(self.cleared.values())
 
     def cut(self, spans: tuple[Span, ...]) -> Compiled:
         """The same, up to the end of the last of these spans."""
@@ -78,10 +103,13 @@ class Compiler:
         model: str,
         n_ctx: int,
         with_tools: Template | None = None,
-        thinking: bool | None = None,
+        thinking: ReasoningLevel | None = None,
+        policy: LeavingPolicy | None = None,
+        keep_bytes: int = 8_000_000,
     ) -> None:
-        """`with_tools`: the template for requests with tools, where a model has two. `thinking`: whether models
-        reason for requests that do not choose; None: as their templates have it."""
+        """`with_tools`: the template for requests with tools, where a model has two. `thinking`: for
+        requests that do not choose; None: as the templates have it. `policy`: what leaves before and after turns; None:
+        turns leave in their order. `keep_bytes`: as that of `Encoder`."""
         self.vocabulary = vocabulary
         self.dialect = dialect
         self._template = template
@@ -89,14 +117,15 @@ class Compiler:
         self._model = model
         self._n_ctx = n_ctx
         self._thinking = thinking
+        self._policy = policy
         self._has_warned = False
         sources = template.source + (with_tools.source if with_tools else "")
-        self.encoder = Encoder(vocabulary, " ".join((sources, *dialect.openers, *chain(*dialect.thoughts))))
+        markup = " ".join((sources, *dialect.openers, *chain(*dialect.thoughts)))
+        self.encoder = Encoder(vocabulary, markup, keep_bytes=keep_bytes)
 
     def level_of(self, request: Request) -> ReasoningLevel | None:
         """How much the model thinks about this request; None: as its template has it."""
-        default: dict[bool | None, ReasoningLevel] = {True: "on", False: "off"}
-        return request.reasoning or default.get(self._thinking)
+        return request.reasoning or self._thinking
 
     def template_for(self, request: Request) -> Template:
         """The template that renders this request."""
@@ -106,18 +135,28 @@ class Compiler:
         """The prompt of a request in tokens. Raises: `InvalidRequest`; as `Template.render`."""
         request = prepared.request
         if request.completion is not None:
-            completion = request.completion
-            if completion.special and isinstance(completion.prompt, str):
-                tokens = self.encoder.tokenize(completion.prompt, special=True, bos=True)
-                completion = replace(completion, prompt=tuple(tokens))
-            bare = encode(completion, self.vocabulary, model=self._model)
-            return Compiled(request, Prompt((), ""), Encoded(bare.tokens, (), ""), bare=bare)
+            bare = encode(request.completion, self.encoder, self.vocabulary, model=self._model)
+            encoded = Encoded(bare.tokens, (), "")
+            return Compiled(request, Prompt((), ""), encoded, bare=bare, text=self._reported(request, encoded))
         prompt = self._render(prepared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(prompt.segments), request.owner)
+        going = leaving(request.messages, self._policy) if self._policy is not None else Leaving()
+        segments, marks = divided(prompt, request.messages, going, request.cleared)
+        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
-        found = spans(request.messages, prompt.segments, encoded.edges, n_ctx=self._n_ctx)
-        return Compiled(request, prompt, encoded, found)
+        found = spans(request.messages, segments, encoded.edges, n_ctx=self._n_ctx, marks=marks)
+        cleared = {
+            mark.place: span.stop - span.start
+            for mark, span in zip(marks, found, strict=True)
+            if mark.cleared and mark.place is not None
+        }
+        return Compiled(
+            request, prompt, encoded, found, text=self._reported(request, encoded), n_quoted=prepared.n_quoted,
+            unquoted=prepared.unquoted, n_changed=prepared.n_changed, marks=tuple(marks), cleared=cleared,
+        )  # fmt: skip
+
+    def _reported(self, request: Request, encoded: Encoded) -> str:
+        return self.spell(encoded.tokens) if request.report else ""
 
     def ends(self, prompt: Prompt) -> tuple[tuple[str, ...], int | None]:
         """What ends an answer besides the engine's end tokens: the texts, and the token that the template has there.
@@ -160,4 +199,4 @@ class Compiler:
 
 
 def _offered(request: Request) -> tuple[ToolSpec, ...]:
-    return () if request.tool_choice == "none" else request.tools
+    return request.tools if request.shows_tools else ()

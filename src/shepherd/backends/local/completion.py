@@ -4,7 +4,8 @@
     prompt, suffix    [BOS] <pre> p p p p <suf> s s s <mid> ▸
 
 Models with such tokens expect this order: prefix, suffix, then they write the middle. Nothing in a client's text
-becomes a control token; a client that wants control tokens sends token ids, which `/tokenize` makes.
+becomes a control token unless the completion is `special`; token ids, which `/tokenize` makes, may be any. Texts may
+stand between token ids.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.core import Completion, Event, InvalidRequest, TextDelta
-from shepherd.engine.base import Vocabulary
+from shepherd.backends.local.prompt import Encoder
+from shepherd.core import Completion, Event, InvalidRequest, TextDelta, Unsupported
+from shepherd.engine.base import Span, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,15 @@ class BarePrompt:
     start: int
     stop: int
     """Which of the tokens are the client's prompt: neither BOS, nor a suffix."""
+
+    def spans(self, n_ctx: int) -> tuple[Span, ...]:
+        """Pieces of the client's prompt, which can leave a full context one by one, as turns do; the last one stays."""
+        size = max(16, n_ctx // 16)
+        starts = range(self.start, self.stop, size)
+        return tuple(
+            Span(start, min(start + size, self.stop), at, at, keep=at == len(starts) - 1, label="text")
+            for at, start in enumerate(starts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +58,23 @@ class PlainTextParser:
         return []
 
 
-def encode(completion: Completion, vocabulary: Vocabulary, *, model: str) -> BarePrompt:
+def encode(completion: Completion, encoder: Encoder, vocabulary: Vocabulary, *, model: str) -> BarePrompt:
     """The tokens of a prompt. Raises: `InvalidRequest` for tokens or a gap that the model cannot take."""
-    if isinstance(completion.prompt, str):
-        prompt = vocabulary.tokenize(completion.prompt)
-        head = [] if vocabulary.bos is None else [vocabulary.bos]
-    else:
-        prompt, head = list(completion.prompt), []  # a client that sends tokens sends the first one, too
-        check_tokens(prompt, vocabulary, "prompt")
+    given = (completion.prompt,) if isinstance(completion.prompt, str) else completion.prompt
+    prompt: list[int] = []
+    for part in given:
+        if isinstance(part, str):
+            prompt += encoder.tokenize(part, special=completion.special)
+        else:
+            prompt.append(part)
+    check_tokens(prompt, vocabulary, "prompt")
+    # A client that begins with a token sends the first one, too.
+    has_head = (given and isinstance(given[0], int)) or prompt[:1] == [vocabulary.bos]
+    head = [] if vocabulary.bos is None or has_head else [vocabulary.bos]
     tail: list[int] = []
     if completion.suffix is not None:
         if vocabulary.fim is None:
-            raise InvalidRequest(
+            raise Unsupported(
                 f"model {model!r} cannot fill gaps: its vocabulary has no tokens for that; "
                 "leave suffix out, or use a coder model",
                 field="suffix",

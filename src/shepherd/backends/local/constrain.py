@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from shepherd.backends.local.prefix_hash import text_hash
-from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec
+from shepherd.core import EngineError, InvalidRequest, Request, TextDelta, ToolSpec, Unsupported
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Dialect
 from shepherd.dialects.grammar import Schema, allowed, grammar, json_answer, literals, written_out
@@ -44,6 +44,10 @@ class Constraint:
     """`None`: nothing."""
     written: str = ""
     """The part of it that the prompt has written already."""
+    schema: str | None = None
+    """A JSON schema that says all of it, as JSON."""
+    is_lenient: bool = False
+    """No client demands it: it holds calls to the schemas of their tools."""
 
 
 class Constraints:
@@ -69,6 +73,8 @@ class Constraints:
         """
         if request.schema is not None or request.grammar is not None:
             return True
+        if request.forbids_calls:
+            return True
         if request.tool_choice == "none" or not request.tools:
             return False
         insists = request.tool_choice != "auto" or request.parallel_calls is False
@@ -81,7 +87,28 @@ class Constraints:
         Raises: `InvalidRequest` that names the field.
         """
         begun = [opened[at:] for thought in self._thoughts if (at := opened.find(thought.opener)) >= 0]
-        lark = self._lark(request, bool(begun) or thinks)
+        demanded = is_demanded(request)
+        # Behind a thought that the prompt has closed the form begins: no engine has to read what is written.
+        if is_over := demanded and self._has_thought(opened):
+            found = Constraint(self._lark(request, thinks=False, has_begun=True))
+        else:
+            found = self._found(request, opened, bool(begun) or thinks, begun)
+        if found.lark is None:
+            return found
+        if not demanded and not any(tool.strict for tool in request.tools):
+            return replace(found, is_lenient=True)
+        has_more = (not is_over and (thinks or opened or self._markup.answer[0])) or self._markup.answer[1]
+        if request.schema is None or has_more or allowed(request.tools, request.tool_choice):
+            return found
+        return replace(found, schema=json.dumps(plain(request.schema)))
+
+    def _has_thought(self, opened: str) -> bool:
+        """Whether what the prompt has written of an answer is a whole thought."""
+        closers = () if self._markup.headed else (closer for each in self._thoughts for closer in each.closers)
+        return any(closer and opened.rstrip().endswith(closer) for closer in closers)
+
+    def _found(self, request: Request, opened: str, thinks: bool, begun: list[str]) -> Constraint:
+        lark = self._lark(request, thinks)
         if lark is None or not opened:
             return Constraint(lark)
         events = self._dialect.parser().feed(opened)
@@ -117,7 +144,7 @@ class Constraints:
     def _made(self, request: Request, thinks: bool, has_begun: bool) -> str | None:
         answer = self._answer(request)
         for number, tool in enumerate(request.tools):
-            if tool.strict:
+            if tool.strict and not request.forbids_calls:
                 check_schema(tool.parameters, f"tools[{number}].function.parameters")
         markup = self._markup if request.completion is None else Markup()  # a bare prompt has no markup
         if has_begun:
@@ -137,7 +164,7 @@ class Constraints:
                     fit=fit,
                 )
                 if lark is None and is_forced:
-                    raise InvalidRequest(
+                    raise Unsupported(
                         "this model's chat template shows no way to write calls, so tool_choice cannot demand one",
                         field="tool_choice",
                     )
@@ -164,7 +191,7 @@ class Constraints:
         """The form of the answer as rules, checked by itself so that an error can name what is wrong."""
         field = field_of(request)
         if request.schema is not None:
-            schema = {key: value for key, value in request.schema.items() if key != "x-guidance"}  # not for clients
+            schema = plain(request.schema)
             check_schema(schema, field)
             return json_answer(schema)
         if request.grammar is None:
@@ -172,6 +199,16 @@ class Constraints:
         convert = CONVERTERS[request.grammar.kind]
         self.constrainer.check(convert(request.grammar.text, field=field), field=field)
         return convert(request.grammar.text, root="answer", field=field)
+
+
+def is_demanded(request: Request) -> bool:
+    """Whether a client demands a form of the answer."""
+    return request.schema is not None or request.grammar is not None or request.tool_choice not in ("auto", "none")
+
+
+def plain(schema: Schema) -> Schema:
+    """The schema without llguidance's own key, which is not for clients."""
+    return {key: value for key, value in schema.items() if key != "x-guidance"}
 
 
 def field_of(request: Request) -> str:

@@ -43,7 +43,9 @@ async def offload(weight: int, work: Callable[..., T], *arguments: object) -> T:
 def weight_of(request: Request) -> int:
     """About how long a request takes to become tokens, in characters of plain text."""
     if (completion := request.completion) is not None:
-        return len(completion.prompt) + len(completion.suffix or "")
+        texts = (completion.prompt,) if isinstance(completion.prompt, str) else completion.prompt
+        n_prompt = sum(len(part) if isinstance(part, str) else 1 for part in texts)
+        return n_prompt + len(completion.suffix or "")
     parts = (part for message in request.messages for part in message.parts)
     tools = sum(OF_TOOL + OF_VALUE * n_values(tool.parameters) for tool in request.tools)
     return OF_MESSAGE * len(request.messages) + tools + sum(map(_weight, parts))

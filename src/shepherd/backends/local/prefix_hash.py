@@ -15,8 +15,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
-from shepherd.core import Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.render.replay import meaning
+
+SIZE = 16
+"""Bytes of a hash."""
 
 
 def prefix_hashes(messages: Sequence[Message], apart: str = "", *, exact: bool = False) -> list[bytes]:
@@ -24,15 +27,31 @@ def prefix_hashes(messages: Sequence[Message], apart: str = "", *, exact: bool =
 
     `apart` keeps equal conversations of different owners apart; `exact`: the ids of calls and the thoughts count, too.
     """
-    hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=16)
+    hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=SIZE)
     made: list[bytes] = []
+    part = slice(SIZE, 2 * SIZE) if exact else slice(SIZE)
     for message in messages:
-        for word in (message.role, *_visible(message, exact), "."):
+        hashed.update(_digests(message)[part])
+        made.append(hashed.digest())
+    return made
+
+
+def _digests(message: Message) -> bytes:
+    """Two hashes of one message: of what is visible, and an exact one. Computed once for each message object."""
+    if not message.digests:
+        hashed = hashlib.blake2b(digest_size=SIZE)
+        for word in (message.role, *_visible(message)):
             data = word.encode("utf-8", "replace")
             hashed.update(b"%d:" % len(data))
             hashed.update(data)
-        made.append(hashed.digest())
-    return made
+        plain = hashed.digest()
+        ids = (
+            [part.id for part in message.calls],
+            [part.call_id for part in message.parts if isinstance(part, ToolResult)],
+        )
+        exact = text_hash(repr((plain, message.reasoning.strip(), ids)))
+        object.__setattr__(message, "digests", plain + exact)  # no part of its value, so it may change
+    return message.digests
 
 
 def tool_hash(tool: ToolSpec) -> bytes:
@@ -48,27 +67,27 @@ def calls_hash(calls: Sequence[ToolCall]) -> bytes:
 
 
 def text_hash(text: str) -> bytes:
-    """16 bytes."""
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+    """`SIZE` bytes."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=SIZE).digest()
 
 
-def _visible(message: Message, exact: bool) -> Iterator[str]:
-    if exact and (thought := message.reasoning.strip()):
-        yield repr(("thought", thought))
+def _visible(message: Message) -> Iterator[str]:
     yield message.text.strip() if message.role == "assistant" else message.text
     for part in message.parts:
         match part:
             case ToolCall():
-                yield repr(("call", part.id if exact else "", *meaning(part)))
+                yield repr(("call", *meaning(part)))
             case ToolResult():
-                yield repr(("result", part.call_id if exact else "", len(part.parts)))
+                yield repr(("result", len(part.parts)))
                 yield from map(_shown, part.parts)
             case Image():
                 yield _shown(part)
             case Text() | Reasoning():
                 pass
-            case _:
+            case BadCall():
                 yield repr(("bad", part.raw))
+            case _:
+                pass  # `wire.history.plain` has replaced it
 
 
 def _shown(part: Text | Image) -> str:

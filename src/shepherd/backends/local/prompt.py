@@ -16,9 +16,10 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece
@@ -80,22 +81,25 @@ class Encoder:
         if bos is not None:
             tokens.append(bos)
         tail = ""
+        at, last = 0, len(cuts)
         for part, start, stop in self._cut(pieces):
-            while len(edges) < len(cuts) and cuts[len(edges)] <= start:
+            while at < last and cuts[at] <= start:
                 edges.append(len(tokens))
+                at += 1
             if isinstance(part, str):
                 chunk = self._chunk(part, owner)
-                end = bisect_left(cuts, stop, lo=len(edges))
-                if end > len(edges):
-                    inner = [cut - start for cut in cuts[len(edges) : end]]
+                if at < last and cuts[at] < stop:
+                    end = bisect_left(cuts, stop, lo=at)
+                    inner = [cut - start for cut in cuts[at:end]]
                     edges += [len(tokens) + edge for edge in self._edges(part, chunk, inner)]
+                    at = end
                 tokens.extend(chunk)
                 tail = part
             else:
                 if not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
                     tokens.append(part.id)
                 tail = ""
-        edges += [len(tokens)] * (len(cuts) - len(edges))
+        edges += [len(tokens)] * (last - at)
         return Encoded(tokens, edges, tail)
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
@@ -156,18 +160,15 @@ class Encoder:
 
         Counted from the end: a tokeniser may put a blank before the first word, and most cuts are near the end.
         """
-        piece = self._vocabulary.piece
         edges: list[int] = []
-        n_bytes = 0
-        """From the edge at `at` to the end."""
-        at, stop, behind = len(tokens), len(text), 0
+        stop, behind = len(text), 0
+        most = len(text[cuts[0] :].encode("utf-8", "replace"))  # tokens: each has a byte
+        n_behind = list(accumulate(map(len, map(self._vocabulary.piece, islice(reversed(tokens), most)))))
+        """Bytes of the last token, of the last two, and so on."""
         for cut in reversed(cuts):
             behind += len(text[cut:stop].encode("utf-8", "replace"))
             stop = min(cut, stop)
-            while at and n_bytes + (size := len(piece(tokens[at - 1]))) <= behind:
-                n_bytes += size
-                at -= 1
-            edges.append(at)
+            edges.append(len(tokens) - bisect_right(n_behind, behind))
         return edges[::-1]
 
     def _cut(self, pieces: Sequence[Piece]) -> Iterator[tuple[str | Special, int, int]]:

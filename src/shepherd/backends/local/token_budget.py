@@ -25,6 +25,11 @@ class TokenBudget:
     """Tokens to keep free for it when room is made; at least 1."""
 
 
+def reserve_of(asked: int | None, n_ctx: int) -> int:
+    """Tokens of a context that are kept free for an answer."""
+    return min(256, n_ctx // 16) if asked is None else asked
+
+
 def budget_for(
     *,
     n_prompt: int,
@@ -43,13 +48,12 @@ def budget_for(
 
     Raises: `ContextFull`, with the tokens that are needed and those that there are.
     """
-    if reserve is None:
-        reserve = min(256, n_ctx // 16)
+    reserve = reserve_of(reserve, n_ctx)
     least = max(1, (asked or reserve) if strict else min(asked or reserve, reserve))
     taken = n_kept if on_full == "evict" else n_prompt
     room = n_ctx - taken
     if room < least:
-        raise ContextFull(needed=taken + least, limit=n_ctx, cache=cache)
+        raise ContextFull(needed=taken + least, limit=n_ctx, cache=cache, n_prompt=n_prompt)
     if on_full == "evict":
         # Eviction sets no limit of its own. The tag that closes the answer needs a cell, too.
         return TokenBudget(max(least, min(asked or n_ctx // 2, room - 1)), least)

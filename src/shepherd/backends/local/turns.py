@@ -15,7 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
+from shepherd.backends.local.leaving import Mark
 from shepherd.core import BadCall, Message, ToolCall, ToolResult
+from shepherd.core.messages import leading_systems
 from shepherd.dialects import Segment
 from shepherd.engine.base import Span
 
@@ -54,11 +56,6 @@ def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -
         for number, (first, end) in enumerate(groups):
             made += [Placement(first, keep=number in kept)] * (end - first)
     return made
-
-
-def leading_systems(messages: Sequence[Message]) -> int:
-    """How many system messages stand before all others."""
-    return next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
 def turn_starts(messages: Sequence[Message], n_leading: int, parted: Sequence[bool]) -> list[int]:
@@ -108,9 +105,15 @@ def cuts(segments: Sequence[Segment]) -> list[int]:
 
 
 def spans(
-    messages: Sequence[Message], segments: Sequence[Segment], edges: Sequence[int], *, n_ctx: int
+    messages: Sequence[Message],
+    segments: Sequence[Segment],
+    edges: Sequence[int],
+    *,
+    n_ctx: int,
+    marks: Sequence[Mark] | None = None,
 ) -> tuple[Span, ...]:
-    """The messages as spans of tokens; `edges` are the token indexes of `cuts(segments)`."""
+    """The messages as spans of tokens; `edges` are the token indexes of `cuts(segments)`, `marks` what
+    holds for each of the segments (`leaving.divided`)."""
     n_leading = leading_systems(messages)
     anchored = [
         segment.message
@@ -121,16 +124,19 @@ def spans(
     made: list[Span] = []
     lowest = list(accumulate((segment.message for segment in reversed(segments)), min))[::-1]
     turn = 0
-    for segment, low, start, stop in zip(segments, lowest, edges[::2], edges[1::2], strict=True):
+    marks = marks or [Mark()] * len(segments)
+    for segment, mark, low, start, stop in zip(segments, marks, lowest, edges[::2], edges[1::2], strict=True):
         place = where[segment.message]
         # Some templates write all system messages first: then each of them is a leading one.
         early = low < segment.message and messages[segment.message].role == "system"
         turn = turn if early else max(turn, place.turn)
         keep = early or place.keep or any(where[other].keep for other in segment.others)
-        made.append(Span(start, max(start, stop), segment.message, turn, keep, messages[segment.message].role))
+        keep = keep and not (mark.cleared or mark.early > 0)
+        role = messages[segment.message].role
+        made.append(Span(start, max(start, stop), segment.message, turn, keep, role, mark.early, mark.cleared))
     room = n_ctx // LATER_SYSTEMS
     for at, span in reversed([*enumerate(made)]):  # the newest system messages stay, as far as there is room for them
-        if span.label != "system" or span.keep or segments[at].others:
+        if span.label != "system" or span.keep or span.cleared or segments[at].others:
             continue
         room -= span.stop - span.start
         if room < 0:

@@ -12,8 +12,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
-from shepherd.backends.local.turns import leading_systems, parts_pairs, turn_starts
+from shepherd.backends.local.turns import parts_pairs, turn_starts
 from shepherd.core import Evicted, Message, Request, Role
+from shepherd.core.messages import leading_systems
 from shepherd.engine.base import CachedPrefix, Span
 from shepherd.engine.decision_log import TRAILER
 
@@ -76,6 +77,15 @@ class WindowedBackend(Protocol):
     async def evict(self, request: Request, n_turns: int) -> Evicted: ...
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None: ...
+
+
+@runtime_checkable
+class SearchableBackend(Protocol):
+    """A back end that has what leaves its context."""
+
+    async def search_left(self, request: Request, query: str) -> str:
+        """Quotes of what has left the context of the request, and has words of the query; empty for nothing."""
+        ...
 
 
 def with_next_question(request: Request) -> Request:

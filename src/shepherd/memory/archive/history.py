@@ -189,6 +189,10 @@ def archive(
             connection.execute(f"DELETE FROM about WHERE name IN ({mine})", (session,))
         for i in fresh:
             named.ids[i] = named.ids[places[named.chains[i]]]
+    if connection.execute("SELECT 1 FROM about WHERE name > 'undone ' AND name < 'undone!' LIMIT 1").fetchone():
+        connection.execute(
+            "DELETE FROM about WHERE name IN (SELECT 'undone ' || value FROM json_each(?))", (json.dumps(named.ids),)
+        )
     if recent is not None:
         recent.keep(key, named)
     return named.ids.copy()
@@ -349,6 +353,20 @@ def set_aside(connection: apsw.Connection, session: str) -> None:
         "INSERT OR IGNORE INTO about(name, value) SELECT 'aside ' || id, id FROM conversation WHERE session = ?",
         (clean(session),),
     )
+
+
+def take_back(connection: apsw.Connection, session: str, kept: Sequence[Entry]) -> None:
+    """Recall quotes nothing of what a session said after `kept`, its history now, unless it is said there again."""
+    named = NamedHistory.of(tuple(kept), clean(session))
+    _find(connection, named, is_whole=False)
+    last = max(named.ids, default=0)
+    if last or not kept:
+        connection.execute(
+            "INSERT OR IGNORE INTO about(name, value) SELECT 'undone ' || message.id, message.id FROM message "
+            "JOIN conversation ON conversation.id = message.conversation "
+            "WHERE session = ? AND message.id > ? AND message.id NOT IN (SELECT value FROM json_each(?))",
+            (clean(session), last, json.dumps(named.ids)),
+        )
 
 
 def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:

@@ -47,6 +47,7 @@ FROM conversation
 _UNASKED = """
 SELECT id FROM message AS m WHERE id IN (SELECT value FROM json_each(?))
     AND conversation NOT IN (SELECT value FROM about WHERE name > 'aside ' AND name < 'aside!')
+    AND id NOT IN (SELECT value FROM about WHERE name > 'undone ' AND name < 'undone!')
     AND NOT (role = 'assistant' AND EXISTS (
         SELECT 1 FROM message WHERE role = 'tool' AND seq = m.seq - 1
         AND conversation IN (m.conversation, (SELECT parent FROM conversation WHERE conversation.id = m.conversation))))
@@ -104,8 +105,9 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 
 
 def quotable(connection: apsw.Connection, ids: Collection[int]) -> frozenset[int]:
-    """Of these messages, those that may be quoted unasked: not of a conversation that was set aside (`set_aside`), and
-    no answer to the result of a tool, which repeats the result or guesses after a failure."""
+    """Of these messages, those that may be quoted unasked: not of a conversation that was set aside (`set_aside`), not
+    taken back (`take_back`), and no answer to the result of a tool, which repeats it or guesses after a failure.
+    """
     return frozenset(id for (id,) in connection.execute(_UNASKED, (json.dumps(list(ids)),)))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,11 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
+from shepherd.core import BackendError
 from shepherd.memory.archive import index as tables
 from shepherd.memory.records import Embedder
+
+logger = logging.getLogger(__name__)
 
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
@@ -244,8 +248,20 @@ class VectorIndex:
         return self._held.n
 
     def searcher(self, connection: apsw.Connection) -> Nearest:
-        """A function that searches on this connection for a question in words. It raises `EngineError`."""
-        return lambda question, k: self.nearest(connection, self._embedder.embed([question])[0], k)
+        """A function that searches on this connection for a question in words. It raises `EngineError`.
+
+        Without a provider that makes the vectors it finds nothing: the search goes on by words.
+        """
+
+        def near(question: str, k: int) -> list[tuple[int, float]]:
+            try:
+                vector = self._embedder.embed([question])[0]
+            except BackendError as error:
+                logger.warning("this search is by words only: %s", error)
+                return []
+            return self.nearest(connection, vector, k)
+
+        return near
 
     def nearest(self, connection: apsw.Connection, vector: Vectors, k: int) -> list[tuple[int, float]]:
         """Up to `k` messages and their cosines with this vector ([dim], length 1), best and newest first."""

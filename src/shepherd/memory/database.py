@@ -1,0 +1,117 @@
+"""A private SQLite file of a program: opened, or made; what another program or version wrote is refused.
+
+Not here: the archive of messages, which has its own file (`schema`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from shepherd.core import ConfigError
+
+BUSY_MS = 5_000
+"""No other process writes for long; a person may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file holds."""
+
+    purpose: str
+    """Of what it stores, for messages: `answers`."""
+    key: str
+    """Of the configuration, that names the file."""
+    application_id: int
+    version: int
+    tables: str
+    upgrades: Mapping[int, str] = field(default_factory=dict)
+    """By an older version, the statements that make it this one."""
+
+
+def open_database(path: Path | None, kind: FileKind) -> apsw.Connection:
+    """`path`: the file, made if it is not there, readable by its owner alone; None = in memory. What is deleted is
+    overwritten.
+
+    Raises: `ConfigError` for a file that cannot be opened or holds something else.
+    """
+    if path is None:
+        file = apsw.Connection(":memory:")
+        file.execute(f"PRAGMA foreign_keys = ON; {kind.tables}").fetchall()
+        return file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        file = apsw.Connection(os.fspath(path))
+    except (OSError, apsw.Error) as error:
+        raise ConfigError(f"{path} cannot be opened: {error}", key=kind.key) from error
+    try:
+        file.set_busy_timeout(BUSY_MS)
+        _prepare(file, path, kind)
+        # Written to the disk from time to time only: only a crash of the machine can lose the last.
+        write_ahead(file, BUSY_MS)
+        file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; PRAGMA foreign_keys = ON").fetchall()
+    except (apsw.Error, ConfigError) as error:
+        file.close()
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{path} cannot be used for {kind.purpose}: {error}", key=kind.key) from error
+    return file
+
+
+def write_ahead(file: apsw.Connection, busy_ms: int) -> None:
+    """Let the file have a log to which changes are written first.
+
+    Connections that ask for it at once can get in each other's way, and SQLite does not always wait then: each gives up
+    soon, and asks again. Raises: `apsw.BusyError` behind `busy_ms`, which then holds for all that waits.
+    """
+    deadline = time.monotonic() + busy_ms / 1_000
+    try:
+        while True:
+            file.set_busy_timeout(random.randrange(2, 40))
+            try:
+                file.execute("PRAGMA journal_mode = WAL").fetchall()
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+    finally:
+        file.set_busy_timeout(busy_ms)
+
+
+@contextlib.contextmanager
+def transaction(file: apsw.Connection) -> Iterator[None]:
+    """All of the block, or nothing. Waits for other processes: apsw's own `with file` holds the interpreter meanwhile,
+    and one that reads before it writes does not wait."""
+    file.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        file.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(apsw.Error):
+            file.execute("ROLLBACK")
+        raise
+
+
+def _prepare(file: apsw.Connection, path: Path, kind: FileKind) -> None:
+    with transaction(file):  # another process may be making the file
+        known, version = file.pragma("application_id"), file.pragma("user_version")
+        statements = ""
+        if known != kind.application_id:
+            if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+                raise ConfigError(f"{path} belongs to another program; choose another file", key=kind.key)
+            statements = f"{kind.tables} PRAGMA application_id = {kind.application_id};"
+        elif isinstance(version, int) and version in kind.upgrades:
+            statements = kind.upgrades[version]
+        elif version != kind.version:
+            message = f"{path} was written by another version of Shepherd; choose another file"
+            raise ConfigError(message, key=kind.key)
+        file.execute(f"{statements} PRAGMA user_version = {kind.version}").fetchall()
