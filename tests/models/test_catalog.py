@@ -87,6 +87,34 @@ def test_a_folder_of_several_models_asks_for_one_of_them(home: Path) -> None:
         find("many", home)
 
 
+def put_checkpoint(folder: Path, architecture: str = "Qwen3ForCausalLM") -> Path:
+    config = {"architectures": [architecture], "max_position_embeddings": 4096}
+    put(folder / "config.json", json.dumps(config).encode())
+    put(folder / "tokenizer.json", b"{}")
+    put(folder / "model.safetensors", bytes(2000))
+    return folder
+
+
+def test_a_folder_with_a_configuration_is_a_model_itself(home: Path) -> None:
+    folder = put_checkpoint(home / "work" / "models" / "big")
+    assert find("big", home) == find(str(folder), home) == find("models/big", home) == folder
+    assert ("big", "models", 2000) in [(each.name, each.source, each.size_bytes) for each in scan(home)]
+    file = put(home / "work" / "big.gguf")
+    assert find("BIG", home) == file, "of two with a name, the file is llama.cpp's, as before"
+    put(folder / "model.gguf")
+    assert find("models/big", home) == folder / "model.gguf"
+
+
+def test_a_repository_without_gguf_files_is_a_folder_and_only_models_that_write_are_listed(home: Path) -> None:
+    hub = home / ".cache" / "huggingface" / "hub"
+    folder = put_checkpoint(hub / "models--acme--tiny" / "snapshots" / "c0ffee")
+    put_checkpoint(hub / "models--acme--vectors" / "snapshots" / "c0ffee", "BertModel")
+    assert find("hf:acme/tiny", home) == folder
+    assert [each.name for each in scan(home) if each.source == "Hugging Face"] == ["hf:acme/tiny"]
+    with pytest.raises(ConfigError, match="is not in the Hugging Face cache"):
+        find("hf:acme/tiny:Q4_K_M", home)
+
+
 def test_a_mistyped_path_names_its_nearest_neighbour(home: Path) -> None:
     put(home / "work" / "qwen3-8b.gguf")
     with pytest.raises(ConfigError, match=r"does not exist \(did you mean qwen3-8b\.gguf\?\)"):

@@ -20,7 +20,7 @@ from gguf import GGUFReader, GGUFWriter, LlamaFileType
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf
 from shepherd.models.gguf_file import Array
-from shepherd.models.sizing import context_size
+from shepherd.models.sizing import Cells, context_size, fit
 
 LAMB = catalog.embedded()
 OTHERS = sorted(Path("/work/shared/models/arch").glob("*.gguf"))
@@ -113,32 +113,9 @@ def test_what_a_modern_model_says_is_found(tmp_path: Path) -> None:
     assert (header.file_type, header.n_head, header.n_head_kv) == ("Q4_K_M", 8, (2, 0, 4))
     assert (header.key_length, header.value_length, header.n_ctx_train, header.n_vocab) == (128, 64, 32768, 1000)
     assert header.chat_templates == {"tool_use": "with tools"}
-    assert gguf.kv_bytes(header, 100) == 100 * (2 + 4) * (128 + 64) * 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "bytes_per_256"),
-    [
-        ("f32", 1024),
-        ("f16", 512),
-        ("bf16", 512),
-        ("q8_0", 272),
-        ("q5_1", 192),
-        ("q5_0", 176),
-        ("q4_1", 160),
-        ("q4_0", 144),
-    ],
-)
-def test_kv_memory_is_that_of_its_number_format(kind: str, bytes_per_256: int) -> None:
-    header = gguf.read_header(LAMB)
-    assert gguf.kv_bytes(header, 4096, kind, "f16") == 4096 * 6 * (bytes_per_256 + 512)
-    assert gguf.kv_bytes(header, 4096, "f16", kind) == 4096 * 6 * (bytes_per_256 + 512)
-    assert gguf.memory_needed(header, 4096, kind) > header.size_bytes + gguf.kv_bytes(header, 4096, kind)
-
-
-def test_a_cache_type_that_does_not_exist_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"'q6_K'.*choose one of f32, f16"):
-        gguf.kv_bytes(gguf.read_header(LAMB), 1, "q6_K")
+    cells = fit(header, [Cells(256, flash_attention=True)]).cells
+    assert cells == 256 * (2 + 4) * (128 + 64) * 2
+    assert fit(header, [Cells(256)]).cells == 256 * (2 * 128 + 4 * 64 + 4 * 128 + 4 * 64) * 2, "values across the cells"
 
 
 def test_version_two_is_read(tmp_path: Path) -> None:
@@ -252,7 +229,7 @@ def test_the_work_for_the_memory_of_a_cache_does_not_grow_with_the_square_of_the
 
         header = gguf.read_header(write(tmp_path / f"{n_layer}.gguf", fill))
         counted = replace(header, metadata=(metadata := Counted(header.metadata)))
-        assert gguf.memory_needed(counted, 4096) > 0
+        assert fit(counted, [Cells(4096)]).needed > 0
         return metadata.n_asked
 
     assert asked(512) == asked(2)
@@ -267,7 +244,7 @@ def test_a_million_layers_cost_no_more_than_the_most_that_are_possible(tmp_path:
     header = gguf.read_header(write(tmp_path / "deep.gguf", fill))
     assert len(header.n_head_kv) == gguf.MAX_LAYERS
     began_s = time.thread_time()
-    context_size(header, cache="main", asked=0, types=("f16", "q8_0"), is_loaded=False, room=2**40)
+    context_size(header, cache="main", cells=Cells(0, ("f16", "q8_0")), is_loaded=False, room=2**40)
     assert time.thread_time() - began_s < 2
 
 
@@ -333,7 +310,7 @@ def use(path: Path) -> None:
     for name in dir(header):
         if not name.startswith("_"):
             getattr(header, name)
-    gguf.memory_needed(header, 4096, "q8_0")
+    fit(header, [Cells(4096, ("q8_0", "f16"))], repacked={"q4_0"})
 
 
 @pytest.mark.costly

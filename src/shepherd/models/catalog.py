@@ -1,8 +1,9 @@
-"""Finds model files: turns names into paths, and reads the folders of other programs in place, without a copy.
+"""Finds models: turns names into paths, and reads the folders of other programs in place, without a copy.
 
     embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | a name that `scan` finds   ──find──▶ Path
 
-Not here: downloads, what is in a file (`gguf.py`). Nothing is written. `scan` skips a folder that cannot be read;
+A model is a GGUF file, or a folder for TensorRT-LLM. Not here: downloads, what a file (`gguf.py`) or a folder
+(`checkpoint.py`) holds. Nothing is written. `scan` skips a folder that cannot be read;
 `folders` reports it.
 """
 
@@ -20,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 
 from shepherd.core import ConfigError
-from shepherd.models import gguf
+from shepherd.models import checkpoint, gguf
 
 MAX_FILES = 20_000
 """Directory entries read per store: a home folder that is configured by mistake must not hang a command."""
@@ -35,11 +36,11 @@ class LocalModel:
     name: str
     """The name that `find` accepts."""
     path: Path
-    """The file, or the first shard."""
+    """The file, the first shard, or the folder."""
     source: str
     """The store: `embedded`, `models`, `here`, `Hugging Face`, `Ollama`, `LM Studio`, `llama.cpp` or `Shepherd`."""
     size_bytes: int
-    """Of all shards."""
+    """Of all files of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def embedded() -> Path:
 
 
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
-    """The file to load for the model that a user names: the model itself, or its first shard.
+    """What to load for the model that a user names: the model itself, its first shard, or its folder.
 
     Raises: `ConfigError` if there is none.
     """
@@ -82,7 +83,7 @@ def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
     for candidate in (path, cwd / "models" / spec) if spec else ():
         if os.path.exists(candidate):
-            return gguf.shards(candidate)[0]
+            return _first(candidate)
     if spec.lower().endswith(".gguf") or spec.startswith(("/", "./", "../", "~")):
         near = _nearest(path.name, (file.name for file in _list(path.parent) if gguf.is_model(file)))
         raise ConfigError(f"this model file does not exist{near}; check the path", file=str(path))
@@ -96,7 +97,7 @@ def scan(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[LocalMode
         for name, path in store.models(store):
             try:
                 real = path.resolve()
-                size_bytes = sum(file.stat().st_size for file in gguf.shards(path))
+                size_bytes = sum(file.stat().st_size for file in _files(path))
             except (OSError, ConfigError):  # a link to nowhere, or a shard that is still being downloaded
                 continue
             if real not in seen:
@@ -161,7 +162,7 @@ def _below(store: _Store) -> Iterator[tuple[str, Path]]:
 def _in_hugging_face(store: _Store) -> Iterator[tuple[str, Path]]:
     for repo, snapshot in _snapshots(store.path):
         for file in _models(snapshot, 2):
-            yield f"hf:{repo}:{_quant(file) or _stem(file)}", file
+            yield f"hf:{repo}" if file.is_dir() else f"hf:{repo}:{_quant(file) or _stem(file)}", file
 
 
 def _in_ollama(store: _Store) -> Iterator[tuple[str, Path]]:
@@ -171,12 +172,23 @@ def _in_ollama(store: _Store) -> Iterator[tuple[str, Path]]:
             yield f"ollama:{name}", blob
 
 
+def _first(path: Path) -> Path:
+    """What to load of a file, a shard or a folder. Raises: `ConfigError`."""
+    return path if checkpoint.is_checkpoint(path) else gguf.shards(path)[0]
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    return checkpoint.read_checkpoint(path).files if path.is_dir() else gguf.shards(path)
+
+
 def _models(folder: Path, depth: int) -> Iterator[Path]:
     """Models in a folder and at most `depth` folders below it, first shards only, sorted."""
     for file in _walk(folder, depth):
         shard = gguf.SHARD.search(file.name)
         if gguf.is_model(file) and (shard is None or int(shard[1]) == 1):
             yield file
+        elif file.name == checkpoint.CONFIG and checkpoint.writes_text(file.parent):
+            yield file.parent
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
@@ -235,6 +247,10 @@ def _find_hugging_face(spec: str, hub: Path) -> Path:
     snapshots = [snapshot for name, snapshot in _snapshots(hub) if name.lower() == repo.lower()]
     files = [file for snapshot in snapshots for file in _models(snapshot, 2)]
     get = f"download it with: hf download {repo}" + (f" --include '*{quant}*.gguf'" if quant else " --include '*.gguf'")
+    folder = next((file for file in files if file.is_dir()), None)
+    files = [file for file in files if not file.is_dir()]
+    if not files and folder is not None and not quant:
+        return folder
     if not files:
         raise ConfigError(f"{spec!r} is not in the Hugging Face cache ({hub}); {get}")
     fitting = [file for file in files if quant.lower() in (*_labels(file), "")]
@@ -308,7 +324,7 @@ def _find_by_name(name: str, models: list[LocalModel]) -> Path:
             f"no model is called {name!r}{_nearest(name, names)}; give a path, hf:owner/repo or ollama:name, or one of "
             "those that 'shepherd models list' shows"
         )
-    return fitting[0].path
+    return next((model.path for model in fitting if not model.path.is_dir()), fitting[0].path)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -1,9 +1,9 @@
-"""A model as its GGUF files describe it, read without loading the library: metadata, shapes, shards, memory needed.
+"""A model as its GGUF files describe it, read without loading the library: metadata, shapes, shards.
 
     a file, one of its shards, or a folder ── shards ──▶ files ── read_file ──▶ Header
 
-Not here: the format of one file (`gguf_file.py`), where files are found (`catalog.py`), whether the library survives
-what a file says of its model (`soundness.py`, `engine/llamacpp/trial.py`).
+Not here: the format of one file (`gguf_file.py`), where files are found (`catalog.py`), the memory that a model needs
+(`sizing.py`), whether the library survives what a file says of its model (`soundness.py`, `engine/llamacpp/trial.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.core import ConfigError
-from shepherd.models.gguf_file import BLOCKS, Array, Tensor, open_file, read_file, refuse
+from shepherd.models.gguf_file import Array, Tensor, open_file, read_file, refuse
 
 MAX_LAYERS = 512
 """The library's own limit; it aborts the process above it."""
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -207,7 +206,7 @@ def in_folder(folder: Path) -> Path:
         names = ", ".join(file.name for file in firsts[:8])
         refuse(folder, f"this folder holds several models; name one of them: {names}")
     if not found:
-        refuse(folder, "this folder holds no GGUF file; give the path of a model")
+        refuse(folder, "this folder holds no GGUF file and no config.json; give the path of a model")
     return firsts[0] if firsts else found[0]
 
 
@@ -215,30 +214,3 @@ def is_model(file: Path) -> bool:
     """Whether a file name is that of a model: no image projector, no resource file of macOS."""
     name = file.name.lower()
     return name.endswith(".gguf") and not name.startswith(("._", "mmproj")) and "-mmproj" not in name
-
-
-def kv_bytes(header: Header, n_ctx: int, type_k: str = "f16", type_v: str = "f16") -> int:
-    """Bytes of the KV cache of one context of `n_ctx` tokens.
-
-    Exact for plain attention; an upper bound for layers with a sliding window or a recurrent state.
-
-    Raises: `ConfigError` for a type that no cache can have.
-    """
-    # Either length may need the heads of every layer: read once, not once per layer.
-    key_length, value_length = header.key_length, header.value_length
-    return n_ctx * sum(
-        _row_bytes(heads * key_length, type_k) + _row_bytes(heads * value_length, type_v) for heads in header.n_head_kv
-    )
-
-
-def memory_needed(header: Header, n_ctx: int, type_k: str = "f16", type_v: str = "f16", *, n_ubatch: int = 512) -> int:
-    """Bytes of the weights, one context and, roughly, the buffers for decoding `n_ubatch` tokens."""
-    buffers = 4 * n_ubatch * (header.n_vocab + 16 * header.n_embd)
-    return header.size_bytes + kv_bytes(header, n_ctx, type_k, type_v) + buffers
-
-
-def _row_bytes(n_values: int, kind: str) -> int:
-    if kind not in CACHE_TYPES:
-        raise ConfigError(f"no cache can have the type {kind!r}; choose one of {', '.join(CACHE_TYPES)}")
-    per_block, size_bytes = BLOCKS[kind]
-    return -(-n_values // per_block) * size_bytes

@@ -1,0 +1,117 @@
+"""The memory that `models/sizing.py` foresees, against what the library takes and what the process then holds.
+
+    uv run python bench/memory_fit.py       # five architectures of about 0.5 GB; JSON on stdout, a table on stderr
+
+`library` is the sum of the buffers that llama.cpp reports when it makes them; it is compared with the same parts of the
+estimate. `resident` is what the process holds more than before the load, after a context filled to the last cell; it is
+compared with all of the estimate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import platform
+import re
+import subprocess
+import sys
+from array import array
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from memory_shapes import SHAPES, model
+
+from shepherd.engine.base import Chunk
+from shepherd.engine.llamacpp import library
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
+from shepherd.models import gguf
+from shepherd.models.sizing import Cells, fit
+
+CASES = {
+    "default": Cells(2048, n_seq=4),
+    "flash, q8_0, narrow windows": Cells(
+        2048, ("q8_0", "q8_0"), n_seq=32, n_ubatch=256, swa_full=False, flash_attention=True
+    ),
+}
+MODELS = [*((name, "Q8_0") for name in SHAPES), ("llama", "Q4_0")]
+SIZE = re.compile(r" (\w+) buffer size = +([0-9.]+) MiB")
+
+
+class Buffers(logging.Handler):
+    """What the library reports, in bytes, by kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for what, size in SIZE.findall(record.getMessage()):
+            self.found[what] = self.found.get(what, 0) + float(size) * 2**20
+
+
+def measure(path: Path, cells: Cells) -> dict[str, Any]:
+    """One model with one cache, in this process."""
+    heard = Buffers()
+    library.logger.addHandler(heard)
+    library.logger.setLevel(logging.DEBUG)
+    library.start_library()
+    me = psutil.Process()
+    before = me.memory_info().rss
+    options = ContextOptions(
+        cells.n_ctx, n_seq=cells.n_seq, n_ubatch=cells.n_ubatch, flash_attention=cells.flash_attention,
+        cache_type_k=cells.types[0], cache_type_v=cells.types[1], swa_full=cells.swa_full,
+    )  # fmt: skip
+    with (
+        contextlib.closing(Weights.load(path)) as weights,
+        contextlib.closing(LlamaRuntime(weights, options)) as runtime,
+    ):
+        library.logger.setLevel(logging.INFO)
+        tokens = array("i", (index % 997 for index in range(runtime.n_batch)))
+        for start in range(0, cells.n_ctx, len(tokens)):
+            assert runtime.decode([Chunk(0, tokens, start, logits=True)]) == "ok"
+        resident = me.memory_info().rss - before
+    header = gguf.read_header(path)
+    found = fit(header, [cells], repacked=library.repacked_types())
+    return {
+        "foreseen": found.total,
+        "library": round(sum(heard.found.values())),
+        "resident": resident,
+        "by_kind": heard.found,
+        **asdict(found),
+    }
+
+
+def main() -> None:
+    rows = []
+    for name, kind in MODELS:
+        model(name, kind=kind)
+        for case in CASES:
+            ended = subprocess.run([sys.executable, __file__, name, kind, case], stdout=subprocess.PIPE, check=True)
+            row = json.loads(ended.stdout)
+            row = {"model": f"{name} {kind}", "case": case, **row}
+            rows.append(row)
+            total = row["foreseen"]
+            off, held = (total - row["scratch"]) / row["library"] - 1, total / row["resident"] - 1
+            sys.stderr.write(
+                f"{row['model']:16} {case:30} foreseen {total / 2**20:7.1f} MiB  library {row['library'] / 2**20:7.1f} "
+                f"({off:+.1%})  resident {row['resident'] / 2**20:7.1f} ({held:+.1%})\n"
+            )
+    worst = {
+        "library": max(abs((row["foreseen"] - row["scratch"]) / row["library"] - 1) for row in rows),
+        "resident": max(abs(row["foreseen"] / row["resident"] - 1) for row in rows),
+    }
+    taken = datetime.now(UTC).isoformat(timespec="seconds")
+    print(json.dumps({"taken": taken, "machine": platform.processor(), "worst": worst, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        name, kind, case = sys.argv[1:]
+        print(json.dumps(measure(model(name, kind=kind), CASES[case])))
+    else:
+        main()

@@ -1,0 +1,412 @@
+"""`shepherd optimize`: finds the fastest settings of a model on this machine, shows the proof, and may write them.
+
+    options ─▶ model, facts ─▶ optimize.tuning ─▶ a table on standard error, TOML on standard output, files on request
+
+Not here: what is measured and how it is searched (the room `optimize`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shepherd.cli import configure, render, trust
+from shepherd.cli.text import format_size
+from shepherd.core import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shepherd.config import Config
+    from shepherd.models.sizing import Cells
+    from shepherd.optimize.space import Candidate, Facts, Goal
+    from shepherd.optimize.tuning import Measure, Progress
+
+_UNSET: Mapping[str, Any] = {"cache_type_k": "f16", "cache_type_v": "f16", "repack": True}
+"""What a setting that was taken back is in a file."""
+_QUALITY = 32
+"""Tokens whose probabilities a quantised cache must keep."""
+_SHOWN = 12
+"""Rows of the table on the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The model that is optimised."""
+
+    name: str
+    path: Path
+    start: Candidate
+    facts: Facts
+
+
+def run(
+    options: Mapping[str, Any],
+    *,
+    budget: str,
+    goal: Goal,
+    apply: bool,
+    fresh: bool,
+    json_file: Path | None,
+    svg_file: Path | None,
+) -> int:
+    """Search, and print the settings. Raises: `ConfigError`, `EngineError`, `InvalidRequest`."""
+    import platformdirs
+
+    from shepherd.config.quantity import seconds
+    from shepherd.models import gguf
+    from shepherd.optimize import store
+    from shepherd.optimize.measure import Workload
+    from shepherd.optimize.tuning import Progress, tune
+
+    try:
+        budget_s = seconds(budget)
+    except ValueError:
+        budget_s = -1.0
+    if not 0 < budget_s < float("inf"):
+        raise InvalidRequest(f"{budget!r} is no budget; write seconds, or a text such as 90s or 5m", field="budget")
+    named = options.get("model")
+    config = configure.load_config({name: value for name, value in options.items() if name != "model"}, looks=True)
+    if named and named not in {model.name for model in config.models}:
+        config = configure.read_config(options, looks=True)
+        named = None
+    file = _file(options) if apply else None
+    subject = _subject(config, named)
+    if file is not None:
+        changed(file, subject.name, {})  # a file of an unusual form fails before the work, not behind it
+    cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
+    kept = store.file_of(cache_folder, gguf.read_header(subject.path), goal)
+    known = None if fresh else store.load(kept, subject.start)
+    progress, status = known or Progress(subject.start, Workload()), 0
+
+    with tempfile.TemporaryDirectory(prefix="shepherd-optimize-") as folder, _view(goal) as show:
+
+        def step(now: Progress) -> None:
+            nonlocal progress
+            progress = now
+            store.save(kept, now)
+            show(now)
+
+        try:
+            progress = tune(
+                subject.start, subject.facts, goal, _measure(subject, Path(folder), cache_folder),
+                budget_s=budget_s, known=known, on_step=step,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            status = 130
+    if not progress.runs:
+        return status
+    _show_end(progress, goal, subject.name)
+    render.write(to_toml(subject.name, progress))
+    if json_file is not None:
+        _save(json_file, json.dumps(report(subject.name, progress, goal), indent=2) + "\n")
+    if svg_file is not None:
+        _save(svg_file, to_svg(progress, goal))
+    if file is not None and status == 0:
+        changes = _settings(progress)
+        if changes:
+            write_settings(file, subject.name, changes)
+        else:
+            render.show_note(f"{file} stays as it is: nothing is proved to be better.")
+    return status
+
+
+# -- what is optimised ------------------------------------------------------------------------------------------------
+
+
+def _subject(config: Config, named: str | None) -> Subject:
+    import psutil
+
+    from shepherd.app.model_registry import ModelRegistry, machine_of
+    from shepherd.engine.llamacpp import library
+    from shepherd.engine.llamacpp.runtime import SMALL_MODEL
+    from shepherd.models.checkpoint import Checkpoint
+    from shepherd.models.sizing import fit
+    from shepherd.optimize.space import Candidate, Facts
+
+    machine = machine_of(config)
+    registry = ModelRegistry(config, env=os.environ, machine=machine)
+    chats = [entry for entry in registry.entries.values() if entry.plans and entry.header is not None]
+    entry = next((each for each in chats if each.name == named), None) if named else next(iter(chats), None)
+    if entry is None or entry.header is None:
+        raise ConfigError(f"there is no model {named!r} here that answers; 'shepherd models' shows the configured ones")
+    if isinstance(entry.header, Checkpoint):
+        raise ConfigError(
+            f"{entry.name!r} is for TensorRT-LLM, which is not tuned here; name a GGUF model with --model"
+        )
+    header, cells, model = entry.header, entry.plans[0].cells, entry.model
+    has_gpu = bool(library.devices())
+    flash = model.flash_attn if model.flash_attn is not None or has_gpu else cells.flash_attention
+    cores, processors = psutil.cpu_count(logical=False) or 1, os.cpu_count() or 1
+    # What Shepherd chooses depends on how busy the machine is; the start must be the same in every run.
+    threads = 1 if header.n_params < SMALL_MODEL else min(cores, processors)
+    start = Candidate(
+        n_threads=model.n_threads or threads,
+        n_threads_batch=model.n_threads_batch,
+        n_batch=model.n_batch or cells.n_ubatch,
+        n_ubatch=cells.n_ubatch,
+        flash_attn=flash,
+        cache_type_k=None if cells.types[0] == "f16" else cells.types[0],
+        cache_type_v=None if cells.types[1] == "f16" else cells.types[1],
+        repack=None if model.repack else model.repack,
+        gpu_layers=model.gpu_layers,
+    )
+
+    def needed(candidate: Candidate) -> int:
+        made: Cells = replace(
+            cells,
+            types=(candidate.cache_type_k or "f16", candidate.cache_type_v or "f16"),
+            n_ubatch=candidate.n_ubatch or cells.n_ubatch,
+            flash_attention=bool(candidate.flash_attn),
+        )
+        return fit(header, [made]).needed
+
+    facts = Facts(
+        n_cores=cores,
+        n_processors=processors,
+        n_ctx=cells.n_ctx,
+        key_length=header.key_length or 1,
+        value_length=header.value_length or 1,
+        n_layer=header.n_layer,
+        has_gpu=has_gpu,
+        repacks=fit(header, [], repacked=library.repacked_types()).copies > 0,
+        has_cache=fit(header, [cells]).cells > 0,
+        room=machine.budget_bytes,
+        needed=needed,
+    )
+    return Subject(entry.name, header.path, start, facts)
+
+
+def _measure(subject: Subject, folder: Path, cache_folder: Path) -> Measure:
+    from shepherd.engine.llamacpp import selftest
+    from shepherd.optimize.measure import Run, Workload, measure
+
+    verdict = selftest.verdict(cache_folder)
+    reference = folder / "reference.npy"
+
+    def measured(candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
+        def child(each: Candidate, work: Workload, left_s: float) -> Run:
+            return measure(
+                subject.path, each, work, timeout_s=left_s, reference=reference, use_extra_bufts=verdict.use_extra_bufts
+            )
+
+        if not candidate.lossy:
+            return child(candidate, workload, timeout_s)
+        work, spent_s = replace(workload, n_quality=_QUALITY), 0.0
+        if not reference.exists():
+            spent_s = child(replace(candidate, cache_type_k=None, cache_type_v=None), work, timeout_s).took_s
+        done = child(candidate, work, max(0.1, timeout_s - spent_s))
+        return replace(done, took_s=done.took_s + spent_s)
+
+    return measured
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def described(candidate: Candidate, start: Candidate) -> str:
+    """The settings that differ from those at the start, in words."""
+    changes = candidate.changes(start)
+    return ", ".join(f"{name} = {_toml_value(name, value)}" for name, value in changes.items()) or "as it is"
+
+
+def rows(progress: Progress, goal: Goal) -> list[dict[str, Any]]:
+    """A row for each combination, the best first: what was measured, as medians, or why there is nothing."""
+    found = []
+    for candidate in dict.fromkeys(each for each, _ in progress.runs):
+        done = progress.of(candidate)
+        row: dict[str, Any] = {"settings": described(candidate, progress.start), "runs": len(done)}
+        if done:
+            score = statistics.median(run.score(goal) or 0.0 for run in done)
+            speeds = {
+                name: round(statistics.median(getattr(run, name) for run in done), 2)
+                for name in ("prompt", "empty", "deep", "parallel")
+            }
+            row |= {"score": score, **speeds, "memory_bytes": max(run.memory_bytes for run in done)}
+        else:
+            row |= {"problem": progress.failures.get(candidate, "")}
+        found.append(row)
+    return sorted(found, key=lambda row: -row.get("score", 0.0))
+
+
+def _table(progress: Progress, goal: Goal) -> Table:
+    from rich.table import Table
+
+    from shepherd.optimize.tuning import stage_name
+
+    title = f"{stage_name(progress)}: {len(progress.runs)} runs, {progress.spent_s:.0f} s"
+    table = Table(title=title, title_justify="left", caption=f"best so far: {_best(progress)}", caption_justify="left")
+    for name in ("SETTINGS", "PROMPT", "EMPTY", f"{progress.workload.depth} DEEP", "MEMORY", "RUNS"):
+        table.add_column(name, justify="left" if name == "SETTINGS" else "right")
+    for row in rows(progress, goal)[:_SHOWN]:
+        if "problem" in row:
+            table.add_row(row["settings"], *("-",) * 4, row["problem"][:40])
+            continue
+        speeds = (f"{row[name]:.1f}" for name in ("prompt", "empty", "deep"))
+        table.add_row(row["settings"], *speeds, format_size(row["memory_bytes"]), str(row["runs"]))
+    return table
+
+
+def _best(progress: Progress) -> str:
+    return described(progress.best, progress.start)
+
+
+@contextmanager
+def _view(goal: Goal) -> Iterator[Callable[[Progress], None]]:
+    """A function that shows each state, as a table that stays in place or as a line for each new best."""
+    from rich.live import Live
+
+    if render.is_terminal(sys.stderr):
+        with Live(console=render.console(sys.stderr), auto_refresh=False, transient=True) as live:
+            yield lambda now: live.update(_table(now, goal), refresh=True)
+        return
+    said = "as it is"
+
+    def line(now: Progress) -> None:
+        nonlocal said
+        if (best := _best(now)) != said:
+            render.show_note(f"after {len(now.runs)} runs: {best}")
+            said = best
+
+    yield line
+
+
+def _show_end(progress: Progress, goal: Goal, name: str) -> None:
+    render.console(sys.stderr).print(_table(progress, goal))
+    gain = progress.gain
+    if gain is None or progress.best == progress.start:
+        render.show_note(f"No settings are proved to be better for {name} ({goal}) than those that it has.")
+        return
+    low, middle, high = ((each - 1) * 100 for each in gain)
+    render.show_note(f"{name} ({goal}): {middle:+.1f} % with 95 % confidence between {low:+.1f} % and {high:+.1f} %")
+
+
+def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
+    """Everything, for programs."""
+    gain = progress.gain
+    return {
+        "model": name,
+        "goal": goal,
+        "start": asdict(progress.start),
+        "best": asdict(progress.best),
+        "settings": _settings(progress),
+        "gain": gain._asdict() if gain is not None else None,
+        "spent_s": round(progress.spent_s, 1),
+        "workload": asdict(progress.workload),
+        "combinations": rows(progress, goal),
+    }
+
+
+def to_svg(progress: Progress, goal: Goal) -> str:
+    """A picture: a bar for each combination, as long as its score."""
+    from html import escape
+
+    found = [row for row in rows(progress, goal) if "score" in row]
+    most = max((row["score"] for row in found), default=1.0)
+    width, height, left = 960, 24 * len(found) + 40, 430
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        f'font-size="13"><text x="8" y="20">Score for {goal}, by settings; longer is better</text>'
+    ]
+    for index, row in enumerate(found):
+        y, length = 32 + 24 * index, (width - left - 90) * row["score"] / most
+        colour = "#2a7" if row["settings"] == _best(progress) else "#89b"
+        lines.append(
+            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(row["settings"])}</text>'
+            f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="18" fill="{colour}"/>'
+            f'<text x="{left + length + 6:.1f}" y="{y + 15}">{100 * row["score"] / most:.0f} %</text>'
+        )
+    return "\n".join((*lines, "</svg>", ""))
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def _settings(progress: Progress) -> dict[str, Any]:
+    """The keys of `[models.NAME]` that change."""
+    changes = progress.best.changes(progress.start)
+    return {name: _UNSET.get(name) if value is None else value for name, value in changes.items()}
+
+
+def _toml_value(name: str, value: Any) -> str:
+    return json.dumps(_UNSET.get(name, "auto") if value is None else value)
+
+
+def to_toml(name: str, progress: Progress) -> str:
+    """The settings as a part of a configuration file."""
+    import tomlkit
+
+    changes = _settings(progress)
+    return tomlkit.dumps({"models": {name: changes}}) if changes else f"# models.{name}: nothing to change\n"
+
+
+def _file(options: Mapping[str, Any]) -> Path:
+    """The configuration file that `--apply` changes. Raises: `ConfigError`."""
+    from shepherd import config
+
+    named = options.get("config")
+    paths = [Path(named)] if named else config.search_paths(Path.cwd(), trust.user_dir())
+    file = next((path for path in paths if path.is_file()), None)
+    if file is None:
+        raise ConfigError("--apply needs a configuration file; name one with --config")
+    if file.suffix == ".json":
+        raise ConfigError("--apply changes TOML files only; copy the keys that it prints by hand", file=str(file))
+    return file
+
+
+def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The text of a file with other settings of a model, and what it means then; comments and other keys stay.
+
+    Raises: `ConfigError`.
+    """
+    import tomlkit
+
+    from shepherd.config.layers import read_bytes
+
+    document: Any = tomlkit.parse(read_bytes(file).decode("utf-8-sig"))
+    models = document.get("models")
+    if not isinstance(models, Mapping) or not isinstance(models.get(model), Mapping):
+        raise ConfigError(
+            f"there is no table [models.{model}] to write to; add it, with path = ..., and run the command again",
+            key="models",
+            file=str(file),
+        )
+    for name, value in changes.items():
+        # A cache that has its own type keeps no other: the key of the cache counts before that of the model.
+        own: list[Any] = [
+            cache
+            for cache in (document.get("caches") or {}).values()
+            if isinstance(cache, Mapping) and name in cache and cache.get("model", model) == model
+        ]
+        for table in own or [models[model]]:
+            table[name] = value
+    return tomlkit.dumps(document), document.unwrap()
+
+
+def write_settings(file: Path, model: str, changes: Mapping[str, Any]) -> None:
+    from shepherd.cli.command import mcp_file
+    from shepherd.core.files import replace_private
+
+    text, after = changed(file, model, changes)
+    backup = file.with_name(f"{file.name}.bak")
+    try:
+        replace_private(backup, file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
+    mcp_file.write(file, after, text, f"change [models.{model}] by hand", key="models")
+    render.show_note(f"Wrote {', '.join(changes)} of [models.{model}] to {file}; the file before is {backup}.")
+
+
+def _save(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

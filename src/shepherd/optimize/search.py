@@ -1,0 +1,155 @@
+"""Which candidates are measured next, and when there is nothing more to learn. Pure: from state to state.
+
+    begin ─▶ State ─▶ next_pair ─▶ (challenger, best) ─▶ measured elsewhere ─▶ told ─▶ State ─▶ … ─▶ None
+
+Each stage is successive halving: all its candidates are compared once with the best one so far, the better half twice,
+and so on. A comparison is a pair of runs one right after the other, in changing order, and counts as the ratio of their
+scores: a machine that is slower for a minute is slower for both. The last one left becomes the best if the interval of
+its ratio is clearly above 1. What has no clear interval after `MOST_PAIRS` changes nothing: no setting without proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+Stage = Callable[[T], Sequence[T]]
+
+LEAST_PAIRS, MOST_PAIRS = 3, 7
+"""Comparisons of the last candidate of a stage."""
+MARGIN = 0.01
+"""Ratios nearer to 1 than this are no difference."""
+HOPELESS = -0.4
+"""A candidate whose first comparison gives less than this (the logarithm of the ratio) is not compared again."""
+USUAL_NOISE = 0.08
+"""The deviation of one comparison, until enough of them have shown it."""
+_T = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
+"""Student's t for 95 %, by degrees of freedom from 1 on; 2 beyond."""
+
+
+class Interval(NamedTuple):
+    """A ratio of two scores, with 95 % confidence."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class State(Generic[T]):
+    """Where a search stands; plain values, so that it can be stored and continued."""
+
+    best: T
+    stage: int = -1
+    alive: tuple[T, ...] = ()
+    """Candidates of this stage that are still compared."""
+    ratios: Mapping[T, tuple[float, ...]] = field(default_factory=dict)
+    """Per candidate of this stage, the logarithms of its ratios to the best."""
+    noise: tuple[tuple[float, int], ...] = ()
+    """Of earlier stages: sums of squared deviations, and their degrees of freedom."""
+    failed: Mapping[T, str] = field(default_factory=dict)
+    """Candidates that could not be measured, and why; never tried again."""
+    adopted: tuple[tuple[T, Interval], ...] = ()
+    """Each new best, with its ratio to the one before."""
+    n_pairs: int = 0
+
+
+class Pair(NamedTuple, Generic[T]):
+    """Two candidates to be measured one right after the other."""
+
+    first: T
+    second: T
+    challenger: T
+
+
+def begin(best: T, stages: Sequence[Stage[T]]) -> State[T]:
+    """A search that has compared nothing yet."""
+    return _settled(State(best), stages)
+
+
+def next_pair(state: State[T], *, left_s: float, pair_s: float) -> Pair[T] | None:
+    """What to measure next; None when the search has ended, or when a pair would take more than what is left.
+
+    left_s: seconds of the budget. pair_s: seconds that a pair takes.
+    """
+    if not state.alive or pair_s > left_s:
+        return None
+    challenger = min(state.alive, key=lambda each: (len(state.ratios.get(each, ())), state.alive.index(each)))
+    is_first = state.n_pairs % 2 == 0
+    return Pair(*((challenger, state.best) if is_first else (state.best, challenger)), challenger)
+
+
+def told(
+    state: State[T], challenger: T, ratio: float | None, stages: Sequence[Stage[T]], *, problem: str = ""
+) -> State[T]:
+    """The state after a pair. ratio: the challenger's score by the best one's; None when it could not be measured."""
+    if ratio is None or not ratio > 0:
+        alive = tuple(each for each in state.alive if each != challenger)
+        state = replace(state, alive=alive, failed={**state.failed, challenger: problem}, n_pairs=state.n_pairs + 1)
+    else:
+        ratios = {**state.ratios, challenger: (*state.ratios.get(challenger, ()), math.log(ratio))}
+        state = replace(state, ratios=ratios, n_pairs=state.n_pairs + 1)
+    return _settled(state, stages)
+
+
+def interval(state: State[T], candidate: T) -> Interval:
+    """The ratio of a candidate's score to the best one's, with 95 % confidence; that of the best one itself is 1."""
+    logs = state.ratios.get(candidate, ())
+    if not logs:
+        return Interval(0.0, 1.0, math.inf)
+    middle = sum(logs) / len(logs)
+    half = _deviation(state) / math.sqrt(len(logs))
+    return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def _deviation(state: State[T]) -> float:
+    """Of one comparison, times Student's t: from all candidates together, since they share the machine."""
+    sums = [(_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1]
+    squares = sum(square for square, _ in (*sums, *state.noise)) + 2 * USUAL_NOISE**2
+    freedom = sum(n for _, n in (*sums, *state.noise)) + 2
+    return math.sqrt(squares / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
+
+
+def _squares(logs: Sequence[float]) -> float:
+    middle = sum(logs) / len(logs)
+    return sum((each - middle) ** 2 for each in logs)
+
+
+def _settled(state: State[T], stages: Sequence[Stage[T]]) -> State[T]:
+    """Candidates that have lost leave; a stage without candidates is followed by the next one that has some."""
+    while True:
+        state = _halved(state)
+        if state.alive:
+            return state
+        if state.stage + 1 >= len(stages):
+            return state
+        noise = tuple((_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1)
+        stage = state.stage + 1
+        alive = tuple(each for each in stages[stage](state.best) if each != state.best and each not in state.failed)
+        state = replace(state, stage=stage, alive=alive, ratios={}, noise=(*state.noise, *noise))
+
+
+def _halved(state: State[T]) -> State[T]:
+    counts = {each: len(state.ratios.get(each, ())) for each in state.alive}
+    if not counts or min(counts.values()) == 0:
+        return state
+    means = {each: sum(state.ratios[each]) / counts[each] for each in state.alive}
+    alive = [each for each in state.alive if not (counts[each] == 1 and means[each] < HOPELESS)]
+    if len({counts[each] for each in alive}) > 1:  # a round is under way
+        return replace(state, alive=tuple(alive))
+    if len(alive) > 1:
+        alive = sorted(alive, key=lambda each: -means[each])[: -(-len(alive) // 2)]
+    if len(alive) > 1:
+        return replace(state, alive=tuple(alive))
+    if not alive:
+        return replace(state, alive=())
+    last, found = alive[0], interval(state, alive[0])
+    if counts[last] >= LEAST_PAIRS or found.high < 1:
+        if found.low > 1 + MARGIN:
+            return replace(state, best=last, alive=(), adopted=(*state.adopted, (last, found)))
+        if found.high < 1 + MARGIN or counts[last] >= MOST_PAIRS:
+            return replace(state, alive=())
+    return replace(state, alive=(last,))

@@ -1,0 +1,150 @@
+"""The settings that are tried, as a table, and the combinations that are never tried. Pure.
+
+    Facts of the machine and the model ─▶ stages() ─▶ per stage, best ─▶ candidates that may be tried
+
+A new setting is a field of `Candidate`, named as its key in `[models.NAME]`, and a row of `AXES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from typing import Any, Literal, NamedTuple, get_args
+
+from shepherd.models.gguf_file import BLOCKS
+
+Goal = Literal["chat", "agent", "throughput", "memory"]
+GOALS: tuple[Goal, ...] = get_args(Goal)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One value for each setting; None = what Shepherd chooses by itself."""
+
+    n_threads: int | None = None
+    n_threads_batch: int | None = None
+    n_batch: int | None = None
+    n_ubatch: int | None = None
+    flash_attn: bool | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    repack: bool | None = None
+    gpu_layers: int | None = None
+
+    def changes(self, before: Candidate) -> dict[str, Any]:
+        """The settings that differ, with their values here."""
+        old = asdict(before)
+        return {name: value for name, value in asdict(self).items() if value != old[name]}
+
+    @property
+    def lossy(self) -> bool:
+        """Whether its cache holds less exact numbers than the one that others are compared with."""
+        return any((kind or "f16") not in {"f16", "f32", "bf16"} for kind in (self.cache_type_k, self.cache_type_v))
+
+
+KEYS = tuple(each.name for each in fields(Candidate))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What of the machine and the model decides which candidates there are."""
+
+    n_cores: int
+    """Physical cores."""
+    n_processors: int
+    n_ctx: int
+    key_length: int = 64
+    value_length: int = 64
+    n_layer: int = 1
+    has_gpu: bool = False
+    repacks: bool = False
+    """Whether the library keeps a second copy of this model's weights, in another order."""
+    has_cache: bool = True
+    """False: a purely recurrent model."""
+    room: int | None = None
+    """Bytes that the model may take; None = not limited."""
+    needed: Callable[[Candidate], int] | None = None
+    """Bytes that the model takes with a candidate."""
+
+
+class Rule(NamedTuple):
+    """One reason why a combination is never tried."""
+
+    why: str
+    holds: Callable[[Candidate, Facts], bool]
+
+
+def _splits(length: int, kind: str | None) -> bool:
+    return length % BLOCKS[kind or "f16"][0] == 0
+
+
+RULES = (
+    Rule("n_ubatch is larger than n_batch", lambda c, f: (c.n_ubatch or 512) > (c.n_batch or c.n_ubatch or 512)),
+    Rule("n_batch is larger than the context", lambda c, f: max(c.n_batch or 0, c.n_ubatch or 0) > f.n_ctx),
+    Rule("more threads than processors",
+         lambda c, f: max(c.n_threads or 1, c.n_threads_batch or 1) > f.n_processors),
+    Rule("n_threads_batch is n_threads anyway", lambda c, f: (c.n_threads_batch or -1) == c.n_threads),
+    Rule("quantised values need flash attention",
+         lambda c, f: c.flash_attn is False and (c.cache_type_v or "f16").startswith("q")),
+    Rule("the heads cannot be divided into blocks of this type",
+         lambda c, f: not (_splits(f.key_length, c.cache_type_k) and _splits(f.value_length, c.cache_type_v))),
+    Rule("a recurrent model has no cells of any type",
+         lambda c, f: not f.has_cache and (c.cache_type_k, c.cache_type_v) != (None, None)),
+    Rule("there is no GPU", lambda c, f: not f.has_gpu and bool(c.gpu_layers)),
+    Rule("more layers than the model has", lambda c, f: (c.gpu_layers or 0) > f.n_layer + 1),
+    Rule("it needs more memory than is free",
+         lambda c, f: f.room is not None and f.needed is not None and f.needed(c) > f.room),
+)  # fmt: skip
+
+
+def refusal(candidate: Candidate, facts: Facts) -> str | None:
+    """Why a candidate is never tried; None for one that may be."""
+    return next((rule.why for rule in RULES if rule.holds(candidate, facts)), None)
+
+
+Axis = tuple[str, Callable[[Facts], Sequence[Any]]]
+
+
+def _threads(facts: Facts) -> Sequence[int]:
+    cores, processors = facts.n_cores, facts.n_processors
+    return sorted({n for n in (1, 2, cores // 2, cores * 3 // 4, cores - 1, cores, processors) if 0 < n <= processors})
+
+
+AXES: tuple[tuple[str, tuple[Axis, ...]], ...] = (
+    ("threads", (("n_threads", _threads),)),
+    ("flash attention", (("flash_attn", lambda f: (False, True)),)),
+    ("batches", (
+        ("n_batch", lambda f: (256, 512, 1024, 2048)), ("n_ubatch", lambda f: (128, 256, 512, 1024, 2048)),
+    )),
+    ("threads of prompts", (("n_threads_batch", _threads),)),
+    ("cache types", (
+        ("flash_attn", lambda f: (True,)),
+        ("cache_type_k", lambda f: (None, "q8_0", "q4_0")),
+        ("cache_type_v", lambda f: (None, "q8_0", "q4_0")),
+    )),
+    ("repacking", (("repack", lambda f: (None, False) if f.repacks else ()),)),
+    ("layers on the GPU", (
+        ("gpu_layers", lambda f: sorted({f.n_layer // 2, f.n_layer * 3 // 4, f.n_layer + 1}) if f.has_gpu else ()),
+    )),
+)  # fmt: skip
+"""Stages, the one that usually decides most first: a name, and the settings whose combinations it tries."""
+
+
+def stages(facts: Facts) -> tuple[Callable[[Candidate], tuple[Candidate, ...]], ...]:
+    """Per stage, a function from the best candidate so far to those that are compared with it."""
+
+    def stage(axes: tuple[Axis, ...]) -> Callable[[Candidate], tuple[Candidate, ...]]:
+        return lambda best: tuple(_around(best, axes, facts))
+
+    return tuple(stage(axes) for _, axes in AXES)
+
+
+def _around(best: Candidate, axes: tuple[Axis, ...], facts: Facts) -> Iterator[Candidate]:
+    names = [name for name, _ in axes]
+    seen = {best}
+    for values in product(*(values(facts) for _, values in axes)):
+        made = replace(best, **dict(zip(names, values, strict=True)))
+        if made not in seen and refusal(made, facts) is None:
+            seen.add(made)
+            yield made

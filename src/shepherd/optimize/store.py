@@ -1,0 +1,96 @@
+"""What was measured, kept per model, build of the library and machine, so that a search goes on where it stopped.
+
+<cache folder>/optimize/<model>-<build>-<machine>-<goal>.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shepherd.engine.llamacpp import child, selftest
+from shepherd.models import gguf
+from shepherd.optimize.measure import Run, Workload
+from shepherd.optimize.search import Interval, State
+from shepherd.optimize.space import Candidate, Goal
+from shepherd.optimize.tuning import Progress
+
+
+def hardware() -> str:
+    """A short id of this machine, beside its processor, which the id of the build covers: cores, memory, cards."""
+    import psutil  # noqa: PLC0415 - only needed here
+
+    from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
+
+    facts = (psutil.cpu_count(logical=False), psutil.cpu_count(), psutil.virtual_memory().total >> 28, devices())
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+def file_of(cache_folder: Path, header: gguf.Header, goal: Goal) -> Path:
+    """Where the results of a model on this machine are kept."""
+    name = f"{header.digest()[:16]}-{selftest.build_id()}-{hardware()}-{goal}.json"
+    return cache_folder / "optimize" / name
+
+
+def save(file: Path, progress: Progress) -> None:
+    """Keep the results; a folder that is not writable keeps none."""
+    child.keep(file, to_json(progress))
+
+
+def load(file: Path, start: Candidate) -> Progress | None:
+    """The results of an earlier run that began with the same settings; None if there are none."""
+    stored = child.kept(file)
+    try:
+        found = from_json(stored) if stored is not None else None
+    except (KeyError, TypeError, ValueError):  # of another version
+        return None
+    return found if found is not None and found.start == start else None
+
+
+def to_json(progress: Progress) -> dict[str, Any]:
+    """The results as JSON can hold them."""
+    state = progress.state
+    return {
+        "start": asdict(progress.start),
+        "workload": asdict(progress.workload),
+        "runs": [[asdict(candidate), asdict(run)] for candidate, run in progress.runs],
+        "final": list(progress.final),
+        "state": None
+        if state is None
+        else {
+            "best": asdict(state.best),
+            "stage": state.stage,
+            "alive": [asdict(each) for each in state.alive],
+            "ratios": [[asdict(each), list(logs)] for each, logs in state.ratios.items()],
+            "noise": [list(each) for each in state.noise],
+            "failed": [[asdict(each), why] for each, why in state.failed.items()],
+            "adopted": [[asdict(each), list(found)] for each, found in state.adopted],
+            "n_pairs": state.n_pairs,
+        },
+    }
+
+
+def from_json(stored: Mapping[str, Any]) -> Progress:
+    """The inverse of `to_json`. Raises: `KeyError`, `TypeError`, `ValueError` for anything else."""
+    state = stored["state"]
+    return Progress(
+        start=Candidate(**stored["start"]),
+        workload=Workload(**stored["workload"]),
+        runs=tuple((Candidate(**candidate), Run(**run)) for candidate, run in stored["runs"]),
+        final=tuple(map(float, stored["final"])),
+        state=None
+        if state is None
+        else State(
+            best=Candidate(**state["best"]),
+            stage=int(state["stage"]),
+            alive=tuple(Candidate(**each) for each in state["alive"]),
+            ratios={Candidate(**each): tuple(map(float, logs)) for each, logs in state["ratios"]},
+            noise=tuple((float(square), int(n)) for square, n in state["noise"]),
+            failed={Candidate(**each): str(why) for each, why in state["failed"]},
+            adopted=tuple((Candidate(**each), Interval(*map(float, found))) for each, found in state["adopted"]),
+            n_pairs=int(state["n_pairs"]),
+        ),
+    )

@@ -1,0 +1,174 @@
+"""The whole of an optimisation: a first run, the search, and a last comparison of before and after.
+
+    start ─▶ a run, which says how long runs are ─▶ pairs of the search ─▶ pairs of start and best ─▶ Progress
+
+What is measured, and by what, is given to it: the same loop runs over a real model and over a machine of a test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from shepherd.core import EngineError
+from shepherd.optimize import search
+from shepherd.optimize.measure import Run, Workload
+from shepherd.optimize.search import Interval, State
+from shepherd.optimize.space import AXES, Candidate, Facts, Goal, stages
+
+SEARCHED = 0.8
+"""The part of the budget that the search may use; the rest is for the last comparison."""
+FINAL_PAIRS = 5
+SLOWEST, PATIENCE_S = 4, 3.0
+"""A run may take so many times as long as usual, and so many seconds; what takes longer counts as failed."""
+MOST_DEPTH, LEAST_DEPTH = 4096, 128
+"""Tokens of the filled context."""
+RUNS = 24
+"""The first run decides how deep the others go: so that about so many fit into the budget."""
+
+
+class Measure(Protocol):
+    """Measures a candidate; the real one is `measure.measure` in a child process."""
+
+    def __call__(self, candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known so far; plain values."""
+
+    start: Candidate
+    workload: Workload
+    state: State[Candidate] | None = None
+    """None until the first run has succeeded."""
+    runs: tuple[tuple[Candidate, Run], ...] = ()
+    final: tuple[float, ...] = ()
+    """Logarithms of the ratios of the last comparison, of the best settings to those before."""
+
+    @property
+    def best(self) -> Candidate:
+        """The best settings that are proved."""
+        gain = self.gain
+        return self.state.best if self.state is not None and (gain is None or gain.high >= 1) else self.start
+
+    @property
+    def gain(self) -> Interval | None:
+        """How much better than the start, as a ratio with 95 % confidence; None before it was compared."""
+        if len(self.final) > 1 and self.state is not None:
+            compared = State("start", ratios={"best": self.final}, noise=_noise(self.state))
+            return search.interval(compared, "best")
+        return None
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of all runs, those of earlier sessions included."""
+        return sum(run.took_s for _, run in self.runs)
+
+    def of(self, candidate: Candidate) -> list[Run]:
+        """All runs of a candidate that measured something."""
+        return [run for each, run in self.runs if each == candidate and not run.problem]
+
+    @property
+    def failures(self) -> dict[Candidate, str]:
+        """Combinations that do not work here, and why."""
+        return {candidate: run.problem for candidate, run in self.runs if run.problem}
+
+
+def stage_name(progress: Progress) -> str:
+    """The name of what is compared now."""
+    if progress.state is None:
+        return "first run"
+    return AXES[progress.state.stage][0] if progress.state.alive else "before and after"
+
+
+def tune(
+    start: Candidate,
+    facts: Facts,
+    goal: Goal,
+    measure: Measure,
+    *,
+    budget_s: float,
+    known: Progress | None = None,
+    on_step: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Search within a budget; blocks for as long. `on_step` gets every state, so that nothing is lost by an interrupt.
+
+    known: what an earlier run found; it goes on from there.
+
+    Raises: `EngineError` if the model cannot be measured with its own settings.
+    """
+    progress = known or Progress(start, Workload(LEAST_DEPTH, parallel=goal == "throughput"))
+    before_s = progress.spent_s
+
+    def left_s(share: float = 1.0) -> float:
+        return share * budget_s - (progress.spent_s - before_s)
+
+    def run(candidate: Candidate) -> Run:
+        nonlocal progress
+        most_s = SLOWEST * _usual_s(progress) + PATIENCE_S if progress.state is not None else left_s()
+        done = measure(candidate, progress.workload, timeout_s=max(0.1, min(most_s, left_s())))
+        progress = replace(progress, runs=(*progress.runs, (candidate, done)))
+        on_step(progress)
+        return done
+
+    if progress.state is None:
+        first = run(start)
+        if first.score(goal) is None:
+            raise EngineError(f"the model cannot be measured with its settings: {first.problem or 'no speed'}")
+        progress = replace(progress, workload=_deeper(progress.workload, first, facts, budget_s))
+    # Steps larger than the text that is measured make no difference.
+    most = max(progress.workload.depth, start.n_batch or 0, start.n_ubatch or 0)
+    found = stages(replace(facts, n_ctx=min(facts.n_ctx, most)))
+    if progress.state is None:
+        progress = replace(progress, state=search.begin(start, found))
+    run_s = _usual_s(progress)
+    state = progress.state
+    assert state is not None
+    while (pair := search.next_pair(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
+        ratio, problem = _compared(pair, run, goal)
+        state = search.told(state, pair.challenger, ratio, found, problem=problem)
+        progress = replace(progress, state=state)
+        on_step(progress)
+        run_s = _usual_s(progress)
+    while state.best != start and len(progress.final) < FINAL_PAIRS and left_s() >= 2 * run_s:
+        order = (start, state.best) if len(progress.final) % 2 else (state.best, start)
+        ratio, _ = _compared(search.Pair(*order, state.best), run, goal)
+        if ratio is None:
+            break
+        progress = replace(progress, final=(*progress.final, math.log(ratio)))
+        on_step(progress)
+    return progress
+
+
+def _compared(pair: search.Pair[Candidate], run: Callable[[Candidate], Run], goal: Goal) -> tuple[float | None, str]:
+    """The ratio of the challenger's score to the other's; or None, and the problem."""
+    scores: dict[bool, float] = {}
+    for candidate in (pair.first, pair.second):
+        done = run(candidate)
+        score = done.score(goal)
+        if score is None:
+            if candidate == pair.challenger:
+                return None, done.problem or "it has no speed"
+            return None, "the settings that it was compared with failed"
+        scores[candidate == pair.challenger] = score
+    return scores[True] / scores[False], ""
+
+
+def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Workload:
+    """As deep as the budget allows: prompts and generation behind a context are what the settings change."""
+    spare_s = budget_s / RUNS - first.took_s
+    depth = workload.depth
+    while depth * 2 <= min(MOST_DEPTH, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:
+        depth *= 2
+    return replace(workload, depth=depth, n_generate=32 if first.deep * spare_s > 100 else workload.n_generate)
+
+
+def _usual_s(progress: Progress) -> float:
+    took = sorted(run.took_s for _, run in progress.runs[-9:])
+    return took[len(took) // 2] * 1.1
+
+
+def _noise(state: State[Candidate]) -> tuple[tuple[float, int], ...]:
+    return state.noise

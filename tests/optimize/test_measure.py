@@ -1,0 +1,84 @@
+"""Real measurements of the embedded model, as small as they can be, and children that do not end well."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shepherd.models import gguf
+from shepherd.optimize import store
+from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, measure
+from shepherd.optimize.space import Candidate
+from shepherd.optimize.tuning import Progress
+
+ONE = Candidate(n_threads=1, n_batch=64, n_ubatch=64, flash_attn=False)
+
+
+@pytest.mark.model
+@pytest.mark.costly
+def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_path: Path) -> None:
+    reference = tmp_path / "reference.npy"
+    work = Workload(depth=64, n_generate=4, n_quality=16, parallel=True)
+    plain = measure(lamb, ONE, work, timeout_s=60, reference=reference)
+    assert plain.problem == ""
+    assert min(plain.prompt, plain.empty, plain.deep, plain.parallel) > 0
+    assert plain.memory_bytes > gguf.read_header(lamb).size_bytes
+    assert plain.divergence is None, "it is what others are compared with"
+    small = Candidate(n_threads=1, flash_attn=True, cache_type_k="q4_0", cache_type_v="q4_0")
+    lossy = measure(lamb, small, work, timeout_s=60, reference=reference)
+    assert lossy.divergence is not None
+    assert lossy.divergence > 0
+    assert bool(lossy.problem) == (lossy.divergence > MOST_DIVERGENCE)
+
+
+@pytest.mark.model
+def test_a_combination_that_the_library_refuses_is_a_result(lamb: Path) -> None:
+    refused = Candidate(n_threads=1, flash_attn=False, cache_type_v="q8_0")
+    run = measure(lamb, refused, Workload(64, 2), timeout_s=60)
+    assert run.problem.startswith("no context of 256 tokens can be made")
+    assert run.score("chat") is None
+
+
+@pytest.mark.model
+def test_the_settings_reach_the_engine(lamb: Path) -> None:
+    from shepherd.engine.llamacpp.library import C
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
+
+    with closing(Weights.load(lamb)) as weights:
+        options = ContextOptions(512, n_batch=128, n_ubatch=64, n_threads=1, n_threads_batch=2)
+        with closing(LlamaRuntime(weights, options)) as runtime:
+            read = (C.llama_n_threads, C.llama_n_threads_batch, C.llama_n_batch, C.llama_n_ubatch)
+            assert [each(runtime._context) for each in read] == [1, 2, 128, 64]
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import os; os.abort()", "this combination makes the library crash (SIGABRT)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "this combination makes the library crash"),
+        ("import time; time.sleep(60)", "this combination makes the library hang for more than 0 s"),
+        ("print('{')", "this combination makes the library fail (exit status 0)"),
+    ],
+)
+def test_a_child_that_dies_is_a_result(code: str, problem: str, lamb: Path) -> None:
+    run = measure(lamb, ONE, Workload(), timeout_s=0.4 if "sleep" in code else 60, command=(sys.executable, "-c", code))
+    assert run.problem.startswith(problem)
+    assert run.took_s > 0
+
+
+@pytest.mark.model
+def test_results_are_kept_per_model_build_machine_and_goal(lamb: Path, tmp_path: Path) -> None:
+    header = gguf.read_header(lamb)
+    file, other = (store.file_of(tmp_path, header, goal) for goal in ("chat", "memory"))
+    assert file != other
+    progress = Progress(ONE, Workload(), runs=((ONE, Run(1.0, 2.0, 3.0, 0.0, 4, took_s=5.0)),))
+    assert store.load(file, ONE) is None
+    store.save(file, progress)
+    assert store.load(file, ONE) == progress
+    assert store.load(file, Candidate(n_threads=2)) is None, "other settings were the start"
+    file.write_text('{"start": 7}')
+    assert store.load(file, ONE) is None
