@@ -14,12 +14,19 @@ from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 URL = os.environ["SHEPHERD_SUITE_URL"]
+SAME: Any = {"model": "lamb", "temperature": 0}
+OVERRIDE = "ewe"
+"""A second model of the server: a call may name another than its client does."""
 
 
 class TestOpenAI(ChatModelIntegrationTests):
     chat_model_class = ChatOpenAI
-    chat_model_params: Any = {"model": "lamb", "base_url": f"{URL}/v1", "api_key": "none", "max_retries": 0}  # noqa: RUF012
+    # Without `stream_usage` it asks no server but OpenAI's for the usage of a stream.
+    chat_model_params: Any = {  # noqa: RUF012
+        **SAME, "base_url": f"{URL}/v1", "api_key": "none", "max_retries": 0, "stream_usage": True
+    }  # fmt: skip
     supports_json_mode = True
+    model_override_value = OVERRIDE
 
 
 class TestOpenAIResponses(TestOpenAI):
@@ -28,10 +35,14 @@ class TestOpenAIResponses(TestOpenAI):
 
 class TestAnthropic(ChatModelIntegrationTests):
     chat_model_class = ChatAnthropic
-    chat_model_params: Any = {"model": "lamb", "base_url": URL, "api_key": "none", "max_retries": 0}  # noqa: RUF012
+    chat_model_params: Any = {**SAME, "base_url": URL, "api_key": "none", "max_retries": 0}  # noqa: RUF012
+    supports_anthropic_inputs = True
+    model_override_value = OVERRIDE
 
 
 class TestOllama(ChatModelIntegrationTests):
     chat_model_class = ChatOllama
-    chat_model_params: Any = {"model": "lamb", "base_url": URL}  # noqa: RUF012
+    chat_model_params: Any = {**SAME, "base_url": URL}  # noqa: RUF012
     supports_json_mode = True
+    has_tool_choice = False  # Ollama's requests have no field for it
+    model_override_value = OVERRIDE

@@ -3,8 +3,7 @@
     server   `mcp_fixture.py`: Shepherd's HTTP server, with the tools that the suite calls
     client   `mcp_client.py`: Shepherd's pool of MCP servers, which visits the suite's server
 
-The scenarios are those that a revision requires, and those that the suite runs beside them. Needs npm, and node 22 (the
-first run installs both packages into `build/suites/mcp`, or into $SHEPHERD_SUITES_DIR/mcp).
+The scenarios are those that a revision requires, and those that the suite runs beside them. Needs npm.
 """
 
 from __future__ import annotations
@@ -17,25 +16,31 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from suites.report import Report, Row, write
+from suites.npm import modules, node
+from suites.report import FOLDER, Report, Row, write
 
-HERE = Path(__file__).parent
-FOLDER = Path(os.environ.get("SHEPHERD_SUITES_DIR") or HERE.parent / "build" / "suites") / "mcp"
 PACKAGE = "@modelcontextprotocol/conformance"
 VERSION = "0.2.0-alpha.12"
 """The first ones with the scenarios of 2026-07-28 are previews; 0.1.16 has only those of 2025-11-25."""
 REVISIONS = ("2025-11-25", "2026-07-28")
-SCENARIO_S, SUITE_S = 120, 600
+FORCE = "--force"
+"""Extensions belong to no revision; without it, the suite skips their scenarios."""
+SCENARIO_S = 120
 
-NO_OAUTH = "Shepherd's client sends the headers of its configuration; it does not log in with OAuth"
+NO_DPOP = "an extension of OAuth that the official Python SDK lacks: all its tokens are bearer tokens"
+NO_ENTERPRISE = "an extension for companies: neither the SDK nor Shepherd logs in at a company's identity provider"
+NO_WORKLOADS = "an extension for programs in a cloud: the SDK has its grant only for clients with a secret"
 NO_TASKS = "tasks are an extension of the protocol; Shepherd's server does not declare it"
 NO_SUBSCRIPTIONS = "Shepherd's server does not declare resources.subscribe: resources are read when they are wanted"
 NO_POLLING = "Shepherd's server keeps its streams open; it never makes a client poll"
 ASIDE: Mapping[str, str] = {
-    "auth/": NO_OAUTH,
+    "auth/dpop": NO_DPOP,
+    "auth/enterprise-managed-authorization": NO_ENTERPRISE,
+    "auth/wif-jwt-bearer": NO_WORKLOADS,
     "tasks-": NO_TASKS,
     "resources-subscribe": NO_SUBSCRIPTIONS,
     "resources-unsubscribe": NO_SUBSCRIPTIONS,
@@ -46,7 +51,6 @@ ASIDE: Mapping[str, str] = {
 
 def run() -> Report:
     """All scenarios, both ways, at both revisions. Raises: `OSError` and `subprocess` errors where npm is missing."""
-    install()
     rows = []
     with tempfile.TemporaryDirectory() as results:
         for revision in REVISIONS:
@@ -60,28 +64,23 @@ def run() -> Report:
     return Report("mcp", VERSION, rows)
 
 
-def install() -> None:
-    installed = FOLDER / "node_modules" / PACKAGE / "package.json"
-    if installed.exists() and json.loads(installed.read_text(encoding="utf-8"))["version"] == VERSION:
-        return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(FOLDER), f"{PACKAGE}@{VERSION}", "node@22"]
-    subprocess.run(words, check=True, timeout=SUITE_S, stdout=sys.stderr)
+@cache
+def installed() -> Path:
+    return modules("mcp", f"{PACKAGE}@{VERSION}")
 
 
 def suite(*words: str, timeout_s: float) -> str:
     """The output of the suite's program; its exit status says only whether all have passed."""
-    modules = FOLDER / "node_modules"
-    program = [str(modules / "node" / "bin" / "node"), str(modules / PACKAGE / "dist" / "index.js")]
-    done = subprocess.run(
-        [*program, *words], capture_output=True, text=True, timeout=timeout_s, check=False, cwd=FOLDER, env=packages()
-    )
-    return done.stdout
+    folder = installed()
+    command = [node(folder), str(folder / "node_modules" / PACKAGE / "dist" / "index.js"), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=folder, env=packages()
+    ).stdout
 
 
 def packages() -> dict[str, str]:
     """With our packages, for the programs of this folder."""
-    root = HERE.parent
+    root = FOLDER.parent
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(each) for each in (root / "src", root))}
 
 
@@ -127,7 +126,7 @@ def fixture() -> Iterator[str]:
 def ask_client(revision: str, names: list[str], results: Path) -> None:
     command = f"{sys.executable} -m suites.mcp_client"
     for name in names:
-        words = ("--scenario", name, "--spec-version", revision, "--command", command, "-o", str(results / name))
+        words = ("--scenario", name, "--spec-version", revision, "--command", command, "-o", str(results / name), FORCE)
         suite("client", *words, timeout_s=SCENARIO_S)
 
 

@@ -1,7 +1,9 @@
 """Our MCP client, for one client scenario of the conformance suite: `python -m suites.mcp_client URL`.
 
 It uses the servers as the chat does: all are started, and tools are called by name. The user answers every form with
-the defaults that the terminal shows, and yes where there is none. Not here: which scenarios there are (`mcp.py`).
+the defaults that the terminal shows, and yes where there is none. Where a server needs a login, the user does what the
+message says, `shepherd mcp login`, with a browser that follows the page; then the calls are repeated.
+Not here: which scenarios there are (`mcp.py`).
 """
 
 from __future__ import annotations
@@ -10,20 +12,30 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 from shepherd.cli.terminal import form as terminal
 from shepherd.core import Message
 from shepherd.tools.base import Form, Question, ToolError, Verdict
 from shepherd.tools.mcp.servers import McpServerPool
-from shepherd.tools.mcp.values import ServerOptions
+from shepherd.tools.mcp.values import LoginOptions, ServerOptions
 
 NAME = "suite"
+MOST_LOGINS = 3
+CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+"""The address of the document that describes this client, for servers that take one; the suite's."""
 CALLS: Mapping[str, Sequence[str]] = {
     "elicitation-sep1034-client-defaults": ("test_client_elicitation_defaults",),
     "sse-retry": ("test_reconnection",),
+    "auth/scope-step-up": ("test-tool",),
+    "auth/scope-retry-limit": ("test-tool",),
+    "auth/authorization-server-migration": ("test-tool", "test-tool"),
     "sep-2322-client-request-state": (
         "test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type",
     ),
@@ -47,14 +59,54 @@ async def answer(messages: Sequence[Message], system: str | None, max_tokens: in
     return "An answer."
 
 
-async def visit(url: str, scenario: str) -> None:
-    """Connect, and do what the scenario looks at."""
+async def browse(address: str) -> None:
+    """A browser in which the user says yes: the suite's servers ask nothing."""
+    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+        await browser.get(address)
+
+
+def options_of(url: str, scenario: str, folder: Path) -> ServerOptions:
+    """The configuration that a user writes for this server."""
     options = ServerOptions(NAME, url=url)
-    servers = McpServerPool([options], env=os.environ, roots=(str(Path.cwd()),), answer=answer, person=User())
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    if scenario == "auth/basic-cimd":
+        return replace(options, client_id=CLIENT_DOCUMENT)
+    if not scenario.startswith("auth/") or "client_id" not in context:
+        return options
+    if "private_key_pem" in context:
+        (key := folder / "key.pem").write_text(context["private_key_pem"], encoding="utf-8")
+        options = replace(options, client_key=str(key))
+    if "client-credentials" in scenario:
+        options = replace(options, grant="client_credentials")
+    names = ("client_id", "client_secret", "issuer")
+    return replace(options, **{name: context[name] for name in names if name in context})
+
+
+async def visit(url: str, scenario: str, folder: Path) -> None:
+    """Connect, log in where a login is needed, and do what the scenario looks at."""
+    options = options_of(url, scenario, folder)
+    for _ in range(MOST_LOGINS):
+        if not await use(options, scenario, folder):
+            return
+        login = LoginOptions(folder, browse)
+        async with McpServerPool([replace(options, timeout=login.timeout_s)], env=os.environ, login=login) as servers:
+            await servers.ready(None)
+            (status,) = servers.statuses()
+        if status.state != "ready" and "mcp login" not in status.detail:
+            sys.exit(status.detail)
+
+
+async def use(options: ServerOptions, scenario: str, folder: Path) -> bool:
+    """Whether a login is needed."""
+    servers = McpServerPool(
+        [options], env=os.environ, roots=(str(Path.cwd()),), answer=answer, person=User(), login=LoginOptions(folder)
+    )
     async with servers:
         await servers.ready(None)
         (status,) = servers.statuses()
         if status.state != "ready":
+            if "mcp login" in status.detail:
+                return True
             sys.exit(status.detail)
         connection = servers.connections[NAME]
         known = {tool.name: tool.schema for tool in connection.tools}
@@ -81,7 +133,11 @@ async def visit(url: str, scenario: str) -> None:
                 sys.stdout.write(f"{name}: {(await connection.call(name, arguments, lambda line: None)).content}\n")
             except ToolError as error:
                 sys.stdout.write(f"{name}: {error.message}\n")
+                if "mcp login" in error.message:
+                    return True
+    return False
 
 
 if __name__ == "__main__":
-    asyncio.run(visit(sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"]))
+    with tempfile.TemporaryDirectory() as private:
+        asyncio.run(visit(sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"], Path(private)))

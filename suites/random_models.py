@@ -14,12 +14,12 @@ import numpy as np
 N_EMBD, N_FF, N_HEAD, N_LAYER = 64, 128, 4, 2
 
 
-def write_chat_model(vocabulary: Path, target: Path, *, template: str, fim: bool = False) -> None:
-    """A llama of two layers. `fim`: three of its tokens stand around a gap."""
+def write_chat_model(vocabulary: Path, target: Path, *, fim: bool = False, n_ctx: int = 4096) -> None:
+    """A llama of two layers, without a template. `fim`: three of its tokens stand around a gap."""
     writer = gguf.GGUFWriter(target, "llama")
     n_vocab = _copy_vocabulary(vocabulary, writer)
     writer.add_block_count(N_LAYER)
-    writer.add_context_length(4096)
+    writer.add_context_length(n_ctx)
     writer.add_embedding_length(N_EMBD)
     writer.add_feed_forward_length(N_FF)
     writer.add_head_count(N_HEAD)
@@ -27,7 +27,6 @@ def write_chat_model(vocabulary: Path, target: Path, *, template: str, fim: bool
     writer.add_rope_dimension_count(N_EMBD // N_HEAD)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(n_vocab)
-    writer.add_chat_template(template)
     if fim:
         for token, part in enumerate(("pre", "suf", "mid"), 3):
             writer.add_uint32(f"tokenizer.ggml.fim_{part}_token_id", token)
@@ -45,8 +44,8 @@ def write_chat_model(vocabulary: Path, target: Path, *, template: str, fim: bool
     _write(writer, {f"{name}.weight": shape for name, shape in shapes.items()})
 
 
-def write_embedding_model(vocabulary: Path, target: Path) -> None:
-    """A BERT of two layers."""
+def write_embedding_model(vocabulary: Path, target: Path, *, ranks: bool = False) -> None:
+    """A BERT of two layers. `ranks`: it scores pairs of texts."""
     writer = gguf.GGUFWriter(target, "bert")
     n_vocab = _copy_vocabulary(vocabulary, writer)
     writer.add_block_count(N_LAYER)
@@ -57,7 +56,7 @@ def write_embedding_model(vocabulary: Path, target: Path) -> None:
     writer.add_layer_norm_eps(1e-12)
     writer.add_causal_attention(False)
     writer.add_vocab_size(n_vocab)
-    writer.add_pooling_type(gguf.PoolingType.CLS)
+    writer.add_pooling_type(gguf.PoolingType.RANK if ranks else gguf.PoolingType.CLS)
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (n_vocab, N_EMBD),
         "position_embd.weight": (512, N_EMBD),
@@ -72,6 +71,9 @@ def write_embedding_model(vocabulary: Path, target: Path) -> None:
         shapes |= {f"blk.{layer}.ffn_down.weight": (N_EMBD, N_FF), f"blk.{layer}.ffn_down.bias": (N_EMBD,)}
         for norm in ("attn_output_norm", "layer_output_norm"):
             shapes |= {f"blk.{layer}.{norm}.weight": (N_EMBD,), f"blk.{layer}.{norm}.bias": (N_EMBD,)}
+    if ranks:
+        shapes |= {"cls.weight": (N_EMBD, N_EMBD), "cls.bias": (N_EMBD,)}
+        shapes |= {"cls.output.weight": (1, N_EMBD), "cls.output.bias": (1,)}
     _write(writer, shapes)
 
 

@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clients: runs programs of others against our server; `make clients`")
 
 
-HEAVY = {"test_agents.py", "test_conformance.py", "test_inspector.py", "test_litellm.py", "test_langchain.py"}
-"""Not even imported unless they are asked for: that alone takes LiteLLM five seconds."""
+HEAVY = {"test_agents.py", "test_conformance.py", "test_inspector.py", "test_window.py"}
+"""Not even imported unless they are asked for."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,0 +1,144 @@
+"""What the suites of other projects make of their results (`suites`), on planted ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from schemathesis import GenerationMode
+from suites import mcp, openapi, openresponses
+from suites.langchain import judged
+from suites.report import FOLDER, Row, all_suites, main
+from suites.venv import rows_of
+from tests.own_server import in_thread
+
+INTEGER = {"type": "integer"}
+
+PLANTED = """
+import pytest
+
+def test_good():
+    pass
+
+def test_bad():
+    assert {'input': 0} == {'input': 3}
+
+def test_aside():
+    pytest.skip("no such thing")
+"""
+
+
+def test_every_suite_is_found_and_no_file_that_only_a_foreign_environment_can_import() -> None:
+    assert {"langchain", "llama_cpp", "mcp", "openapi", "python_clients"} <= set(all_suites())
+    for name in ("langchain_cases", "llama_plugin", "report"):
+        assert (FOLDER / f"{name}.py").exists()
+        assert name not in all_suites()
+
+
+def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right_words_pass() -> None:
+    words = "AssertionError: assert {'input': 0} == {'input': 3}"
+    wrong, other = Row("one", "failed", words), Row("two", "failed", "openai.InternalServerError: no")
+    good, bad = Row("three", "passed"), Row("four", "not applicable", "it skips itself")
+    rows = [wrong, other, good, bad]
+    assert [row.outcome for row in judged(rows, [Row("one", "passed")])] == [
+        "not applicable", "failed", "passed", "not applicable",
+    ]  # fmt: skip
+    assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
+
+
+@pytest.mark.costly
+def test_the_outcome_of_each_foreign_test_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "test_planted.py").write_text(PLANTED)
+    rows = rows_of(sys.executable, "-p", "no:xdist", "test_planted.py", cwd=tmp_path, environment={})
+    assert {row.case.partition("::")[2]: row.outcome for row in rows} == {
+        "test_good": "passed", "test_bad": "failed", "test_aside": "not applicable",
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match="ran no test"):
+        rows_of(sys.executable, "--no-such-option", cwd=tmp_path, environment={})
+
+
+def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="earlier run: no_such_suite"):
+        main(["no_such_suite"], tmp_path / "page.md")
+    assert "no_such_suite: cannot be run here" in capsys.readouterr().err
+    assert (tmp_path / "page.md").read_text().startswith("# Conformance")
+
+
+@pytest.mark.costly
+def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
+    app = FastAPI()
+    app.get("/right")(lambda: 1)
+    app.get("/wrong", response_model=None, responses={200: {"content": {"application/json": {"schema": INTEGER}}}})(
+        lambda: "one"
+    )
+    app.get("/broken")(lambda: 1 // 0)
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
+
+    async def run(on_ready: Callable[[int], None]) -> None:
+        listener = config.bind_socket()
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve([listener]))
+        on_ready(listener.getsockname()[1])
+        try:
+            await serving
+        finally:
+            listener.close()
+
+    with in_thread(run) as port:
+        rows = openapi.sent(f"http://127.0.0.1:{port}", GenerationMode.POSITIVE)
+    assert {row.case: row.outcome for row in rows} == {
+        "valid: GET /right": "passed", "valid: GET /wrong": "failed", "valid: GET /broken": "failed",
+    }  # fmt: skip
+
+
+def test_a_check_of_the_mcp_suite_that_fails_or_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    for name, status in (("good", "SUCCESS"), ("bad", "FAILURE")):
+        (tmp_path / name).mkdir()
+        checks = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": status, "description": "d"}]
+        (tmp_path / name / "checks.json").write_text(json.dumps(checks))
+    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in ("good", "bad", "nothing", "tasks-get")]
+    assert [(row.outcome, row.why) for row in found] == [
+        ("passed", ""), ("failed", "b: d"), ("failed", "the suite wrote no checks"), ("not applicable", mcp.NO_TASKS),
+    ]  # fmt: skip
+
+
+def test_a_result_of_open_responses_that_failed_or_is_not_there_is_a_failure() -> None:
+    bad = {"status": "failed", "errors": ["no id", "no type"]}
+    found = [openresponses.judged("a", each) for each in ({"status": "passed", "errors": []}, bad, None)]
+    assert [(row.outcome, row.why) for row in found] == [
+        ("passed", ""), ("failed", "no id; no type"), ("failed", "the runner has no result"),
+    ]  # fmt: skip
+
+
+CHECKS = """
+import assert from 'node:assert/strict';
+import { notApplicable, run } from './checks.mjs';
+await run({ one: {} }, {
+  good: async () => {},
+  bad: async () => assert.equal(1, 2),
+  aside: async () => notApplicable('no such thing'),
+});
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_a_check_in_javascript_that_throws_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "planted.mjs").write_text(CHECKS)
+    shutil.copy(FOLDER / "checks.mjs", tmp_path)
+    rows = tmp_path / "rows.json"
+    environment = {**os.environ, "SHEPHERD_SUITE_ROWS": str(rows)}
+    subprocess.run(["node", "planted.mjs"], cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert {case: outcome for case, outcome, _ in json.loads(rows.read_text())} == {
+        "one: good": "passed", "one: bad": "failed", "one: aside": "not applicable",
+    }  # fmt: skip
