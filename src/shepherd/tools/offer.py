@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -125,27 +125,34 @@ class Offer:
     async def prompts(self) -> Sequence[Prompt]:
         """By our names."""
         own = [RECALL] if self.store is not None and "search_memory" in self._offered() else []
-        theirs = await self.servers.prompts() if self.servers is not None else ()
-        return [*own, *(Prompt("", sanitised(each.server, each.name), each.description, each.arguments)
-                        for each in theirs)]  # fmt: skip
+        return [
+            *own,
+            *(replace(each, server="", name=name) for name, each in (await self._prompts_of_servers()).items()),
+        ]
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> Sequence[Message]:
         """The messages of a prompt with its arguments filled in."""
-        known = {each.name: each for each in await self.prompts()}
-        if name not in known:
-            raise ToolError(f"there is no prompt {name[:80]!r}; there are: {', '.join(known) or 'none'}")
-        missing = [each.name for each in known[name].arguments if each.required and each.name not in arguments]
+        own = RECALL if name == RECALL.name and self.store is not None and "search_memory" in self._offered() else None
+        theirs = {} if own else await self._prompts_of_servers()
+        found = own or theirs.get(name)
+        if found is None:
+            names = ", ".join(each.name for each in await self.prompts())
+            raise ToolError(f"there is no prompt {name[:80]!r}; there are: {names or 'none'}")
+        missing = [each.name for each in found.arguments if each.required and each.name not in arguments]
         if missing:
             raise ToolError(f"the prompt {name} needs {', '.join(missing)}")
-        if name == RECALL.name and self.store is not None:
+        if found is own:
             question = arguments["question"]
             await self._check("search_memory", {"query": question})
+            assert self.store is not None
             return [Message.user(await asyncio.to_thread(_recalled, self.store, question))]
         assert self.servers is not None
-        for each in await self.servers.prompts():
-            if sanitised(each.server, each.name) == name:
-                return await self.servers.prompt(each.server, each.name, arguments)
-        raise ToolError(f"the MCP server of the prompt {name} has just withdrawn it")
+        return await self.servers.prompt(found.server, found.name, arguments)
+
+    async def _prompts_of_servers(self) -> dict[str, Prompt]:
+        """By our names."""
+        theirs = await self.servers.prompts() if self.servers is not None else ()
+        return {sanitised(each.server, each.name): each for each in theirs}
 
     # -- completion -------------------------------------------------------------------------------------------------
 

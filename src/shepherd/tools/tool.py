@@ -77,6 +77,10 @@ class McpServers(Protocol):
         """The tool and the arguments that a call of `call_mcp_tool` names. Raises: `ToolError`."""
 
 
+SearchLeft = Callable[[str], Awaitable[str]]
+"""Quotes of what has left the model's context and has words of a query; empty for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """The user, the conversation, and what a call may use. A tool that lacks one of these says so in a sentence."""
@@ -97,6 +101,8 @@ class ToolContext:
     """The addresses that HTTP tools may call."""
     commands: CommandOptions = CommandOptions()
     memory: MemoryStore | None = None
+    search_left: SearchLeft | None = None
+    """Of this conversation alone; None = nothing leaves it, or it is searched in the memory."""
     servers: McpServers | None = None
     models: Models | None = None
     kept: ResultStore | None = None

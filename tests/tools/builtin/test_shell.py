@@ -19,7 +19,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.in_time import in_time
+from tests.in_time import becomes_true, in_time
 
 from shepherd.tools.arguments import coerce_arguments
 from shepherd.tools.base import Result, ToolError
@@ -430,7 +430,8 @@ def test_a_tree_is_not_its_neighbours() -> None:
         subprocess.Popen(["sleep", "60"], start_new_session=True, env={MARK: "other"}) as other,
     ):
         tree = ProcessTree(mine.pid, "mine")
-        assert {process.pid for process in tree.members()} == {mine.pid, daemon.pid}
+        # A program that has just started may not have its environment yet.
+        assert becomes_true(lambda: {process.pid for process in tree.members()} == {mine.pid, daemon.pid})
         for pause_s in tree.ending():
             threading.Event().wait(pause_s)
         assert tree.background == ["sleep 60"]

@@ -121,8 +121,9 @@ RESULTS: dict[str, Any] = {
     },
     "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
 }
+UNKNOWN = "answered with HTTP status 401; check its url and headers, or log in with 'shepherd mcp login odd'"
 ODD: list[tuple[int, bytes, str, str]] = [
-    (401, b"", "text/plain", "answered with HTTP status 401; check its url and headers"),
+    (401, b"", "text/plain", UNKNOWN),
     (404, b"", "text/plain", "answered with HTTP status 404; check its url and headers"),
     (500, b"<html>", "text/html", "answered with HTTP status 500"),
     (200, b"<html>", "text/html", "says: Unexpected content type: text/html"),

@@ -1,6 +1,7 @@
 """`shepherd mcp list` and `test`: the configured servers of the Model Context Protocol.
 
-Not here: `add` and `remove` (`mcp_file.py`), `serve` (`mcp_serve.py`), the client (`shepherd.tools.mcp`).
+Not here: `add` and `remove` (`mcp_file.py`), `login` and `logout` (`mcp_login.py`), `serve` (`mcp_serve.py`), the
+client (`shepherd.tools.mcp`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, render, signals
+from shepherd.cli.command.mcp_login import known_login
 from shepherd.cli.text import clean
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import ToolError
@@ -33,17 +35,31 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
         render.show_json([entry(each) for each in config.mcp_servers])
         return
     rows = [
-        (each.name, each.url or " ".join((each.command or "", *each.args)), "" if each.enabled else "off")
+        (
+            each.name,
+            each.url or " ".join((each.command or "", *each.args)),
+            login.state if (login := known_login(each)) is not None and login.tokens else "",
+            "" if each.enabled else "off",
+        )
         for each in config.mcp_servers
     ]
     none = "No MCP servers are configured. 'shepherd mcp add NAME -- COMMAND ARGS' adds one."
-    render.show_table(("NAME", "SERVER", ""), rows, none)
+    render.show_table(("NAME", "SERVER", "LOGIN", ""), rows, none)
 
 
 def entry(server: McpServerConfig) -> dict[str, Any]:
     """A server for programs; only the names of its variables and headers, because the values are often secrets."""
     shown = asdict(server)
-    return {**shown, "args": list(server.args), "env": sorted(server.env), "headers": sorted(server.headers)}
+    del shown["client_secret"]
+    login = known_login(server)
+    return {
+        **shown,
+        "args": list(server.args),
+        "env": sorted(server.env),
+        "headers": sorted(server.headers),
+        "scopes": list(server.scopes),
+        "login": login.state if login is not None else None,
+    }
 
 
 # -- try --------------------------------------------------------------------------------------------------------------

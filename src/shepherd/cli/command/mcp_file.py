@@ -158,7 +158,7 @@ def without_entry(text: str, index: int) -> str:
     return "".join((*lines[:first], *lines[last:]))
 
 
-def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str) -> None:
+def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str, *, key: str = KEY) -> None:
     """Replace the file in one step: by `content` as JSON, or by `toml_text` if that holds `content`. A new file is
     private. Raises: `ConfigError`, which names `otherwise`: how to change the file by hand."""
     if file.suffix == ".json":
@@ -170,7 +170,7 @@ def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str
         except ValueError:
             entry = None
         if entry != content:
-            raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=KEY, file=str(file))
+            raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=key, file=str(file))
     real = file.resolve()  # a link to a file elsewhere stays a link
     try:
         real.parent.mkdir(parents=True, exist_ok=True)

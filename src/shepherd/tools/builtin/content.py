@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from shepherd.core.encoding import marked_encoding
 from shepherd.tools.base import ToolError
 from shepherd.tools.results import Count, char_boundary, room_for
 from shepherd.tools.sandbox.folder import Folder
@@ -30,13 +31,6 @@ LOOKED_THROUGH_BYTES = 256 << 20
 COUNTED_BYTES = 64 << 20
 """After the last shown line, to count the lines."""
 
-MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 SIGNATURES = {
     b"\x89PNG\r\n": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"BM": "a BMP image",
     b"\x00\x00\x01\x00": "an icon", b"%PDF-": "a PDF document",
@@ -56,9 +50,8 @@ def sniff(head: bytes) -> tuple[str | None, str]:
 
     Any encoding but UTF-8 needs a mark at its beginning; text in another one is read as UTF-8 with errors.
     """
-    for mark, encoding in MARKS.items():
-        if head.startswith(mark):
-            return encoding, "text"
+    if encoding := marked_encoding(head):
+        return encoding, "text"
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(head[:HEAD_BYTES])
     n_odd = sum(char == "\ufffd" or (char < " " and char not in TEXT_CONTROLS) for char in text)
     kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), "binary data")

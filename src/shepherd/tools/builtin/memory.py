@@ -28,21 +28,24 @@ QUESTION = {"key": "question"}
 @tool(category="memory", effect="read", subject="query")
 async def search_memory(context: ToolContext, query: str, max_results: int = 5) -> str:
     """Search earlier conversations."""
-    store = memory_of(context)
+    left = await context.search_left(query) if context.search_left is not None else ""
+    if context.memory is None and context.search_left is not None:
+        return left or f"Nothing that has left this conversation matches: {query}"
+    store, room = memory_of(context), context.budget - context.count(left)
 
     def search() -> str:
         # The newest turn is the question itself.
         without = store.newest_turn(context.session) if context.session else []
         hits = store.search(query, min(max(1, max_results), MOST_RESULTS), without=without)
         n_chars = TEXT_CHARS
-        while context.count(text := as_text(hits, query, most_chars=n_chars)) > context.budget and len(hits) > 1:
+        while context.count(text := as_text(hits, query, most_chars=n_chars)) > room and len(hits) > 1:
             # First the long texts are shortened, then the least relevant results are dropped.
             n_chars //= 2
             if n_chars < LEAST_CHARS * len(hits):
                 n_chars, hits = LEAST_CHARS * (len(hits) - 1), hits[:-1]
         return text
 
-    return await asyncio.to_thread(search)
+    return left + await asyncio.to_thread(search)
 
 
 @tool(category="memory", effect="read", subject="key", argument_aliases=KEY)
@@ -52,8 +55,9 @@ async def get_fact(context: ToolContext, key: str) -> dict[str, Any]:
     return {"value": fact.value} if fact else {"value": None, "found": False}
 
 
-async def would_change(context: ToolContext, key: str, value: str | None = None) -> str:
-    """The change of a fact, as a diff; empty for none. `value`: None = it is deleted."""
+async def would_change(context: ToolContext, arguments: Mapping[str, Any]) -> str:
+    """The change of a fact, as a diff; empty for none. Without a `value` it is deleted."""
+    key, value = arguments["key"], arguments.get("value")
     fact = await asyncio.to_thread(memory_of(context).get_fact, key)
     before = fact.value if fact else None
     sides = [] if before == value else [("-", before), ("+", value)]
@@ -64,23 +68,22 @@ async def would_change(context: ToolContext, key: str, value: str | None = None)
 
 async def is_lost(context: ToolContext, arguments: Mapping[str, Any]) -> bool:
     """Whether a value would be replaced or deleted."""
-    return (await would_change(context, **arguments)).startswith("-")
+    return (await would_change(context, arguments)).startswith("-")
 
 
-@tool(
-    category="memory", effect="write", subject="key", argument_aliases=KEY, overwrites=is_lost,
-    preview=lambda context, arguments: would_change(context, **arguments),
-)  # fmt: skip
+changes_a_fact = tool(
+    category="memory", effect="write", subject="key", argument_aliases=KEY, overwrites=is_lost, preview=would_change
+)
+
+
+@changes_a_fact
 async def set_fact(context: ToolContext, key: str, value: str) -> dict[str, Any]:
     """Store a value under a key."""
     await asyncio.to_thread(memory_of(context).set_fact, key, value)
     return {"success": True}
 
 
-@tool(
-    category="memory", effect="write", subject="key", argument_aliases=KEY, overwrites=is_lost,
-    preview=lambda context, arguments: would_change(context, **arguments),
-)  # fmt: skip
+@changes_a_fact
 async def clear_fact(context: ToolContext, key: str) -> dict[str, Any]:
     """Delete the value of a key."""
     return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_fact, key)}

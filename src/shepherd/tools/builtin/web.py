@@ -28,8 +28,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urljoin
 
+from shepherd.core.encoding import marked_encoding
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.builtin.content import MARKS
 from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.sandbox.network import NetworkPolicy, Target
 from shepherd.tools.signature import in_thread, tool
@@ -417,7 +417,7 @@ async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
 def charset_of(answer: HttpResponse) -> str:
     """The codec: by the first bytes, the header, or the page; else UTF-8 if the body is valid UTF-8."""
     head = bytes(answer.body[:2048])
-    if marked := next((name for mark, name in MARKS.items() if head.startswith(mark)), None):
+    if marked := marked_encoding(head):
         return marked
     named = PARAMETER.search(answer.header("content-type"))
     if named is None and "html" in answer.header("content-type"):

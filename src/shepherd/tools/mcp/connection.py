@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
-from shepherd.tools.mcp.values import AskModel, ServerLog, ServerOptions, ServerTool, State
+from shepherd.tools.mcp.values import AskModel, LoginOptions, ServerLog, ServerOptions, ServerTool, State
 from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Connection:
     roots: Sequence[str]
     warn: Callable[[str], None]
     on_tools: Callable[[], None]
+    login: LoginOptions = field(default_factory=LoginOptions)
     state: State = "starting"
     problem: str = ""
     tools: tuple[ServerTool, ...] = ()
@@ -85,6 +86,12 @@ class Connection:
     @property
     def name(self) -> str:
         return self.options.name
+
+    @property
+    def login_problem(self) -> str:
+        """A predicate: why the server lets no request in; empty = it does, or needs no login."""
+        login = self.connector.login if self.connector is not None else None
+        return login.problem if login is not None else ""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -160,6 +167,7 @@ class Connection:
             warn=lambda text: self.warn(f"the MCP server {self.name}: {text}"),
             on_end=self.lost.set,
             on_change=self._change,
+            login_options=self.login,
         )
         self.connector = connector
         first, _ = connector.modes
@@ -207,6 +215,8 @@ class Connection:
         self.over.set()
 
     async def _explain_end(self, sdk: Any, connector: Connector, error: Exception) -> str:
+        if connector.login is not None and connector.login.open_problem:
+            return connector.login.open_problem
         if isinstance(sdk.first_of(error), ToolError):
             return f"is not started: {sdk.explain(error)}"
         if isinstance(sdk.first_of(error), TimeoutError):
@@ -323,7 +333,7 @@ class Connection:
         from shepherd.tools.mcp import session as sdk  # noqa: PLC0415 - is imported already
 
         if not sdk.is_gone(error) and not self.lost.is_set():
-            return f"the MCP server {self.name} {sdk.explain(error)}"
+            return f"the MCP server {self.name} {self.login_problem or sdk.explain(error)}"
         self.lost.set()  # over HTTP, the end of a session is noticed here first
         may_restart = self._may_restart()
         with suppress(TimeoutError):

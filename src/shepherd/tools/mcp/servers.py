@@ -17,7 +17,7 @@ from typing import Any, Literal
 from shepherd.core import Message
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
-from shepherd.tools.mcp.values import AskModel, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
+from shepherd.tools.mcp.values import AskModel, LoginOptions, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
 from shepherd.tools.registry import MOST_CHARS, free_name
 from shepherd.tools.sandbox.guardian import Guardian
 from shepherd.tools.selection import normalized
@@ -47,9 +47,10 @@ class McpServerPool:
         person: Person | None = None,
         warn: Callable[[str], None] = logger.warning,
         on_tools: Callable[[], None] = lambda: None,
+        login: LoginOptions | None = None,
     ) -> None:
         """`env`: ours, for `${NAME}`; servers get little of it. `roots`: the folders that they should use. `on_tools`:
-        called when the result of `tools` has changed.
+        called when the result of `tools` has changed. `login`: left out, no server can ask a person to log in.
         """
         self.person = person
         self.guardian = Guardian()
@@ -63,6 +64,7 @@ class McpServerPool:
                 roots=roots,
                 warn=warn,
                 on_tools=on_tools,
+                login=login or LoginOptions(),
             )
             for each in options
         }
@@ -116,7 +118,11 @@ class McpServerPool:
         options, session = connection.options, connection.session
         software = session.software if session is not None else ""
         names = tuple(tool.name for tool in self._tools_of(connection))
-        details = {"ready": software, "starting": "is starting", "off": "switched off in the configuration"}
+        details = {
+            "ready": connection.login_problem or software,
+            "starting": "is starting",
+            "off": "switched off in the configuration",
+        }
         return ServerStatus(
             name=options.name,
             state=connection.state,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -27,8 +27,9 @@ from shepherd.core import Message
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
+from shepherd.tools.mcp.login import ServerLogin, open_login
 from shepherd.tools.mcp.server_requests import ServerRequestHandler
-from shepherd.tools.mcp.values import Prompt, Resource, ServerLog, ServerOptions, ServerTool
+from shepherd.tools.mcp.values import LoginOptions, Prompt, Resource, ServerLog, ServerOptions, ServerTool
 from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
@@ -151,6 +152,9 @@ class Connector:
     on_end: Callable[[], None]
     """Called at the end of the server's output."""
     on_change: Callable[[Kind], None]
+    login_options: LoginOptions
+    login: ServerLogin | None = None
+    """Of the last connection over HTTP."""
     child: process.ServerProcess | None = None
     """The last one that was started."""
     status: int = 0
@@ -168,6 +172,7 @@ class Connector:
         level = logging.NOTSET if logging.getLogger().isEnabledFor(logging.DEBUG) else logging.CRITICAL
         for name in ("mcp", "client"):
             logging.getLogger(name).setLevel(level)
+        logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)  # it quotes answers that contain tokens
         self.status = 0
         asked = self.asked
         client = Client(
@@ -197,16 +202,21 @@ class Connector:
         async def look_at(response: httpx2.Response) -> None:
             if response.status_code >= 400:
                 self.status = response.status_code
-            if response.headers.get("content-type", "").startswith("application/json"):
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 response.stream = Bounded(response.stream)
 
         # Reading has no time limit: each request has a clock, and the stream of notifications is silent for hours.
         limits, hooks = httpx2.Timeout(CONNECT_S, read=None), {"response": [look_at]}
-        async with httpx2.AsyncClient(headers=dict(options.headers), timeout=limits, event_hooks=hooks) as http:
-            client = streamable_http_client(options.url, http_client=http, max_sse_event_size=LINE_BYTES)
-            async with client as streams:
-                yield streams
+        async with AsyncExitStack() as stack:
+            self.login = await open_login(options, self.login_options, stack)
+            client = httpx2.AsyncClient(
+                headers=dict(options.headers), auth=self.login, timeout=limits, event_hooks=hooks
+            )
+            http = await stack.enter_async_context(client)
+            yield await stack.enter_async_context(
+                streamable_http_client(options.url, http_client=http, max_sse_event_size=LINE_BYTES)
+            )
 
     async def _hear(self, message: Any) -> None:
         kind = CHANGES.get(type(message))

@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import Message
@@ -15,6 +16,9 @@ from shepherd.tools.base import Effect, ToolError
 
 AskModel = Callable[[Sequence[Message], str | None, int | None], Awaitable[str]]
 """Our model's answer to these messages, with this system prompt and at most so many tokens."""
+
+OpenPage = Callable[[str], Awaitable[None]]
+"""Shows a person the page with this address."""
 
 State = Literal["off", "starting", "ready", "failed", "closed"]
 
@@ -44,6 +48,16 @@ class ServerOptions:
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
     max_tools: int = 256
     """The first so many tools are used; the others cannot be called."""
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str | None = None
+    """How the authorization server knows us; None = we register."""
+    client_secret: str | None = field(default=None, repr=False)
+    client_key: str | None = None
+    """The file of the private key that signs in place of a secret."""
+    scopes: tuple[str, ...] = ()
+    """Asked for beside those that the server names."""
+    issuer: str | None = None
+    """The authorization server that may get the secret; None = the first that the server names."""
 
     @classmethod
     def of(cls, configured: Any) -> ServerOptions:
@@ -75,12 +89,28 @@ class ServerOptions:
             url=None if self.url is None else fill("url", self.url),
             headers={name: fill(f"headers.{name}", each) for name, each in self.headers.items()},
             cwd=None if self.cwd is None else fill("cwd", self.cwd),
+            client_id=None if self.client_id is None else fill("client_id", self.client_id),
+            client_secret=None if self.client_secret is None else fill("client_secret", self.client_secret),
         )
 
     def fingerprint(self, tool: ServerTool) -> str:
         """A digest of a tool and of the server that offers it."""
         parts = (self.name, self.command, *self.args, self.cwd, self.url, tool.digest)
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest() if tool.digest else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """How logins are kept, and whether a person is here to log in."""
+
+    folder: Path | None = None
+    """None = the user's."""
+    open_page: OpenPage | None = None
+    """None = there is no person to ask: a server that needs a person's login does not start."""
+    port: int = 0
+    """Of the page on this machine at which a login ends; 0 = the one of the last login, or a free one."""
+    timeout_s: float = 300.0
+    """For the person."""
 
 
 class ServerLog:
