@@ -26,28 +26,42 @@ import platformdirs
 
 from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
+from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
 from shepherd.app.conversations import Conversations
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.model_registry import ModelKey, ModelRegistry, budget_of
+from shepherd.app.model_registry import Machine, ModelKey, ModelRegistry, machine_of
+from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.backends.router import Route, Router
-from shepherd.config import Config
-from shepherd.core import ConfigError, EngineDown, EngineError, Event, InvalidRequest, Request
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.config import Config, KeyStore
+from shepherd.config.schema import LOCAL_BACKENDS
+from shepherd.core import (
+    BackendError,
+    ConfigError,
+    EngineDown,
+    EngineError,
+    Event,
+    InvalidRequest,
+    Request,
+    TextOrTokens,
+)
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
-from shepherd.memory.location import unusual_path
+from shepherd.memory.location import default_path, unusual_path
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 
 if TYPE_CHECKING:
+    from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
+    from shepherd.memory.records import Embedder
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -62,18 +76,27 @@ class App:
     """All parts of one configuration. Made unloaded; `load` once, `aclose` once."""
 
     def __init__(
-        self, config: Config, *, cache_folder: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        config: Config,
+        *,
+        cache_folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        user_folder: Path | None = None,
     ) -> None:
-        """Reads the configuration only; opens no file. Raises: `ConfigError` for what this version cannot run."""
+        """Reads the configuration only; opens no file. `user_folder`: of the user's configuration, with the keys.
+        Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
+        self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
         self._stores = configured_stores(config.memory, self._env)
         self._archiving = Archiving(required=config.memory.required)
-        self.tools = Toolset(config, env=self._env, models=Advisors([each.name for each in config.models], self._ask))
+        self._compactions = CompactionStore(compactions_file(config, self._env))
+        self.tools = Toolset(config, env=self._env, models=Advisors(_advisors(config), self._ask))
         self._backfill: VectorBackfill | None = None
+        self._cloud_embedder: CloudEmbedder | None = None
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
@@ -112,11 +135,13 @@ class App:
             if (dispatcher := self._dispatcher) is not None:
                 if dispatcher.registry.memory is not None:  # before anything opens the memory
                     await self._load_embedder(dispatcher, dispatcher.registry.memory)
-                default = self.config.models[0].name
+                if (elsewhere := self.config.embedding_provider) is not None:
+                    await asyncio.to_thread(self._open_embedder, dispatcher, *elsewhere)
+                default = next((each.name for each in self.config.models), "")
+                is_cloud = default and _default_provider(self.config) is not None
                 for name, entry in list(dispatcher.registry.entries.items()):
-                    if entry.model.load == "start" or (name == default and not lazy):
-                        async with dispatcher.pool.use(entry.key):
-                            pass
+                    if entry.model.load == "start" or (name == default and not lazy and not is_cloud):
+                        await self._load_at_start(dispatcher, name, entry.key)
                 self._conversations = await asyncio.to_thread(
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
@@ -131,10 +156,26 @@ class App:
             self._starting = None
             self._has_loaded.set()
 
+    async def _load_at_start(self, dispatcher: Dispatcher, name: str, key: ModelKey) -> None:
+        """Raises: `EngineError`, unless the default route has a provider for what its model cannot answer."""
+        rule = next((each for each in self.config.routes if each.takes_all and each.cache), None)
+        is_default = rule is not None and dispatcher.entry_of(rule.cache or "").name == name
+        spares = [each for each in rule.fallback if each in dispatcher.providers] if rule and is_default else []
+        try:
+            async with dispatcher.pool.use(key):
+                pass
+        except EngineError as error:
+            if not spares:
+                raise
+            logger.warning("%s; %s answers in its place", error.message, " or ".join(spares))
+
     async def aclose(self) -> None:
         """End the MCP servers, stop every engine, then free the weights, then close the memory."""
         try:
             await self.tools.aclose()
+            if self._dispatcher is not None:
+                await self._dispatcher.digests.aclose()
+                await self._dispatcher.providers.aclose()
         finally:
             await asyncio.to_thread(self._close)
 
@@ -184,10 +225,10 @@ class App:
         return await self.dispatcher.detokenize(model, tokens, endpoint=endpoint)
 
     async def embed(
-        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None = None,
+        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None = None,
         truncate: bool = True, endpoint: str = "",
     ) -> Embeddings:  # fmt: skip
-        return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate)
+        return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate, endpoint=endpoint)
 
     async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
         await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
@@ -204,22 +245,33 @@ class App:
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
         backend = self.config.backend
+        if self._dispatcher is not None and backend in LOCAL_BACKENDS:
+            backend = next((each.backend for each in self._dispatcher.registry.entries.values()), backend)
         active = self._conversations.active if self._conversations else None
-        name = active.path.name if active else Path(self.config.models[0].path).name
+        first = next((Path(each.path).name for each in self.config.models), "")
+        name = active.path.name if active else first
         backends = self.backends()
         caches = {
             cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
+        providers = self._dispatcher.resting() if self._dispatcher else {}
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
         fault = self._failure or "; ".join(each.engine.down for each in backends.values() if each.engine.down)
         if not fault and self._archiving.failure:
-            return Health("degraded", backend, name, caches, _NOT_ARCHIVED)
-        return Health("error" if fault else "ok", backend, name, caches, fault)
+            return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers)
+        return Health("error" if fault else "ok", backend, name, caches, fault, providers)
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the statistics of every cache that is open; cheap, from any thread."""
         return {cache: backend.engine.stats() for cache, backend in self.backends().items()}
+
+    def totals(self) -> dict[str, CacheStats]:
+        """As `stats`, with models that make vectors, and with what closed ones have counted since the start."""
+        found = dict(self._loader.ended) if self._loader else {}
+        for model in self._dispatcher.pool.loaded().values() if self._dispatcher else ():
+            found |= {name: each.after(found[name]) if name in found else each for name, each in model.stats().items()}
+        return found
 
     def backends(self) -> dict[str, LocalBackend]:
         """As `Dispatcher.backends`; none before `load`."""
@@ -237,6 +289,10 @@ class App:
         """How often each model was loaded since the start."""
         return self._dispatcher.n_loads() if self._dispatcher else {}
 
+    def spending(self) -> dict[str, ProviderSpending]:
+        """As `Providers.spending`; none before `load`."""
+        return self._dispatcher.providers.spending() if self._dispatcher else {}
+
     # caches and memory
 
     async def clear(self, name: str) -> None:
@@ -250,7 +306,8 @@ class App:
         await asyncio.to_thread(self._drop_snapshots_of, name)
 
     async def forget(self, user: str, **selection: Any) -> Removed:
-        """Remove the selected messages from a user's memory, and everything from the caches, which may repeat them.
+        """Remove the selected messages from a user's memory, the compacted conversations with them, and everything from
+        the caches, which may repeat them.
 
         `selection` and errors: as `MemoryStore.forget`.
         """
@@ -258,7 +315,9 @@ class App:
         if store is None:
             raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
         removed = await asyncio.to_thread(partial(store.forget, **selection))
+        await asyncio.to_thread(self._compactions.forget, user.strip(), frozenset(removed.shas))
         if self._dispatcher is not None:
+            self._dispatcher.providers.forget()
             async with self._dispatcher.pool.borrow() as loaded:
                 for model in loaded:
                     await model.forget()
@@ -274,7 +333,7 @@ class App:
         self.tools.start()
         await self.tools.ready(all_of_them=True)
         store = await asyncio.to_thread(self._stores.find_store, user)
-        n_ctx = self.config.caches[0].n_ctx or AGENT_CTX
+        n_ctx = next((each.n_ctx for each in self.config.caches), 0) or AGENT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Offer:
@@ -297,26 +356,38 @@ class App:
         with self._preparing:
             if self._closed:
                 return
-            budget = budget_of(self.config)
-            registry = ModelRegistry(self.config, env=self._env, budget_bytes=budget)
-            on_progress(LoadProgress("selftest", "native library", 0.0))
-            verdict = selftest.verdict(self._cache_folder)
-            on_progress(LoadProgress("selftest", "native library", 1.0))
-            if not verdict.use_extra_bufts:
-                logger.warning("%s", verdict.detail)
+            machine = machine_of(self.config) if self.config.models else Machine(0)
+            registry = ModelRegistry(self.config, env=self._env, machine=machine)
             self._loader = ModelLoader(
                 self.config,
                 stores=self._stores,
                 archiving=self._archiving,
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
-                use_extra_bufts=verdict.use_extra_bufts,
+                use_extra_bufts=self._tested(on_progress) if registry.entries else False,
             )
-            pool = ModelPool(self._open, budget_bytes=budget)
+            pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
             pool.add(registry.residencies())
             routes = [_route(rule, self.config.memory) for rule in self.config.routes]
-            router = Router(routes, [*registry.entries])
-            self._dispatcher = Dispatcher(self.config, registry, pool, router)
+            providers = Providers(
+                self.config,
+                env=self._env,
+                stores=self._stores,
+                archiving=self._archiving,
+                keys=self._keys,
+                spending=user_spending(),
+            )
+            router = Router(routes, [*registry.entries, *providers.names])
+            self._dispatcher = Dispatcher(self.config, registry, pool, router, providers, compactions=self._compactions)
+
+    def _tested(self, on_progress: Progress) -> bool:
+        """Whether the native library may use its extra buffers here."""
+        on_progress(LoadProgress("selftest", "native library", 0.0))
+        verdict = selftest.verdict(self._cache_folder)
+        on_progress(LoadProgress("selftest", "native library", 1.0))
+        if not verdict.use_extra_bufts:
+            logger.warning("%s", verdict.detail)
+        return verdict.use_extra_bufts
 
     def _open(self, key: ModelKey) -> LoadedModel:
         """The pool calls it, on its thread."""
@@ -343,8 +414,25 @@ class App:
         async with dispatcher.pool.use(key):
             model = dispatcher.pool.hold(key)
         assert self._loader is not None
-        await asyncio.to_thread(self._stores.close)
-        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, model.embedder)
+        await asyncio.to_thread(self._use_embedder, model.embedder)
+
+    def _open_embedder(self, dispatcher: Dispatcher, provider: str, model: str) -> None:
+        """Let a provider make the vectors of the memory; without it the memory is searched by words."""
+        from shepherd.app.cloud_embedder import DEADLINES, PATIENCE, CloudEmbedder  # noqa: PLC0415 - loads NumPy
+
+        try:
+            self._cloud_embedder = CloudEmbedder(dispatcher.providers.cloud(provider, DEADLINES, PATIENCE), model)
+        except BackendError as error:
+            logger.warning("the memory is searched by words only: %s", error)
+        else:
+            self._use_embedder(self._cloud_embedder)
+
+    def _use_embedder(self, embedder: Embedder | None) -> None:
+        assert self._dispatcher is not None
+        assert self._loader is not None
+        self._stores.close()
+        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, embedder)
+        self._dispatcher.providers.stores = self._stores
         self._backfill = VectorBackfill(self._stores)
 
     def _drop_snapshots_of(self, cache: str) -> None:
@@ -367,6 +455,9 @@ class App:
                 dispatcher.pool.close()
                 self._dispatcher = None
             self._stores.close()
+            self._compactions.close()
+            if self._cloud_embedder is not None:
+                self._cloud_embedder.close()
 
 
 @asynccontextmanager
@@ -397,6 +488,13 @@ def snapshot_folder(config: Config, cache_folder: Path | None = None) -> Path:
     return (cache_folder or Path(platformdirs.user_cache_dir("shepherd"))) / "conversations"
 
 
+def compactions_file(config: Config, env: Mapping[str, str]) -> Path | None:
+    """The file of compacted conversations, beside the memory; None where nothing is kept on the disk."""
+    if not config.memory.enable_archival and not config.kv.disk:
+        return None
+    return Path(config.memory.database_path or default_path(env)).parent / "compactions.db"
+
+
 def drop_snapshots(folder: Path) -> int:
     """Delete every conversation that is kept in the folder; how many. Their numbers are texts of users."""
     n = 0
@@ -408,26 +506,26 @@ def drop_snapshots(folder: Path) -> int:
 
 
 def _refuse_what_cannot_run(config: Config) -> None:
-    if config.backend != "llamacpp":
-        raise ConfigError(
-            f"this version runs models in process with llama.cpp only; {config.backend!r} is not available yet. "
-            'Use backend = "llamacpp"',
-            key="backend",
-        )
-    if not config.caches:
-        raise ConfigError("no cache is configured; name a model", key="caches")
-    for rule in config.routes:
-        if rule.provider is not None or rule.fallback:
-            raise ConfigError(
-                f"routes to providers are not available yet ({rule.provider or rule.fallback[0]!r}); route to a cache",
-                key="routes",
-            )
+    if not config.caches and not config.providers:
+        raise ConfigError("no cache and no provider is configured; name a model", key="caches")
+
+
+def _default_provider(config: Config) -> str | None:
+    """The provider that answers what no rule names; None = a cache does."""
+    return next((rule.provider for rule in config.routes if rule.takes_all), None)
+
+
+def _advisors(config: Config) -> list[tuple[str, bool]]:
+    """The models that a model may ask, by name, and whether prompts for them stay here."""
+    declared = [(each.name, each.is_local) for each in config.providers if each.is_declared and each.model]
+    return [*((each.name, True) for each in config.models), *declared]
 
 
 def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) -> Route:
-    assert rule.cache is not None
+    target = rule.cache or rule.provider
+    assert target is not None
     return Route(
-        rule.cache,
+        target,
         match=rule.match,
         model=rule.model,
         endpoint=rule.endpoint,
@@ -436,4 +534,6 @@ def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) 
         archive=rule.archive and memory.enable_archival,
         recall=memory.recall if rule.recall is None else rule.recall,
         background=rule.background,
+        fallback=rule.fallback,
+        is_private=rule.privacy == "local",
     )

@@ -11,22 +11,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
-from shepherd.core import ConfigError, Event, InvalidRequest, Request, ShepherdError
+from shepherd.app.toolset import AGENT_CTX
+from shepherd.backends.cloud.provider import find_model
+from shepherd.backends.router import Route
+from shepherd.config import ProviderConfig
+from shepherd.core import ConfigError, EngineDown, Event, Evicted, InvalidRequest, Request, ShepherdError
 from shepherd.core.status import ActiveModel, ModelChoice
+from shepherd.wire.history import plain
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from shepherd.agent.storage import Quote
+    from shepherd.agent.with_memory import CountingBackend, MemoryBackend
     from shepherd.app.dispatch import Dispatcher
     from shepherd.app.model_registry import ModelKey
     from shepherd.app.toolset import Toolset
-    from shepherd.backends.local.backend import LocalBackend
+    from shepherd.backends.base import Backend
+    from shepherd.backends.local.window import Window
     from shepherd.config import Config
     from shepherd.memory.store import MemoryStore
     from shepherd.memory.users import UserStores
@@ -34,6 +45,8 @@ if TYPE_CHECKING:
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
+loading_log = logging.getLogger("shepherd.loading")
+"""One line for each change of the model that answers our conversation; people see it whatever the level is."""
 
 
 class Conversations:
@@ -46,8 +59,14 @@ class Conversations:
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
-        self.active = self.describe(config.caches[0].name)
-        """The cache that answers our own conversation now."""
+        self._active = self.describe(_default_target(config))
+
+    @property
+    def active(self) -> ActiveModel:
+        """The cache or provider that answers our own conversation now; of a provider, with the window as it is known
+        now."""
+        active = self._active
+        return replace(active, n_ctx=self._dispatcher.providers.window(active.cache)) if active.is_provider else active
 
     # our own
 
@@ -80,31 +99,73 @@ class Conversations:
                 raise
             logger.warning("this conversation goes without memory: %s", error)
             user = None
-        key = dispatcher.entry_of(active.cache).key
-        loaded = dispatcher.pool.hold(key)
         if self._toolset.servers is not None and person is not None:
             self._toolset.servers.person = person
         wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
+        key = None if active.is_provider else dispatcher.entry_of(active.cache).key
+        if key not in dispatcher.pool.loaded() and self._route_to(active.cache).fallback:
+            key = None  # it could not be loaded; each turn tries again
+        if key is not None:
+            dispatcher.pool.hold(key)
+        backend, counting = self._behind(active)
         session = Session(
-            loaded.memory_backends[active.cache],
+            backend,
             model=active.model,
-            n_ctx=active.n_ctx,
+            n_ctx=lambda: self.active.n_ctx or counting.n_ctx,
             system=config.system if system is None else system,
             max_tokens=config.max_tokens,
-            on_full=config.caches[0].overflow or "evict",
-            toolbox=self._box(loaded.backends[active.cache], user, store, person) if wants_tools else None,
+            on_full=next((each.overflow for each in config.caches), None) or "evict",
+            toolbox=self._box(counting, user, store, person) if wants_tools else None,
             user=user,
             archive=config.memory.enable_archival and user is not None,
             recall=config.memory.recall is not False if recall is None else recall,
             max_rounds=config.tools.max_rounds,
             max_repeats=config.tools.max_repeats,
         )
-        self._held[session] = key
+        if key is not None:
+            self._held[session] = key
         return session
+
+    def _behind(self, active: ActiveModel) -> tuple[Backend, CountingBackend]:
+        """The back end of a loaded cache or of a provider, with its memory and without. Of a provider with replicas,
+        and of either with a fallback: all of them, in the order of the route.
+
+        Raises: `ConfigError` for a provider without a model.
+        """
+        providers, route = self._dispatcher.providers, self._route_to(active.cache)
+        if active.is_provider:
+            if not active.model:
+                raise ConfigError(
+                    f"the provider {active.cache!r} names no model; give it one, or start with -m {active.cache}/MODEL"
+                )
+            replicas = providers.row(active.cache).replicas
+            opened = providers.open(next(iter(replicas), active.cache))
+            if replicas or route.fallback:
+                return _Routed(self._dispatcher, "", route), opened.counting
+            return opened.backend, opened.counting
+        loaded = self._dispatcher.pool.loaded().get(self._dispatcher.entry_of(active.cache).key)
+        if not route.fallback:
+            assert loaded is not None, "it is held"
+            return loaded.memory_backends[active.cache], loaded.backends[active.cache]
+        if loaded is not None:
+            return _OwnFirst(self._dispatcher, route), loaded.backends[active.cache]
+        spare = next((each for each in route.fallback if each in providers), None)
+        if spare is None:
+            raise EngineDown(f"model {active.model!r} is not loaded")
+        counting = providers.open(providers.all_of(spare)[0]).counting
+        return _OwnFirst(self._dispatcher, route), counting
+
+    def _route_to(self, target: str) -> Route:
+        """The default rule, if it names this cache or provider; otherwise one without a fallback: the user has chosen
+        it."""
+        rule = next((each for each in self._config.routes if each.takes_all), None)
+        if rule is None or target not in (rule.cache, rule.provider):
+            return Route(target)
+        return Route(target, fallback=rule.fallback, is_private=rule.privacy == "local")
 
     def choices(self) -> tuple[ModelChoice, ...]:
         """What our conversation can switch to."""
-        pool = self._dispatcher.pool
+        pool, providers = self._dispatcher.pool, self._dispatcher.providers
         entries = {cache: self._dispatcher.entry_of(cache) for cache in self._dispatcher.caches}
         n_caches = Counter(entry.name for entry in entries.values())
         loaded = pool.loaded()
@@ -114,32 +175,48 @@ class Conversations:
                 cache,
                 "model" if n_caches[entry.name] == 1 else "cache",
                 f"{entry.card.n_ctx} tokens{', loaded' if entry.key in loaded else ''}",
-                cache == self.active.cache,
+                self._is_active(cache),
             )
             for cache, entry in entries.items()
             if not entry.makes_vectors
+        ) + tuple(
+            ModelChoice(name, name, "provider", f"{providers.title(name)}, {model}", name == self.active.cache)
+            for name in providers.names
+            if (model := providers.model(name)) and (providers.row(name).is_declared or name == self.active.cache)
         )
+
+    def other_providers(self) -> tuple[str, ...]:
+        """Providers that a conversation can switch to once a model is named: `NAME/MODEL`."""
+        listed, providers = {each.cache for each in self.choices()}, self._dispatcher.providers
+        return tuple(name for name in providers.names if name not in listed and not providers.row(name).replicas)
 
     async def switch(self, session: Session, name: str) -> ActiveModel:
         """Move a conversation to another model: the old one is unloaded, then the new one is loaded (C31).
 
-        `name`: one of `choices`, or whatever `--model` takes: a path, or a model that the catalogue finds. Where
+        `name`: one of `choices`, `next` for the one behind the active one, or whatever `--model` takes: a path, a model
+        that the catalogue finds, a provider's model. Where
         loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
         raises.
         """
         choices, before, dispatcher = self.choices(), self.active.cache, self._dispatcher
         known, name = dispatcher.caches, name.strip()
+        if name == "next" and choices:
+            at = next((at for at, each in enumerate(choices) if each.current), -1)
+            name = choices[(at + 1) % len(choices)].name
         word = name.casefold()
         found = next((each.cache for each in choices if word in (each.name.casefold(), each.cache.casefold())), None)
         added = None
         if found is None:
+            found = await asyncio.to_thread(self._add_provider, name)
+        if found is None:
             try:
                 added = await asyncio.to_thread(dispatcher.add, name, before)
             except ConfigError as error:
-                names = ", ".join(each.name for each in choices)
-                raise InvalidRequest(f"{error.message}; the configuration has {names}", field="name") from error
+                more = (f"{each}/MODEL" for each in self.other_providers())
+                names = ", ".join((*(each.name for each in choices), *more))
+                raise InvalidRequest(f"{error.message}; known: {names}", field="name") from error
             found = added.name
-        if found != before:
+        if not self._is_active(found):
             try:
                 await self._move(session, found)
             except ShepherdError:
@@ -149,33 +226,74 @@ class Conversations:
                 raise
         return self.active
 
+    def _add_provider(self, spec: str) -> str | None:
+        """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
+        now on; None for other names. Raises: `InvalidRequest` without its key."""
+        providers = self._dispatcher.providers
+        prefix, _, rest = spec.partition("/")
+        if spec in providers and not providers.model(spec):
+            raise InvalidRequest(
+                f"the provider {spec!r} names no model; write {spec}/MODEL ('shepherd models list --provider {spec}' "
+                "lists them)",
+                field="name",
+            )
+        if prefix in providers and rest and not providers.row(prefix).replicas:
+            providers.add(replace(providers.row(prefix), model=rest))
+            return prefix
+        if (found := find_model(spec)) is None or Path(spec).expanduser().exists():
+            return None
+        kind, model = found
+        name = next((each for each in providers.names if providers.row(each).type == kind.name), kind.name)
+        row = providers.row(name) if name in providers else ProviderConfig(name, kind.name)
+        try:
+            providers.add(replace(row, model=model))
+        except ConfigError as error:
+            raise InvalidRequest(error.message, field="name") from error
+        return name
+
     async def _move(self, session: Session, cache: str) -> None:
-        """Move our conversation to a cache. The model that it leaves is unloaded first, if it is another one."""
-        pool, entry = self._dispatcher.pool, self._dispatcher.entry_of(cache)
+        """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
+        one."""
+        pool, is_provider = self._dispatcher.pool, cache in self._dispatcher.providers
+        key = None if is_provider else self._dispatcher.entry_of(cache).key
         old = self._held.get(session)
-        if old is not None and old != entry.key:
+        if old is not None and (old != key or not self._is_active(cache)):
             del self._held[session]
             pool.let_go(old)
             if not pool.states()[old].n_leases:
                 await pool.unload(old)
-            logger.info("Loading provider: %s", next(each.name for each in self.choices() if each.cache == cache))
-        async with self._dispatcher.lease(entry) as loaded:
-            if session not in self._held:
-                pool.hold(entry.key)
-                self._held[session] = entry.key
-        self.active = self.describe(cache)
+        if not self._is_active(cache):
+            loading_log.info("Loading provider: %s", self._name_of(cache))
+        if key is not None:
+            async with self._dispatcher.lease(self._dispatcher.entry_of(cache)):
+                if session not in self._held:
+                    pool.hold(key)
+                    self._held[session] = key
+        self._active = self.describe(cache)
+        backend, counting = self._behind(self.active)
         store = await asyncio.to_thread(self._stores.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
-            loaded.memory_backends[cache],
+            backend,
             model=self.active.model,
-            n_ctx=self.active.n_ctx,
-            toolbox=None if box is None else self._box(loaded.backends[cache], session.user, store, person),
+            n_ctx=lambda: self.active.n_ctx or counting.n_ctx,
+            toolbox=None if box is None else self._box(counting, session.user, store, person),
         )
 
+    def _is_active(self, cache: str) -> bool:
+        """Whether it answers now; a provider that is to answer with another model does not, nor does a lost model."""
+        active, providers, dispatcher = self.active, self._dispatcher.providers, self._dispatcher
+        if cache not in providers:
+            loaded = dispatcher.pool.loaded().get(dispatcher.entry_of(cache).key)
+            return cache == active.cache and not (loaded is not None and loaded.is_lost)
+        return cache == active.cache and (not active.is_provider or providers.model(cache) == active.model)
+
+    def _name_of(self, cache: str) -> str:
+        return next((each.name for each in self.choices() if each.cache == cache), cache)
+
     def _box(
-        self, backend: LocalBackend, user: str | None, store: MemoryStore | None, person: Person | None
+        self, backend: CountingBackend, user: str | None, store: MemoryStore | None, person: Person | None
     ) -> ConversationToolbox | None:
         if not self._toolset.wants_tools:
             return None
@@ -202,7 +320,7 @@ class Conversations:
     async def _offered(self, request: Request, endpoint: str) -> Request:
         request = self._without_client_tools(request)
         if self._gets_our_tools(request):
-            return replace(request, tools=tuple((await self._box_for(request, endpoint)).specs))
+            return replace(request, tools=tuple((await self.box_for(request, endpoint)).specs))
         return request
 
     def _without_client_tools(self, request: Request) -> Request:
@@ -218,13 +336,14 @@ class Conversations:
                 'tool_choice: this server describes no tools to the model (--notools); send "auto" or "none"',
                 field="tool_choice",
             )
-        return replace(request, tool_choice="none")
+        return replace(request, tool_choice="none", shows_tools=False)
 
     def _gets_our_tools(self, request: Request) -> bool:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
 
     async def _with_tools(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
-        box, tools = await self._box_for(request, endpoint), self._config.tools
+        self._dispatcher.keep_here(self._dispatcher.router.choose(request.model, endpoint))
+        box, tools = await self.box_for(request, endpoint), self._config.tools
         backend = ToolBackend(
             _Routed(self._dispatcher, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats
         )
@@ -232,29 +351,55 @@ class Conversations:
             async for event in events:
                 yield event
 
-    async def _box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
+    async def box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
         route = self._dispatcher.router.choose(request.model, endpoint)
         user = route.fill(request).user
-        backend = self._dispatcher.backends().get(route.target)
-        return self._toolset.box(
-            n_ctx=self._dispatcher.entry_of(route.target).card.n_ctx,
+        providers, backend = self._dispatcher.providers, self._dispatcher.backends().get(route.target)
+        if route.target in providers:
+            n_ctx = providers.window(route.target) or AGENT_CTX
+        else:
+            n_ctx = self._dispatcher.entry_of(route.target).card.n_cells
+        has_window = any(each.name == route.target and each.window is not None for each in self._config.caches)
+
+        async def search_left(query: str) -> str:
+            asked = replace(request, tools=tuple(box.specs))
+            return await self._dispatcher.search_left(asked, query, endpoint=endpoint)
+
+        box = self._toolset.box(
+            n_ctx=n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
             store=await asyncio.to_thread(self._stores.find_store, user),
+            search_left=search_left if has_window else None,
         )
+        return box
 
     def describe(self, cache: str) -> ActiveModel:
-        """A cache and its model, loaded or not."""
+        """A cache and its model, loaded or not; or a provider."""
+        providers = self._dispatcher.providers
+        if cache in providers:
+            model = providers.model(cache)
+            return ActiveModel(
+                backend=providers.title(cache),
+                model=model,
+                path=Path(model or cache),
+                n_ctx=providers.window(cache),
+                embedded=False,
+                dialect="",
+                cache=cache,
+                is_provider=True,
+                is_away=not providers.is_local(cache),
+            )
         from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
 
         entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None
         return ActiveModel(
-            backend=f"llama.cpp ({next(iter(devices()), 'CPU')})",
-            model=entry.header.path.stem,
+            backend="TensorRT-LLM" if entry.backend == "tensorrt" else f"llama.cpp ({next(iter(devices()), 'CPU')})",
+            model=entry.title,
             path=entry.header.path,
-            n_ctx=backend.n_ctx if backend else entry.card.n_ctx,
+            n_ctx=backend.n_ctx if backend else entry.card.n_cells or entry.card.n_ctx,
             embedded=entry.model.path == "embedded",
             dialect=backend.dialect.name if backend else "",
             cache="" if entry.makes_vectors else cache,
@@ -267,6 +412,72 @@ class _Routed:
 
     dispatcher: Dispatcher
     endpoint: str
+    route: Route | None = None
+    """Where they go, whatever they name."""
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        return self.dispatcher.stream(request, endpoint=self.endpoint)
+        return self.dispatcher.stream(request, endpoint=self.endpoint, route=self.route)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnFirst:
+    """A model of this machine, and what answers where it cannot; satisfies `Backend`, `WindowedBackend` and
+    `QuotingBackend`.
+
+    The window is the one of our own model, as it is now: turns that a provider has answered are not in it yet.
+    """
+
+    dispatcher: Dispatcher
+    route: Route
+
+    def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        return self.dispatcher.stream(request, endpoint="", route=self.route)
+
+    async def window(self, request: Request) -> Window:
+        return await self._loaded().window(_as_sent(request))
+
+    async def evict(self, request: Request, n_turns: int) -> Evicted:
+        return await self._loaded().evict(_as_sent(request), n_turns)
+
+    async def recognise(self, request: Request, began: datetime | None = None) -> None:
+        if own := self._own():
+            await own.recognise(_as_sent(request), began)
+
+    def quotes(self, request: Request) -> Mapping[int, Quote]:
+        found = (each.quotes(_as_sent(request)) for each in reversed(self._remembering()))
+        return {at: quote for quotes in found for at, quote in quotes.items()}
+
+    def quote(self, request: Request, quotes: Mapping[int, Quote]) -> None:
+        for each in self._remembering():
+            each.quote(_as_sent(request), quotes)
+
+    def _own(self) -> MemoryBackend | None:
+        cache = self.route.target
+        loaded = self.dispatcher.pool.loaded().get(self.dispatcher.entry_of(cache).key)
+        return loaded.memory_backends[cache] if loaded else None
+
+    def _loaded(self) -> MemoryBackend:
+        if (own := self._own()) is None:
+            raise InvalidRequest(
+                f"the model of {self.route.target!r} is not loaded, so that it has no window; the next turn tries to "
+                "load it"
+            )
+        return own
+
+    def _remembering(self) -> list[MemoryBackend]:
+        """The memories of all that may answer, the model of this machine first."""
+        providers = self.dispatcher.providers
+        names = [each for name in self.route.fallback if name in providers for each in providers.all_of(name)]
+        return [*filter(None, [self._own()]), *(providers.open(name).backend for name in names)]
+
+
+def _as_sent(request: Request) -> Request:
+    """As `Dispatcher` gives it to a model of this machine."""
+    return replace(request, messages=plain(request.messages))
+
+
+def _default_target(config: Config) -> str:
+    """The cache or provider that answers what no rule names."""
+    rule = next((rule for rule in config.routes if rule.takes_all), None)
+    named = rule and (rule.provider or rule.cache)
+    return named or [*(each.name for each in config.caches), *(each.name for each in config.providers)][0]

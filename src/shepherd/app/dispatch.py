@@ -1,8 +1,10 @@
 """Routes a request to a model, loads the model if it is not loaded, and streams its answer.
 
-    request ─ Router ─▶ route ─▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
+    request ─ Router ─▶ route ─┬▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
+                               └▶ provider ─ Providers: open ─▶ its back end ─▶ events
 
-Not here: how a model is loaded (`loading.py`), which conversation a request belongs to (`conversations.py`).
+What may leave this machine is decided in one place, `_check_privacy`. Not here: how a model is loaded (`loading.py`),
+how a provider is asked (`backends/cloud`), which conversation a request belongs to (`conversations.py`).
 """
 
 from __future__ import annotations
@@ -12,90 +14,236 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
+from shepherd.agent.compaction import CompactingBackend
+from shepherd.agent.digest import Digests, DigestWriter
 from shepherd.app.loading import LoadedModel
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
+from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route, Router
 from shepherd.config import CacheConfig, Config
-from shepherd.core import ConfigError, EngineError, Event, InvalidRequest, Request, ShepherdError, UnknownModel
+from shepherd.core import (
+    ConfigError,
+    EngineError,
+    Event,
+    InvalidRequest,
+    NotAllowed,
+    Request,
+    ShepherdError,
+    TextOrTokens,
+    UnknownModel,
+    Unsupported,
+)
 from shepherd.core.status import Embeddings, ModelCard
+from shepherd.wire.history import plain
 from shepherd.wire.names import model_names
 
 if TYPE_CHECKING:
+    from shepherd.agent.compaction import EditableBackend
+    from shepherd.agent.compaction_store import CompactionStore
     from shepherd.agent.with_memory import MemoryBackend
+    from shepherd.app.providers import Providers
     from shepherd.backends.local.backend import LocalBackend
 
 logger = logging.getLogger(__name__)
+
+_STAYS_HERE: ContextVar[bool] = ContextVar("stays_here", default=False)
+"""Of a request on a private route: the tools that run for it may ask other models, too."""
 
 
 class Dispatcher:
     """All models of a configuration, found by name or by route. One event loop; what is not awaited, any thread."""
 
-    def __init__(self, config: Config, registry: ModelRegistry, pool: ModelPool[LoadedModel], router: Router) -> None:
-        """The caller closes the pool."""
+    def __init__(
+        self,
+        config: Config,
+        registry: ModelRegistry,
+        pool: ModelPool[LoadedModel],
+        router: Router,
+        providers: Providers,
+        *,
+        compactions: CompactionStore,
+    ) -> None:
+        """The caller closes the pool, the providers and the compactions."""
         self.registry = registry
         self.pool = pool
         self.router = router
+        self.providers = providers
+        self.compactions = compactions
+        self.digests = Digests(compactions)
+        self._digesting = {each.name for each in config.caches if each.digest}
+        self._digesting |= {each.name for each in config.providers if each.digest}
+        self.health = Health()
         self._models = {cache.name: cache.model for cache in config.caches}
+        self._reasoning = config.reasoning
 
     # requests
 
-    async def stream(self, request: Request, *, endpoint: str | None) -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, request: Request, *, endpoint: str | None, route: Route | None = None
+    ) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`. The model stays loaded until the iterator is closed.
 
-        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name.
+        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. `route`:
+        this one, whatever the request names.
         """
-        route = self._route_by_name(request.model) if endpoint is None else self.router.choose(request.model, endpoint)
-        async with (
-            self.lease(self._behind(route), _keep_alive(request)) as model,
-            aclosing(self._backend(model, route).stream(route.fill(request))) as events,
-        ):
+        if route is None and endpoint is not None:
+            route = self.router.choose(request.model, endpoint)
+        elif route is None:
+            route = self._route_by_name(request.model)
+        request = route.fill(request)
+        names = self._candidates(route, request)
+        if len(names) > 1:
+            attempts = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
+            async with aclosing(attempts) as events:
+                async for event in events:
+                    yield event
+            return
+        (name,) = names
+        async with self._opened(name, route, request) as (backend, asked), aclosing(backend.stream(asked)) as events:
             async for event in events:
                 yield event
+
+    async def _answer(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:
+        async with self._opened(name, route, request) as (backend, asked), aclosing(backend.stream(asked)) as events:
+            async for event in events:
+                yield event
+
+    def keep_here(self, route: Route) -> None:
+        """From now on, in this task and those that it starts, prompts stay on this machine if the route is private."""
+        _STAYS_HERE.set(route.is_private)
+
+    def _candidates(self, route: Route, request: Request) -> tuple[str, ...]:
+        """The caches and providers that may answer, in order."""
+        return tuple(
+            dict.fromkeys(
+                each
+                for name in (route.target, *route.fallback)
+                for each in (self.providers.order(name, request) if name in self.providers else (name,))
+            )
+        )
+
+    @asynccontextmanager
+    async def _opened(
+        self, name: str, route: Route, request: Request
+    ) -> AsyncIterator[tuple[CompactingBackend, Request]]:
+        """The back end of a cache or provider, ready, and the request as it reads it.
+
+        Raises: `NotAllowed` for a provider elsewhere where the route keeps prompts on this machine.
+        """
+        if name in self.providers:
+            self._check_privacy(name, route)
+            opened = self.providers.open(name)
+            _check_demand(request, opened.cloud.provider.protocol)
+            bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
+            if (bare, level) != (request.model, request.reasoning):
+                request = replace(request, model=bare, reasoning=level)
+            protocol = opened.cloud.provider.protocol
+            ask = partial(self._answer, name, route)
+            writer = DigestWriter(ask, _about, is_always=True, most_new=None) if name in self._digesting else None
+            yield self._compacting(opened.backend, name, writer, protocol), request
+            return
+        _check_demand(request, "")
+        async with self.lease(self._behind(name), _keep_alive(request)) as model:
+            count = model.backends[name].count_tokens if name in model.backends else _about
+            writer = DigestWriter(partial(self._write, name, route), count, is_always=name in self._digesting)
+            backend = self._compacting(self._backend(model, name), name, writer)
+            yield backend, replace(request, messages=plain(request.messages))
+
+    def _compacting(
+        self, backend: EditableBackend, name: str, writer: DigestWriter | None, protocol: str = ""
+    ) -> CompactingBackend:
+        return CompactingBackend(
+            backend, self.compactions, name=name, protocol=protocol, digests=self.digests, writer=writer
+        )
+
+    async def _write(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:
+        """A digest of what a cache holds. Raises: `EngineError` where its model is not loaded any more."""
+        if self.entry_of(name).key not in self.pool.loaded():
+            raise EngineError(f"the model of cache {name!r} is not loaded any more")
+        async with aclosing(self._answer(name, route, request)) as events:
+            async for event in events:
+                yield event
+
+    def _check_privacy(self, name: str, route: Route) -> None:
+        if (route.is_private or _STAYS_HERE.get()) and not self.providers.is_local(name):
+            raise NotAllowed(f"this route keeps prompts on this machine, and {name!r} is not on it", status=403)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has."""
         route = self.router.choose(request.model, endpoint)
-        async with self.lease(self._behind(route), _keep_alive(request)) as model:
-            return await self._backend(model, route).count(route.fill(request))
+        request = route.fill(request)
+        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+            return await backend.count(asked)
 
     async def render(self, request: Request, *, endpoint: str) -> str:
         """The prompt of `request` as text."""
         route = self.router.choose(request.model, endpoint)
-        async with self.lease(self._behind(route), _keep_alive(request)) as model:
-            return await self._backend(model, route).render(route.fill(request))
+        request = route.fill(request)
+        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+            return await backend.render(asked)
+
+    async def search_left(self, request: Request, query: str, *, endpoint: str) -> str:
+        """As `SearchableBackend`, in the cache that the request goes to."""
+        route = self.router.choose(request.model, endpoint)
+        request = route.fill(request)
+        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+            return await backend.search_left(asked, query)
 
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""
         async with self.lease(self._entry_for(model, endpoint)) as opened:
-            encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.weights, "")
+            encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.vocabulary, "")
             return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
         async with self.lease(self._entry_for(model, endpoint)) as opened:
-            return await asyncio.to_thread(pieces, tokens, opened.weights)
+            return await asyncio.to_thread(pieces, tokens, opened.vocabulary)
 
     async def embed(
-        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool
+        self,
+        model: str,
+        inputs: Sequence[TextOrTokens],
+        *,
+        dimensions: int | None,
+        truncate: bool,
+        endpoint: str = "",
     ) -> Embeddings:
-        """A vector for each input, of the model of this name, or else of the first that is made for it."""
+        """A vector for each input, of the model of this name, or else of the first that is made for it.
+
+        A provider makes them where the name begins with its own: `openai/text-embedding-3-small`.
+        """
+        name, _, bare = model.partition("/")
+        if name in self.providers and (bare or self.providers.model(name)):
+            texts = [each for each in inputs if isinstance(each, str)]
+            if len(texts) < len(inputs):
+                raise InvalidRequest("a provider makes vectors of texts; send texts, not tokens", field="input")
+            self._check_privacy(name, self.router.find(model, endpoint) or Route(name))
+            first = self.providers.order(name, Request(bare, session=""))[0]  # of a group
+            return await self.providers.open(first).cloud.embed(bare, texts, dimensions, truncate=truncate)
         entry = self._embedder_for(model)
         async with self.lease(entry) as opened:
             assert opened.embedder is not None
             encode = opened.embedder.encode
             made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
-        return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens)
+            pooled = opened.embedder.pooling != "none"
+        return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens, pooled)
 
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
+        route, entry = self.router.find(model, endpoint), self._find(model)
+        if route is not None and route.target in self.providers and not (entry and entry.makes_vectors):
+            return  # it is somewhere else; clients that load a model before they chat must not fail
         entry = self._entry_for(model, endpoint)
         if keep_alive_s == 0:
             await self.unload(entry.name)
@@ -120,13 +268,25 @@ class Dispatcher:
         """One card for each model that a request can name, loaded or not, in the order of the configuration; then one
         for each other name that a route has for one of them."""
         states, now_s = self.pool.states(), time.time()
-        own = {name: _current(entry.card, states[entry.key], now_s) for name, entry in self.registry.entries.items()}
+        behind: dict[str, list[str]] = {}
+        for alias, cache in self.router.globless().items():
+            behind.setdefault(self._models.get(cache, ""), []).append(alias)
+        own = {
+            name: replace(_current(entry.card, states[entry.key], now_s), aliases=(name, *behind.get(name, ())))
+            for name, entry in self.registry.entries.items()
+        }
         taken = {name.casefold() for name in (*own, *self._models)}
-        others = ((name, self._models[cache]) for name, cache in self.router.names().items())
+        targets = self.router.names().items()
+        others = ((name, self._models[cache]) for name, cache in targets if cache in self._models)
         aliases = (
             replace(own[model], id=name) for name, model in others if model in own and name.casefold() not in taken
         )
-        return (*own.values(), *aliases)
+        return (*own.values(), *aliases, *self.providers.cards())
+
+    def resting(self) -> dict[str, float]:
+        """Seconds that each provider still rests after a failure; 0 = it does not."""
+        down = self.health.down()
+        return {name: max(0.0, down.get(name, 0.0)) for name in self.providers.in_use}
 
     def n_loads(self) -> dict[str, int]:
         """By name, how often each model was loaded since the start."""
@@ -142,6 +302,7 @@ class Dispatcher:
         cache = self.registry.add(spec, like)
         self.pool.add(self.registry.residencies())
         self._models = {**self._models, cache.name: cache.model}
+        self._digesting |= {cache.name} if cache.digest else set()
         return cache
 
     def remove(self, cache: CacheConfig) -> None:
@@ -174,6 +335,11 @@ class Dispatcher:
     def _embedder_for(self, model: str) -> ModelEntry:
         entries, memory = self.registry.entries, self.registry.memory
         if (named := self._find(model)) is not None:
+            if named.backend == "tensorrt":
+                raise InvalidRequest(
+                    f"model {named.name!r} runs with TensorRT-LLM, which makes no vectors; name a model of a GGUF file",
+                    field="model",
+                )
             return self.registry.embedders.get(named.name, named)
         first = memory or next((name for name, entry in entries.items() if entry.makes_vectors), None)
         if first is not None:
@@ -206,19 +372,27 @@ class Dispatcher:
         self.pool.add(self.registry.residencies())
 
     def _route_by_name(self, model: str) -> Route:
+        if model in self.providers:
+            return Route(model)
         entry = self._named(model)
         cache = next((cache for cache, name in self._models.items() if name == entry.name), None)
         if cache is None:
             self._refuse_to_chat(entry.name)
         return Route(cache)
 
-    def _backend(self, model: LoadedModel, route: Route) -> MemoryBackend:
-        if route.target not in model.memory_backends:  # the file was missing at the start, and is not a chat model
+    def _backend(self, model: LoadedModel, cache: str) -> MemoryBackend:
+        if cache not in model.memory_backends:  # the file was missing at the start, and is not a chat model
             self._refuse_to_chat(model.name)
-        return model.memory_backends[route.target]
+        return model.memory_backends[cache]
 
-    def _behind(self, route: Route) -> ModelEntry:
-        entry = self.entry_of(route.target)
+    def _behind(self, cache: str) -> ModelEntry:
+        """The chat model that a cache is of. Raises: `InvalidRequest`."""
+        if cache in self.providers:
+            raise InvalidRequest(
+                f"{cache!r} is a provider; name a model of this machine: {', '.join(self.names) or 'there is none'}",
+                field="model",
+            )
+        entry = self.entry_of(cache)
         if entry.makes_vectors:
             self._refuse_to_chat(entry.name)
         return entry
@@ -231,7 +405,19 @@ class Dispatcher:
     def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
         """An embedding model by its name, any other as the routes choose. Raises: as `_behind`, `UnknownModel`."""
         entry = self._find(model)
-        return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint))
+        return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint).target)
+
+
+def _about(text: str) -> int:
+    """Tokens of a text, as far as that is known of a model elsewhere."""
+    return len(text) // 4
+
+
+def _check_demand(request: Request, protocol: str) -> None:
+    """Raises: `Unsupported` where the request demands what only a provider of another protocol does."""
+    native = request.native
+    if native is not None and native.demand is not None and native.protocol != protocol:
+        raise Unsupported(native.demand.message, field=native.demand.field)
 
 
 def _keep_alive(request: Request) -> float | None:

@@ -1,7 +1,8 @@
 """Loads one model: its weights once, and over them a context, an engine and a back end for each of its caches.
 
-    ModelEntry ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
+    GGUF file  ─▶ trial ─▶ Weights ─▶ context ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend   for each cache
                              └─▶ EmbeddingModel                                           for a model that embeds
+    checkpoint ─▶ vocabulary, the library in a child ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend
 
 Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`model_registry.py`).
 """
@@ -15,25 +16,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import MemoryBackend
-from shepherd.app.derivation import derived_dialect
+from shepherd.app import tensorrt
 from shepherd.app.model_pool import LoadCancelled
-from shepherd.app.model_registry import CachePlan, ModelEntry
+from shepherd.app.model_registry import CachePlan, ModelEntry, chat_format, n_sequences
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
+from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
 from shepherd.config import Config, ModelConfig
+from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
-from shepherd.engine.engine import Engine
+from shepherd.engine.base import Engine, Vocabulary
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
 from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.stats import CacheStats
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
+from shepherd.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
@@ -43,17 +48,15 @@ logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0002
 
-IDLE_SEQUENCES = 28
-"""Idle conversations that a cache can hold, where one more costs nothing."""
-IDLE_STATES = 2
-"""The same where each one takes the memory of a whole state."""
+LOW_WATER = 0.75
+"""Share of the context that an eviction leaves, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
     """How far the loading is."""
 
-    stage: Literal["selftest", "trial", "weights", "context"]
+    stage: Literal["selftest", "trial", "weights", "context", "library"]
     name: str
     fraction: float
     """0.0 to 1.0."""
@@ -67,7 +70,11 @@ class LoadedModel:
     """A model in memory. `close` once, when nothing uses it any more."""
 
     name: str
-    weights: Weights
+    vocabulary: Vocabulary
+    free: Callable[[], None]
+    """Frees the weights, once no engine computes with them."""
+    restarts: bool = False
+    """It computes in processes of its own, which can be ended and started again whatever they do."""
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
     memory_backends: dict[str, MemoryBackend] = field(default_factory=dict)
@@ -75,6 +82,20 @@ class LoadedModel:
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
+    ended: dict[str, CacheStats] = field(default_factory=dict)
+    """By cache, the totals of all models that were closed; its loader's."""
+
+    @property
+    def is_lost(self) -> bool:
+        """It will not answer, and loading it again can help."""
+        return self.restarts and any(backend.engine.down for backend in list(self.backends.values()))
+
+    def stats(self) -> dict[str, CacheStats]:
+        """By cache, its figures; a model that makes vectors counts as one."""
+        stats = {name: backend.engine.stats() for name, backend in list(self.backends.items())}
+        if self.embedder is not None:
+            stats[f"{self.name} (vectors)"] = self.embedder.stats()
+        return stats
 
     async def forget(self) -> None:
         """Drop all texts of users: kept answers and prompts, and the caches with their saved copies."""
@@ -86,9 +107,13 @@ class LoadedModel:
 
     def close(self) -> None:
         """Save what survives, stop the engines, free the memory; but not memory that a stalled thread may use."""
+        nothing = CacheStats(0)
+        self.ended |= {
+            name: nothing.after(each).after(self.ended.get(name, nothing)) for name, each in self.stats().items()
+        }
         ended: list[bool] = []
         with contextlib.ExitStack() as stack:  # if one fails, the others are freed all the same
-            stack.callback(lambda: self.weights.close() if all(ended) else None)
+            stack.callback(lambda: self.free() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
             for backend in self.backends.values():
@@ -111,6 +136,8 @@ class ModelLoader:
         self._folder = folder
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
+        self.ended: dict[str, CacheStats] = {}
+        """By cache, the totals of all models that were closed."""
 
     def open(
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
@@ -119,6 +146,8 @@ class ModelLoader:
         from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - loads the native library
 
         assert entry.header is not None
+        if isinstance(entry.header, Checkpoint):
+            return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
         self._try(entry, entry.header.path, on_progress, is_wanted)
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
@@ -126,15 +155,15 @@ class ModelLoader:
         weights = Weights.load(
             entry.header.path,
             gpu_layers=entry.model.gpu_layers,
-            use_extra_bufts=self._use_extra_bufts,
+            use_extra_bufts=self._use_extra_bufts and entry.model.repack is not False,
             progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
         )
-        opened = LoadedModel(entry.name, weights)
+        opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
         try:
             if entry.makes_vectors:
-                self._open_embedder(entry, opened)
+                self._open_embedder(entry, opened, weights)
             else:
-                self._open_caches(entry, opened, entry.header, on_progress)
+                self._open_caches(entry, opened, weights, entry.header, on_progress)
         except BaseException:
             opened.close()
             raise
@@ -155,27 +184,56 @@ class ModelLoader:
         except Unwanted:
             raise LoadCancelled from None
 
-    def _open_embedder(self, entry: ModelEntry, opened: LoadedModel) -> None:
+    def _open_embedder(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
 
         opened.embedder = embedder = EmbeddingModel(
-            opened.weights, pooling=entry.model.pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
+            weights, pooling=entry.model.pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
         )
         logger.info(
             "model %r: %s makes vectors of %d numbers, pooling %s",
-            str(entry.key), opened.weights.path.name, embedder.dim, embedder.pooling,
+            str(entry.key), weights.path.name, embedder.dim, embedder.pooling,
         )  # fmt: skip
 
-    def _open_caches(self, entry: ModelEntry, opened: LoadedModel, header: gguf.Header, on_progress: Progress) -> None:
-        chat_format = _chat_format(entry.model, opened.weights, header)
-        # Not every file names the token that its template ends a turn with as an end token.
-        end = end_of_answer(chat_format.template, chat_format.dialect)
-        ends = {special.id for special in opened.weights.specials if end and special.text == end}
+    def _open_checkpoint(
+        self, entry: ModelEntry, found: Checkpoint, on_progress: Progress, is_wanted: Callable[[], bool]
+    ) -> LoadedModel:
+        from shepherd.engine.trtllm.vocabulary import CheckpointVocabulary  # noqa: PLC0415 - few models are checkpoints
+
+        (plan,) = entry.plans
+        on_progress(LoadProgress("library", entry.name, 0.0))
+        vocabulary = CheckpointVocabulary(found)
+        speech = _speech(entry.model, found, vocabulary, vocabulary.bos_text, vocabulary.eos_text)
+        try:
+            engine = tensorrt.open_engine(
+                entry.model,
+                found,
+                self.config,
+                plan.cache,
+                n_ctx=plan.n_ctx,
+                end_tokens=speech.end_tokens,
+                folder=self._cache_folder,
+                is_wanted=is_wanted,
+            )
+        except Unwanted:
+            raise LoadCancelled from None
+        opened = LoadedModel(entry.name, vocabulary, lambda: None, restarts=True, ended=self.ended)
+        self._add_backend(entry.model, plan, opened, engine, speech)
+        on_progress(LoadProgress("library", entry.name, 1.0))
+        logger.info(
+            "cache %r: %s with TensorRT-LLM, %d tokens for %d conversations at a time, dialect %s",
+            plan.cache.name, found.name, engine.n_ctx, plan.cache.sequences, speech.chat,
+        )  # fmt: skip
+        return opened
+
+    def _open_caches(
+        self, entry: ModelEntry, opened: LoadedModel, weights: Weights, header: gguf.Header, on_progress: Progress
+    ) -> None:
         # One for all caches: it holds the whole vocabulary.
-        constraints = Constraints(opened.weights, opened.weights.end_tokens | ends, chat_format.dialect)
+        speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text)
         for plan in entry.plans:
             on_progress(LoadProgress("context", plan.cache.name, 0.0))
-            self._open_cache(entry.model, plan, opened, chat_format, constraints)
+            self._open_cache(entry.model, plan, opened, weights, speech)
             on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_cache(
@@ -183,70 +241,91 @@ class ModelLoader:
         model: ModelConfig,
         plan: CachePlan,
         opened: LoadedModel,
-        chat: ChatFormat,
-        constraints: Constraints,
+        weights: Weights,
+        speech: _Speech,
     ) -> None:
         from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
-        cache, weights, kv = plan.cache, opened.weights, self.config.kv
-        # States, and the pools of narrow windows, are allocated for each possible sequence.
-        is_dear = weights.is_recurrent or not kv.swa_full
+        cache, kv = plan.cache, self.config.kv
         options = ContextOptions(
             n_ctx=plan.n_ctx,
-            n_seq=cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES),
+            # States, and the pools of narrow windows, are allocated for each possible sequence.
+            n_seq=n_sequences(cache, is_dear=weights.is_recurrent or not kv.swa_full),
             n_outputs=cache.sequences,
             swa_full=kv.swa_full,
             n_batch=model.n_batch,
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
+            n_threads_batch=model.n_threads_batch,
             flash_attention=model.flash_attn,
-            cache_type_k=plan.types[0],
-            cache_type_v=plan.types[1],
+            cache_type_k=plan.cells.types[0],
+            cache_type_v=plan.cells.types[1],
         )
         runtime = LlamaRuntime(weights, options)
-        engine = Engine(
+        engine = InProcessEngine(
             runtime,
             name=cache.name,
             show=weights.piece,
             options=EngineOptions(
                 sequences=cache.sequences,
                 queue=cache.queue,
-                low_water=kv.low_water,
+                low_water=LOW_WATER if kv.low_water is None else kv.low_water,
                 n_positions=kv.n_positions,
                 reuse_tail=kv.reuse_tail,
                 stall_s=kv.stall_s,
                 tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
+                checkpoint_bytes=kv.checkpoint_bytes // len(self.config.caches),
             ),
-            constrainer=constraints.constrainer,
+            constrainer=speech.constraints.constrainer,
         )
+        self._add_backend(model, plan, opened, engine, speech)
+        if kv.disk:
+            opened.fingerprints[cache.name] = runtime.fingerprint
+            engine.wait_for_disk()  # the request that loads the model needs its conversation
+        logger.info(
+            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
+            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech.chat,
+        )  # fmt: skip
+        if cache.window is not None and not runtime.memory.hole:
+            logger.warning(
+                "cache %r has a window, but its memory cannot have holes: when old turns leave, what stands behind "
+                "them is computed again",
+                cache.name,
+            )
+
+    def _add_backend(
+        self,
+        model: ModelConfig,
+        plan: CachePlan,
+        opened: LoadedModel,
+        engine: Engine,
+        speech: _Speech,
+    ) -> None:
+        cache, chat = plan.cache, speech.chat
         backend = LocalBackend(
             engine,
-            weights,
+            opened.vocabulary,
             template=chat.template,
             with_tools=chat.with_tools,
             dialect=chat.dialect,
-            constraints=constraints,
+            constraints=speech.constraints,
             model=model.name,
             options=LocalOptions(
                 sampling=model.sampling,
                 reserve=self.config.reserve,
                 max_tokens=self.config.max_tokens,
                 strict_max_tokens=self.config.strict_max_tokens,
-                thinking=self.config.thinking,
-                on_full=cache.overflow or "error",
+                thinking=self.config.reasoning,
+                on_full=cache.overflow or ("error" if cache.window is None else "evict"),
+                n_window=None if cache.window is None else plan.n_window,
+                leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,
+                system_changes=self.config.kv.system_changes,
             ),
         )
         opened.backends[cache.name] = backend
         opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores, self._archiving)
-        if kv.disk:
-            opened.fingerprints[cache.name] = runtime.fingerprint
-            engine.wait_for_disk()  # the request that loads the model needs its conversation
-        logger.info(
-            "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, chat,
-        )  # fmt: skip
 
 
 def log_progress(name: str) -> Progress:
@@ -262,15 +341,23 @@ def log_progress(name: str) -> Progress:
     return report
 
 
-def _chat_format(model: ModelConfig, weights: Weights, header: gguf.Header) -> ChatFormat:
-    control = [special.text for special in weights.specials if special.control]
-    sources = TemplateSources(
-        weights.path, weights.chat_template, header.chat_templates, weights.bos_text, weights.eos_text, control
-    )
-    return find_chat_format(
-        sources,
-        template=Path(model.chat_template) if model.chat_template else None,
-        dialect=model.dialect,
-        key=f"models.{model.name}.chat_template",
-        derive=derived_dialect,
-    )
+class _Speech(NamedTuple):
+    """How a model writes."""
+
+    chat: ChatFormat
+    end_tokens: frozenset[int]
+    """All that end an answer."""
+    constraints: Constraints
+
+
+def _speech(
+    model: ModelConfig, header: gguf.Header | Checkpoint, vocabulary: Vocabulary, bos_text: str, eos_text: str
+) -> _Speech:
+    control = [special.text for special in vocabulary.specials if special.control]
+    chat = chat_format(model, header, bos_text, eos_text, control)
+    if not model.chat_template and header.chat_template is None:
+        logger.warning("%s has no chat template: using that of %s", header.path.name, chat.origin)
+    # Not every file names the token that its template ends a turn with as an end token.
+    end = end_of_answer(chat.template, chat.dialect)
+    ends = vocabulary.end_tokens | {special.id for special in vocabulary.specials if end and special.text == end}
+    return _Speech(chat, ends, Constraints(vocabulary, ends, chat.dialect))

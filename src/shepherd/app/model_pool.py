@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
 class SupportsClose(Protocol):
     """A loaded model, as the pool sees it."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Its process has ended or stands still: the next use opens it again."""
+        ...
+
     def close(self) -> None:
         """Free it; may take long."""
         ...
@@ -53,6 +58,8 @@ class Residency:
     """How long it stays after its last use; `inf` = until the end."""
     stays: bool = False
     """It does not leave to make room for another model."""
+    is_alone: bool = False
+    """It takes what the GPUs have left: no other model of this kind is loaded beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +226,8 @@ class ModelPool(Generic[T]):
             _answer(leaving, lambda future: future.set_result(None))  # it leaves after this use, or later
             if keep_alive_s is not None:
                 member.keep_alive_s = keep_alive_s
-            if member.thing is not None:
+            is_lost = member.thing is not None and member.n_leases == 1 and member.thing.is_lost
+            if member.thing is not None and not member.waiting and not is_lost:
                 return member.thing
             coming: Future[T] = Future()
             member.waiting.append(coming)
@@ -274,6 +282,9 @@ class ModelPool(Generic[T]):
         return min((min(max(left_s, 0.001), 86_400.0) for left_s in idle if left_s is not None), default=None)
 
     def _bring(self, member: _Member[T]) -> None:
+        if member.thing is not None:
+            logger.info("unloading model %r: it is lost, and opened again", str(member.key))
+            self._send_away(member, "")
         try:
             while too_many := self._room_for(member):  # again: a request may have leased one of them meanwhile
                 for leaving in too_many:
@@ -317,6 +328,12 @@ class ModelPool(Generic[T]):
             by_name = {str(each.key): each for each in idle}
             held = (IdleModel(name, each.residency.n_bytes, each.used_s) for name, each in by_name.items())
             names = to_unload(needed, room, held)
+            rivals = [each for each in loaded if each.residency.is_alone and member.residency.is_alone]
+            if kept := ", ".join(repr(str(each.key)) for each in rivals if each not in idle):
+                raise EngineDown(
+                    f"model {str(member.key)!r} takes the GPUs for itself, and {kept} has them now (in use, or loaded "
+                    'to stay); try again when others are done, or set load = "demand" for both'
+                )
             if names is None:
                 kept = ", ".join(
                     f"{str(each.key)!r} {gib(each.residency.n_bytes)}" for each in loaded if each not in idle
@@ -326,7 +343,7 @@ class ModelPool(Generic[T]):
                     f"models may take, and there cannot be so much now (in use, or loaded to stay: {kept or 'nothing'})"
                     "; try again when others are done, choose a smaller n_ctx, or raise memory_budget"
                 )
-            return [by_name[name] for name in names]
+            return [*rivals, *(by_name[name] for name in names if by_name[name] not in rivals)]
 
     def _send_away(self, member: _Member[T], why: str) -> None:
         """Close a model, unless a request has leased it meanwhile. Without a reason it is closed in any case."""

@@ -2,6 +2,7 @@
 
     Config ─▶ files ─▶ headers ─▶ contexts within the budget ─▶ entries, a card for each
 
+A model is a GGUF file for llama.cpp, or a folder for TensorRT-LLM, which takes the memory of the GPUs, not this budget.
 Headers are read once, before anything is loaded: a wrong path fails at once, and clients see models that are not in
 memory. Models that are loaded at the start get their memory first, in file order. Each of the others may have all that
 those leave, since models that are loaded on demand make room for each other.
@@ -15,23 +16,29 @@ from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
+from shepherd.app import tensorrt
+from shepherd.app.derivation import derived_dialect
 from shepherd.app.model_pool import Residency
-from shepherd.backends.local.chat_template import FOR_TOOLS, read_text
-from shepherd.config import CacheConfig, Config, ModelConfig, model_name
+from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
+from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard
-from shepherd.dialects import detect, get, names
 from shepherd.models import catalog, gguf, gguf_file, soundness
-from shepherd.models.sizing import budget_bytes, cache_bytes, context_size
+from shepherd.models.checkpoint import Checkpoint, read_checkpoint
+from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
 
 logger = logging.getLogger(__name__)
 
 ON_DEMAND_S = 300.0
 """How long a model that was loaded on demand stays after its last use, by default."""
+IDLE_SEQUENCES = 28
+"""Idle conversations that a cache can hold, where one more costs nothing."""
+IDLE_STATES = 2
+"""The same where each one takes the memory of a whole state."""
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "llama-embed", "eurobert")
 """Parts of the names of architectures that only embed."""
 _FIM = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
@@ -47,9 +54,25 @@ class CachePlan:
     """A cache of a model, before it is created."""
 
     cache: CacheConfig
-    n_ctx: int
-    types: tuple[str, str]
-    """Of the cached keys and values."""
+    cells: Cells
+
+    @property
+    def n_ctx(self) -> int:
+        return self.cells.n_ctx
+
+    @property
+    def n_window(self) -> int:
+        """Tokens that a conversation may have. Raises: `ConfigError` for a window that is smaller than the context."""
+        n, key = self.cache.tokens_of_window(self.n_ctx), f"caches.{self.cache.name}"
+        if n < self.n_ctx:
+            raise ConfigError(
+                f"a window of {n} tokens is smaller than the context of {self.n_ctx}; leave it out, or set a smaller "
+                "n_ctx",
+                key=f"{key}.window",
+            )
+        if self.cache.window is not None and self.cache.overflow == "error":
+            raise ConfigError("in a window, old turns leave the context; leave overflow out", key=f"{key}.overflow")
+        return n
 
 
 class ModelKey(NamedTuple):
@@ -71,8 +94,8 @@ class ModelEntry:
     model: ModelConfig
     card: ModelCard
     residency: Residency
-    header: gguf.Header | None = None
-    """None when the file cannot be used; see `problem`."""
+    header: gguf.Header | Checkpoint | None = None
+    """None when the files cannot be used; see `problem`."""
     plans: tuple[CachePlan, ...] = ()
     n_tokens: int | None = None
     """Tokens of a text that its vector is made of, at most; None = as many as the model was trained for."""
@@ -84,27 +107,50 @@ class ModelEntry:
         return self.key.name
 
     @property
+    def backend(self) -> Literal["llamacpp", "tensorrt"]:
+        """What runs it."""
+        return "tensorrt" if isinstance(self.header, Checkpoint) else "llamacpp"
+
+    @property
+    def title(self) -> str:
+        """The name of its files."""
+        found = self.header
+        return found.name if isinstance(found, Checkpoint) else found.path.stem if found else self.name
+
+    @property
     def makes_vectors(self) -> bool:
         """It only embeds."""
         return self.card.kind == "embedding"
 
 
+class Machine(NamedTuple):
+    """What decides before the loading how much memory models need and may use."""
+
+    budget_bytes: int
+    """Bytes that all models may take together, in the memory that they use."""
+    flash_attention: bool = False
+    """Whether a model that does not say so is computed with flash attention."""
+
+
 class ModelRegistry:
     """The entries by name, in the order of the configuration."""
 
-    def __init__(self, config: Config, *, env: Mapping[str, str], budget_bytes: int) -> None:
+    def __init__(self, config: Config, *, env: Mapping[str, str], machine: Machine) -> None:
         """Reads every model's header. Raises: `ConfigError` for a model that is loaded at the start and cannot be."""
         self._config = config
         self._env = env
-        self._left = budget_bytes
+        self._flash = machine.flash_attention
+        self._left = machine.budget_bytes
         """Bytes beside the models that always stay."""
-        if config.memory.embedding_model is not None:
-            n_bytes = self._header(config.memory.embedding_model).size_bytes
+        if config.memory.embedding_model is not None and config.embedding_provider is None:
+            n_bytes = self._embedding_header(config.memory.embedding_model).size_bytes
             self._left = max(0, self._left - n_bytes)
         found = {}
         for model in sorted(config.models, key=lambda model: model.load == "demand"):
             found[model.name] = self._read(model)
         self.entries: dict[str, ModelEntry] = {model.name: found[model.name] for model in config.models}
+        if config.backend == "tensorrt" and config.models:
+            tensorrt.check_chosen(self.entries[config.models[0].name].header)
         self.memory = self._find_memory()
         """The name of the entry that makes vectors for the memory, if one is configured."""
         self.embedders: dict[str, ModelEntry] = {}
@@ -128,8 +174,8 @@ class ModelRegistry:
         self.embedders = {**self.embedders, **self._embedder(entry)}
 
     def add(self, spec: str, like: str) -> CacheConfig:
-        """The cache of a model that may not be in the configuration: a new one has the settings of the cache `like` and
-        of its model, whose place in memory it takes. Raises: `ConfigError`."""
+        """The cache of a model that may not be in the configuration: a new one has the settings of the cache `like`,
+        and those for the machine of its model, whose place in memory it takes. Raises: `ConfigError`."""
         header = self._header(spec)
         if makes_vectors(header):
             raise ConfigError(f"{header.path.name} makes vectors of texts and cannot chat; choose another model")
@@ -141,7 +187,21 @@ class ModelRegistry:
                 return cache if entry is old else entry.plans[0].cache
         name = _free_name(model_name(spec), self.entries)
         cache = replace(cache, name=_free_name(name, [each.name for each in config.caches]), model=name, description="")
-        model = _like(old.model, name, spec if spec == "embedded" else str(header.path))
+        path = spec if spec == "embedded" else str(header.path)
+        greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
+        model = replace(
+            old.model,
+            name=name,
+            path=path,
+            # What its entry says of the other model is not true of this one.
+            dialect=None,
+            chat_template=None,
+            constrain_calls=True,
+            pooling=None,
+            sampling=config.sampling.over(greedy) if path == "embedded" else config.sampling,
+            load="demand",
+            keep_alive=-1.0,
+        )
         self._config = replace(config, models=(*config.models, model), caches=(*config.caches, cache))
         self._left += old.residency.n_bytes if old.residency.stays else 0
         try:
@@ -162,11 +222,12 @@ class ModelRegistry:
         self.entries = {name: entry for name, entry in self.entries.items() if name != cache.model}
 
     def _find_memory(self) -> str | None:
-        if (spec := self._config.memory.embedding_model) is None:
+        if (spec := self._config.memory.embedding_model) is None or self._config.embedding_provider is not None:
             return None
-        header = self._header(spec)
+        header = self._embedding_header(spec)
         for name, entry in self.entries.items():
-            if entry.makes_vectors and entry.header and entry.header.path == header.path:
+            is_pooled = entry.makes_vectors and entry.model.pooling != "none"
+            if is_pooled and entry.header and entry.header.path == header.path:
                 return name
         name = model_name(spec)
         while name in self.entries:
@@ -177,7 +238,7 @@ class ModelRegistry:
 
     def _embedder(self, entry: ModelEntry) -> dict[str, ModelEntry]:
         """By the model's name, a chat model opened to make vectors; empty for other models."""
-        if entry.header is None or entry.makes_vectors:
+        if not isinstance(entry.header, gguf.Header) or entry.makes_vectors:
             return {}
         made = self._made(replace(entry.model, load="demand"), entry.header)
         return {entry.name: replace(made, key=ModelKey(entry.name, embeds=True))}
@@ -194,45 +255,93 @@ class ModelRegistry:
 
     def _planned(self, model: ModelConfig) -> ModelEntry:
         header = self._header(model.path)
+        if isinstance(header, Checkpoint):
+            return self._made(model, header, (self._checkpoint_plan(model, header),))
         if makes_vectors(header) or model.pooling is not None:
+            for cache in self._config.caches:
+                if cache.model == model.name and cache.window is not None:
+                    logger.warning(
+                        "caches.%s.window is ignored: %s makes vectors, and has no conversations",
+                        cache.name, header.path.name,
+                    )  # fmt: skip
             return self._made(model, header)
-        room = self._left
         plans: list[CachePlan] = []
         for cache in (each for each in self._config.caches if each.model == model.name):
-            type_k, type_v = cache.cache_type_k or model.cache_type_k, cache.cache_type_v or model.cache_type_v
-            types = (type_k or "f16", type_v or "f16")
+            cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._flash)
+            taken = fit(header, [plan.cells for plan in plans])
+            room = self._left - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             n_ctx = context_size(
-                header, cache=cache.name, asked=cache.n_ctx, types=types, is_loaded=bool(plans), room=room
+                header,
+                cache=cache.name,
+                cells=cells,
+                is_loaded=bool(plans),
+                room=room,
+                tier=self._config.kv.ram_bytes // len(self._config.caches),
             )
-            room -= gguf.kv_bytes(header, n_ctx, *types) + (0 if plans else header.size_bytes)
-            plans.append(CachePlan(cache, n_ctx, types))
+            cells = replace(cells, n_ctx=n_ctx)
+            plans.append(CachePlan(cache, cells))
         entry = self._made(model, header, tuple(plans))
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry
 
-    def _made(self, model: ModelConfig, header: gguf.Header, plans: tuple[CachePlan, ...] = ()) -> ModelEntry:
+    def _checkpoint_plan(self, model: ModelConfig, header: Checkpoint) -> CachePlan:
+        """The one cache that TensorRT-LLM makes of a model. Raises: `ConfigError`, also without the library."""
+        tensorrt.check(model, header, model.tensorrt.over(self._config.tensorrt).python)
+        cache, *others = (each for each in self._config.caches if each.model == model.name)
+        if others:
+            raise ConfigError(
+                f"TensorRT-LLM makes one cache of a model, and {cache.name!r} is it; remove this one, or raise its "
+                "sequences",
+                key=f"caches.{others[0].name}.model",
+            )
+        most = header.n_ctx_train or cache.n_ctx or 4096
+        if cache.n_ctx > most:
+            logger.warning(
+                "cache %r holds %d of the %d tokens that n_ctx asks for: %s was made for no more",
+                cache.name, most, cache.n_ctx, header.name,
+            )  # fmt: skip
+        return CachePlan(cache, Cells(min(cache.n_ctx or min(most, LARGEST_DEFAULT_CONTEXT), most)))
+
+    def _made(
+        self, model: ModelConfig, header: gguf.Header | Checkpoint, plans: tuple[CachePlan, ...] = ()
+    ) -> ModelEntry:
         """The entry; without a cache it is one that embeds."""
-        cells = sum(gguf.kv_bytes(header, plan.n_ctx, *plan.types) for plan in plans)
+        if isinstance(header, Checkpoint):
+            card = _card(model, header, plans, None, header.size_bytes)
+            residency = replace(_residency(model, 0), is_alone=True)
+            return ModelEntry(ModelKey(model.name), model, card, residency, header, plans)
         n_tokens = None
         if not plans:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
-        # This is an estimate: where only the rest fits exactly, it does not refuse a model.
-        buffers = sum(cache_bytes(header, plan.n_ctx, plan.types) for plan in plans) - cells
-        n_bytes = header.size_bytes + cells
-        n_bytes += min(buffers, max(0, self._left - n_bytes))
+        found = fit(header, [plan.cells for plan in plans])
+        # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
+        n_bytes = found.least + min(found.needed - found.least, max(0, self._left - found.least))
         card = _card(model, header, plans, n_tokens, n_bytes)
         return ModelEntry(ModelKey(model.name), model, card, _residency(model, n_bytes), header, plans, n_tokens)
 
-    def _header(self, spec: str) -> gguf.Header:
-        header = gguf.read_header(catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd()))
-        soundness.check(header)
+    def _header(self, spec: str) -> gguf.Header | Checkpoint:
+        header = read(catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd()))
+        if isinstance(header, gguf.Header):
+            soundness.check(header)
+        return header
+
+    def _embedding_header(self, spec: str) -> gguf.Header:
+        header = self._header(spec)
+        if isinstance(header, Checkpoint):
+            raise ConfigError(f"{spec} is for TensorRT-LLM, which makes no vectors; name a GGUF file",
+                              key="memory.embedding_model")  # fmt: skip
         return header
 
 
-def budget_of(config: Config) -> int:
-    """The bytes that all models may take together, in the memory that they use: of the cards, of the machine, or of
-    both where some layers stay with the CPU."""
+def read(path: Path) -> gguf.Header | Checkpoint:
+    """What the files of a model say. Raises: `ConfigError`."""
+    return read_checkpoint(path) if path.is_dir() else gguf.read_header(path)
+
+
+def machine_of(config: Config) -> Machine:
+    """The memory that the models may use: of the cards, of the machine, or of both where some layers stay with the
+    CPU."""
     from shepherd.engine.llamacpp.library import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
@@ -241,31 +350,67 @@ def budget_of(config: Config) -> int:
     free, total = (cards.free, cards.total) if cards else (0, 0)
     if cards is None or any(count is not None and count >= 0 for count in layers):
         free, total = free + machine.available, total + machine.total
-    return budget_bytes(config.memory_budget, free=free, total=total)
+    # On a GPU the library chooses flash attention itself.
+    return Machine(budget_bytes(config.memory_budget, free=free, total=total), flash_attention=cards is not None)
 
 
-def makes_vectors(header: gguf.Header) -> bool:
+def cells_of(
+    header: gguf.Header, model: ModelConfig, cache: CacheConfig, kv: KvConfig, *, flash_attention: bool
+) -> Cells:
+    """The cells of a cache, as many as it says, and the options that decide their memory.
+
+    flash_attention: as in `Machine`.
+    """
+    type_k, type_v = cache.cache_type_k or model.cache_type_k, cache.cache_type_v or model.cache_type_v
+    types = (type_k or "f16", type_v or "f16")
+    n_ubatch = model.n_ubatch or 512
+    if model.flash_attn is not None:
+        flash_attention = model.flash_attn
+    return Cells(
+        cache.n_ctx,
+        types,
+        n_seq=n_sequences(cache, is_dear=keeps_states(header) or not kv.swa_full),
+        n_outputs=cache.sequences,
+        n_ubatch=min(n_ubatch, model.n_batch or n_ubatch),
+        flash_attention=flash_attention or types[1].startswith("q"),
+        swa_full=kv.swa_full,
+    )
+
+
+def n_sequences(cache: CacheConfig, *, is_dear: bool) -> int:
+    """The sequences of a cache, idle ones included. is_dear: each takes the memory of a state, or of a window."""
+    return cache.sequences + (IDLE_STATES if is_dear else IDLE_SEQUENCES)
+
+
+def makes_vectors(header: gguf.Header | Checkpoint) -> bool:
     """Whether a model only embeds: its architecture can do nothing else, or its file sets a pooling."""
+    if isinstance(header, Checkpoint):
+        return False
     architecture = header.architecture
     pooling = header.metadata.get(f"{architecture}.pooling_type", 0)
     return any(name in architecture for name in _ENCODERS) or (isinstance(pooling, int) and pooling > 0)
 
 
-def _like(model: ModelConfig, name: str, path: str) -> ModelConfig:
-    """Another model, with the settings of this one that do not depend on its file."""
-    sampling, greedy = model.sampling, Sampling(temperature=0)  # the embedded model is too small to sample from
-    if model.path == "embedded" and sampling.temperature == 0:
-        sampling = replace(sampling, temperature=None)
-    return replace(
-        model,
-        name=name,
-        path=path,
-        dialect=None,
-        chat_template=None,
-        pooling=None,
-        load="demand",
-        keep_alive=-1.0,
-        sampling=sampling.over(greedy) if path == "embedded" else sampling,
+def chat_format(
+    model: ModelConfig,
+    header: gguf.Header | Checkpoint,
+    bos_text: str = "",
+    eos_text: str = "",
+    control: Collection[str] = (),
+) -> ChatFormat:
+    """The chat format of a model, with these of its tokens where they are known.
+
+    Blocks for about half a second at the first time where no family knows its template. Raises: as `find_chat_format`.
+    """
+    sources = TemplateSources(header.path, header.chat_template, header.chat_templates, bos_text, eos_text, control)
+    if isinstance(header, Checkpoint):
+        sources = replace(sources, family=header.family, origin=header.template_file)
+    return find_chat_format(
+        sources,
+        template=Path(model.chat_template) if model.chat_template else None,
+        dialect=model.dialect,
+        key=f"models.{model.name}.chat_template",
+        derive=derived_dialect,
     )
 
 
@@ -281,41 +426,43 @@ def _residency(model: ModelConfig, n_bytes: int) -> Residency:
 
 
 def _card(
-    model: ModelConfig, header: gguf.Header, plans: tuple[CachePlan, ...], n_tokens: int | None, n_bytes: int
+    model: ModelConfig,
+    header: gguf.Header | Checkpoint,
+    plans: tuple[CachePlan, ...],
+    n_tokens: int | None,
+    n_bytes: int,
 ) -> ModelCard:
-    template = header.chat_template or ""
-    if model.chat_template:
-        template = read_text(Path(model.chat_template), f"models.{model.name}.chat_template")
-    parameters = _count(header.n_params)
-    is_chat = bool(plans)
+    chat = chat_format(model, header) if plans else None
+    parameters = _count(header.n_params) if header.n_params else ""
     trained = header.n_ctx_train or 512
     return ModelCard(
         model.name,
-        plans[0].n_ctx if is_chat else min(n_tokens or trained, trained),
+        plans[0].n_window if plans else min(n_tokens or trained, trained),
         int(header.path.stat().st_mtime),
         " ".join(filter(None, (header.architecture, parameters, header.file_type))),
-        kind="chat" if is_chat else "embedding",
+        kind="chat" if chat else "embedding",
         n_bytes=sum(file.stat().st_size for file in header.files),
         architecture=header.architecture,
         parameters=parameters,
         quantization=header.file_type or "",
-        capabilities=tuple(_capabilities(model, header, template)) if is_chat else ("embedding",),
-        template=template,
+        capabilities=tuple(_capabilities(chat, header)) if chat else ("embedding",),
+        template="" if chat is None or chat.is_ours else chat.template.source,
         loaded=False,
         memory_bytes=n_bytes,
+        tags=model.tags,
+        n_cells=plans[0].n_ctx if plans else 0,
+        n_slots=sum(plan.cache.sequences for plan in plans),
+        sampling=model.sampling,
     )
 
 
-def _capabilities(model: ModelConfig, header: gguf.Header, template: str) -> Iterator[str]:
+def _capabilities(chat: ChatFormat, header: gguf.Header | Checkpoint) -> Iterator[str]:
     yield "completion"
-    signs = template if model.chat_template else header.chat_templates.get(FOR_TOOLS, template)
-    if signs:
-        dialect = get(model.dialect) if model.dialect in names() else detect(signs)
-        if "tools" in signs:
-            yield "tools"
-        if dialect.thinks:
-            yield "thinking"
-    if _fills_in(header):
+    if chat.shows_tools:
+        yield "tools"
+    if chat.dialect.thinks:
+        yield "thinking"
+    if isinstance(header, gguf.Header) and _fills_in(header):
         yield "insert"
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from shepherd.tools.offer import Offer
     from shepherd.tools.permission import Permission
     from shepherd.tools.registry import Registry
-    from shepherd.tools.tool import AskableModel, Tool, ToolContext
+    from shepherd.tools.tool import AskableModel, SearchLeft, Tool, ToolContext
     from shepherd.tools.toolbox import ConversationToolbox
 
 logger = logging.getLogger(__name__)
@@ -157,11 +158,13 @@ class Toolset:
         only: Sequence[str] | None = None,
         allow: Sequence[str] = (),
         extra: Sequence[Tool] = (),
+        search_left: SearchLeft | None = None,
     ) -> ConversationToolbox:
         """The tools of one conversation.
 
         `count`: tokens of a text, as its model counts them. `only`: patterns of the tools that may be offered. `allow`:
         patterns of calls that need no consent, besides the configuration's. `extra`: tools of this conversation alone.
+        `search_left`: as in `ToolContext`.
         """
         from shepherd.tools import selection  # noqa: PLC0415
         from shepherd.tools.toolbox import ConversationToolbox  # noqa: PLC0415
@@ -179,7 +182,7 @@ class Toolset:
                 disabled=tools.disabled,
                 n_ctx=n_ctx,
                 cost=lambda spec: _cost(spec, measure),
-                lacking=self._lacking(store),
+                lacking=self._lacking(store, search_left),
             )
             if only is not None:
                 off |= {tool.name: selection.NOT_ENABLED for tool in known if not selection.matches(tool, only)}
@@ -187,7 +190,7 @@ class Toolset:
 
         return ConversationToolbox(
             lambda: [*extra, *self.registry.tools()],
-            context=self._context(user=user, store=store, count=measure),
+            context=replace(self._context(user=user, store=store, count=measure), search_left=search_left),
             permission=self._permission(person, allow),
             n_ctx=n_ctx,
             choose=choose,
@@ -246,10 +249,14 @@ class Toolset:
         yield from (each.api_key_env for each in self._config.providers if each.api_key_env)
         yield from (each.key_env for each in self._config.server.keys or () if each.key_env)
 
-    def _lacking(self, store: MemoryStore | None) -> dict[str, str]:
+    def _lacking(self, store: MemoryStore | None, search_left: SearchLeft | None) -> dict[str, str]:
         """Tools that cannot be used here, and why."""
         lacking = {} if self.servers is not None else dict.fromkeys(_OF_SERVERS, "no MCP server is configured")
-        return lacking if store is not None else {**lacking, "memory": "there is no memory"}
+        if store is not None:
+            return lacking
+        # What has left its own conversation can be searched without a memory.
+        needs = ("memory",) if search_left is None else ("*_fact", "store_memory", "clear_memory")
+        return lacking | dict.fromkeys(needs, "there is no memory")
 
     def _take_over(self) -> None:
         if self.servers is not None:
@@ -278,14 +285,15 @@ class Toolset:
 class Advisors:
     """The models of the configuration, one question at a time; satisfies `ask_model.Models`."""
 
-    def __init__(self, names: Sequence[str], stream: Stream) -> None:
+    def __init__(self, names: Sequence[tuple[str, bool]], stream: Stream) -> None:
+        """`names`: and whether prompts stay on this machine; the default model first."""
         self._names = names
         self._stream = stream
 
     def advisors(self) -> Sequence[AskableModel]:
         from shepherd.tools.tool import AskableModel  # noqa: PLC0415
 
-        return [AskableModel(name, is_local=True) for name in self._names]
+        return [AskableModel(name, is_local=is_local) for name, is_local in self._names]
 
     async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
         """See `Models`."""
@@ -296,7 +304,7 @@ class Advisors:
 
         Raises: as `Backend.stream`.
         """
-        return await self._reply(self._names[0], messages, system, max_tokens)
+        return await self._reply(self._names[0][0], messages, system, max_tokens)
 
     async def _reply(
         self, name: str, messages: Sequence[Message], system: str | None, max_tokens: int | None, owner: str = ""

@@ -18,6 +18,7 @@ _STAGES = {
     "trial": "Checking {}",
     "weights": "Loading {}",
     "context": "Making room for {}",
+    "library": "Starting TensorRT-LLM for {}",
 }
 
 

@@ -18,12 +18,16 @@ from shepherd.cli.text import clean
 if TYPE_CHECKING:
     from shepherd.cli.terminal.screen import Screen
 
+LOADING = "shepherd.loading"
+"""Its records are for people, whatever the level is: without the level, unless all such records are shown."""
 _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"[{_level(record):<5}] {_CONTROL.sub(_visible, record.getMessage())}"
+        text = _CONTROL.sub(_visible, record.getMessage())
+        if record.name != LOADING or logging.getLogger("shepherd").isEnabledFor(logging.INFO):
+            text = f"[{_level(record):<5}] {text}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -93,6 +97,7 @@ def set_up(options: Mapping[str, Any]) -> Handler:
     logging.getLogger("shepherd").setLevel(level)
     # Prompts and answers are in no log, except with --debug.
     logging.getLogger("shepherd.content").setLevel(logging.DEBUG if options.get("debug") else logging.WARNING)
+    logging.getLogger(LOADING).setLevel(min(level, logging.INFO))
     return handler
 
 

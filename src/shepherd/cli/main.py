@@ -216,6 +216,11 @@ def serve_main() -> None:
     cli.main(args=["serve", *sys.argv[1:]], prog_name="shepherd")
 
 
+def optimize_main() -> None:
+    """Entry point of `optimize`: the same as `shepherd optimize`."""
+    cli.main(args=["optimize", *sys.argv[1:]], prog_name="shepherd")
+
+
 def build_main() -> None:
     """Entry point of `build`: the same as `shepherd build`."""
     cli.main(args=["build", *sys.argv[1:]], prog_name="shepherd")

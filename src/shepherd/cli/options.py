@@ -44,11 +44,27 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from pathlib import Path
 
+        from shepherd.cli import known_providers
         from shepherd.models import catalog
 
+        elsewhere = known_providers.completions(incomplete)
+        if "/" in incomplete and elsewhere:
+            return [*map(CompletionItem, elsewhere)]
         found = catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())
         names = sorted({model.name for model in found if model.name.startswith(incomplete)})
-        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+        others = [CompletionItem(f"{name}/") for name in elsewhere]
+        return [*map(CompletionItem, names), *others, CompletionItem(incomplete, type="file")]
+
+
+class ProviderName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A provider: one of the configuration, or one that has a key."""
+
+    name = "NAME"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.cli import known_providers
+
+        return [*map(CompletionItem, known_providers.completions(incomplete))]
 
 
 def _option(*flags: str, **settings: Any) -> click.Option:
@@ -77,10 +93,24 @@ _LEVELS = click.Choice(("debug", "info", "warning", "error"), case_sensitive=Fal
 
 OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
     "Model": (
-        _option("-m", "--model", type=Model(), help="A GGUF file, or a name from 'shepherd models list'."),
-        _option("--backend", metavar="NAME", help="What runs the model; llamacpp by default."),
+        _option(
+            "-m",
+            "--model",
+            type=Model(),
+            help="A GGUF file, a folder for TensorRT-LLM, a name from 'shepherd models list', or PROVIDER/MODEL.",
+        ),
+        _option(
+            "--backend",
+            metavar="NAME",
+            help="What runs the model: llamacpp, tensorrt, or a provider; by default what fits it.",
+        ),
         _option("--config", type=click.Path(), metavar="FILE", help="Read this TOML or JSON file, not the project's."),
         _option("-c", "--context-size", **_TOKENS, help="Tokens of context, such as 8192 or 32k."),
+        _option(
+            "--window",
+            metavar="TOKENS",
+            help="Tokens of a whole conversation, such as 1M, or 8x the context: what is old leaves the context.",
+        ),
         _option(
             "--enable-eviction",
             "overflow",
@@ -105,6 +135,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _option("--max-tokens", **_TOKENS, help="The longest answer; over HTTP, of a request that names no length."),
         _option("--reserve", **_TOKENS, help="Tokens of context kept free for the answer."),
         _option("--think/--nothink", "thinking", default=None, help="Let the model reason before it answers, or not."),
+        _option("--effort", type=click.Choice(("low", "medium", "high", "max")), help="How much it reasons."),
         _option(
             "--recall/--no-recall",
             default=None,
@@ -113,7 +144,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
     ),
     "Server": (
         _flag("--server", help="The same as 'shepherd serve'."),
-        _option("--host", metavar="ADDR", help="Address to listen on; 127.0.0.1 by default."),
+        _option("--host", metavar="ADDR", help="Address to listen on, or several with commas; 127.0.0.1 by default."),
         _option("--port", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
         _repeated("--api-key", "api_keys", metavar="KEY", help="Ask clients for this key"),
         _repeated("--origin", "origins", metavar="URL", help="Let web pages of this origin use the server"),

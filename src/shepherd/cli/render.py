@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
 
+WAYS = {True: "prompts leave this machine", False: "prompts stay on this machine"}
+"""By `ActiveModel.is_away`."""
+
 
 def is_terminal(stream: Any) -> bool:
     """Whether `stream` is a terminal that understands escape codes."""
@@ -82,6 +85,14 @@ def show_json(value: Any) -> None:
     click.echo(json_text(value, indent=2))
 
 
+def show_done(done: Mapping[str, Any], *lines: str, as_json: bool) -> None:
+    """Print what a command has done: for programs as one object, or its lines for people."""
+    if as_json:
+        show_json(done)
+    for line in () if as_json else lines:
+        show(line)
+
+
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:
     """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
     if none and not rows:
@@ -105,8 +116,8 @@ def console(stream: TextIO | None = None) -> Console:
     from rich.segment import Segment
 
     class CleanConsole(Console):
-        def render(self, *args: Any) -> Iterator[Segment]:
-            for each in super().render(*args):  # a segment with a `control` is the program's own
+        def render(self, *args: Any, **settings: Any) -> Iterator[Segment]:
+            for each in super().render(*args, **settings):  # a segment with a `control` is the program's own
                 is_clean = each.control or each.text.isprintable()
                 yield each if is_clean else Segment(clean(each.text), each.style)
 
@@ -122,7 +133,8 @@ def banner(facts: ActiveModel, version: str, n_tools: int = 0, memory: Path | No
         f"Shepherd LLM System v{version}",
         f"Backend: {facts.backend}",
         f"Model: {facts.model}",
-        f"Context: {facts.n_ctx} tokens",
+        *([f"Provider: {facts.cache}, {WAYS[facts.is_away]}"] if facts.is_provider else []),
+        f"Context: {f'{facts.n_ctx} tokens' if facts.n_ctx else 'not known'}",
         f"Tools: {n_tools} available",
         *([f"Memory: {clean(str(memory))}"] if memory else []),
     ]

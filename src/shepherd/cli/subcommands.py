@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from shepherd.cli.options import Model
+from shepherd.cli.options import Model, ProviderName
 
 
 class Subcommand(NamedTuple):
@@ -34,8 +34,8 @@ def _flag(flag: str, *name: str, help: str) -> click.Option:
     return click.Option([flag, *name], is_flag=True, help=help)
 
 
-def _text(*flags: str, metavar: str, help: str, multiple: bool = False) -> click.Option:
-    return click.Option(flags, metavar=metavar, help=help, multiple=multiple)
+def _text(*flags: str, metavar: str, help: str, multiple: bool = False, default: str | None = None) -> click.Option:
+    return click.Option(flags, metavar=metavar, help=help, multiple=multiple, default=default)
 
 
 def _number(*flags: str, most: int | None = None, least: int = 0, default: Any = None, help: str) -> click.Option:
@@ -92,7 +92,16 @@ _GENERAL = (
         (_JSON,),
     ),
     Subcommand(
-        "models list", "command.models.show_list", "List the models that you can use without a download.", (_JSON,)
+        "models list",
+        "command.models.show_list",
+        """List the models that you can use without a download.
+
+        With --provider: those of a provider, as it lists them now.
+        """,
+        (
+            click.Option(["--provider"], type=ProviderName(), metavar="NAME", help="List the models of this provider."),
+            _JSON,
+        ),
     ),
     Subcommand(
         "models info",
@@ -145,6 +154,7 @@ _GENERAL = (
                 ["client"], metavar="CLIENT", type=click.Choice(("claude", "codex", "opencode", "aider", "pi"))
             ),
             _words("arguments", "[-- ARGS...]", required=False, type=click.UNPROCESSED),
+            _flag("--no-window", help="Give the agent only what the context holds; it stops or compacts there."),
             _flag("--print", "printing", help="Print the settings for a shell, and start nothing."),
             _flag("--show-key", help="Show the key of the server in the output of --print."),
             _text("--url", metavar="URL", help="A running server; the default is the configured server, or a new one."),
@@ -172,6 +182,40 @@ _GENERAL = (
             _json("Print one object per request, for programs."),
         ),
         ("Model", "Server"),
+    ),
+    Subcommand(
+        "optimize",
+        "command.optimize.run",
+        """Find the fastest settings of a model on this machine.
+
+        It measures threads, batches, flash attention, cache types and more, each in its own process, against the
+        settings that the model has. The table is on standard error, the settings as TOML on standard output. Without
+        --apply it changes no file. A run that ends early is continued by the next one.
+        """,
+        (
+            _text("--budget", metavar="TIME", default="5m", help="How long it may take, such as 90s or 5m; 5m."),
+            click.Option(
+                ["--goal"],
+                type=click.Choice(("chat", "agent", "throughput", "memory")),
+                default="chat",
+                help="What it is fast for; chat by default.",
+            ),
+            _flag("--apply", help="Write the settings to the configuration; FILE.bak is the file before."),
+            _flag("--fresh", help="Forget what earlier runs have measured."),
+            click.Option(
+                ["--json", "json_file"],
+                type=click.Path(dir_okay=False, path_type=Path),
+                metavar="FILE",
+                help="Write a report, for programs.",
+            ),
+            click.Option(
+                ["--svg", "svg_file"],
+                type=click.Path(dir_okay=False, path_type=Path),
+                metavar="FILE",
+                help="Draw the comparison.",
+            ),
+        ),
+        ("Model",),
     ),
     Subcommand(
         "doctor",
@@ -286,6 +330,21 @@ _MCP = (
             _PROJECT,
         ),
     ),
+    Subcommand(
+        "mcp login",
+        "command.mcp_login.log_in",
+        """Log in to a server in your browser.
+
+        For a server with a URL that asks for it (OAuth). Shepherd keeps the token in a private file, and renews it.
+        Where there is no browser, as over ssh, it prints the address of the page.
+        """,
+        (
+            _NAME,
+            _number("--callback-port", most=65_535, default=0, help="The port here at which the login ends."),
+            _flag("--no-browser", help="Print the address of the page, and open nothing."),
+        ),
+    ),
+    Subcommand("mcp logout", "command.mcp_login.log_out", "Forget the token of a server.", (_NAME,)),
     Subcommand("mcp remove", "command.mcp_file.remove", "Remove a server from your configuration.", (_NAME, _PROJECT)),
     _MCP_SERVE,
     _MCP_SERVE._replace(name="mcp-serve", sections=(), hidden=True),
@@ -417,9 +476,87 @@ _MEMORY_COMMANDS = (
     _memory(
         "embed",
         "memory_care.embed",
-        "Make the vectors for search by meaning. The embedding GGUF comes from --model, or from the configuration.",
+        """Make the vectors for search by meaning.
+
+        The embedding GGUF, or PROVIDER/MODEL, comes from --model or from the configuration. A run that ends early is
+        continued by the next one.
+        """,
     ),
 )
 
-SUBCOMMANDS = (*_GENERAL, *_TOOLS, *_MCP, *_MEMORY_COMMANDS)
+_PROVIDER = click.Argument(["name"], metavar="NAME", type=ProviderName())
+_PROVIDERS = (
+    Subcommand(
+        "provider",
+        "command.provider.show_list",
+        "List, add, remove and test providers. They answer in place of a model of this machine.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "provider list",
+        "command.provider.show_list",
+        "List the providers that are configured, or have a key, and how they are reached. It asks none of them.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "provider test",
+        "command.provider.test",
+        """Send one tiny request to providers.
+
+        Without a name it tests all of them; without a model it asks for the list of models. The exit status is 1 when
+        one of them fails.
+        """,
+        (click.Argument(["names"], metavar="[NAME]...", nargs=-1, type=ProviderName()), _JSON),
+    ),
+    Subcommand(
+        "provider add",
+        "command.provider_file.add",
+        """Add a provider to your configuration.
+
+        On a terminal it asks for what is missing. The file before the change stays, with .bak behind its name. A key
+        is never an argument: 'shepherd keys set NAME'.
+        """,
+        (
+            _NAME,
+            _text("--type", metavar="TYPE", help="Such as openai, anthropic, vllm or openai_compat."),
+            _text("--url", metavar="URL", help="Its address; known types have one."),
+            click.Option(
+                ["--use", "model"], metavar="MODEL", help="The model that answers unless a request names one."
+            ),
+            _text("--key-env", metavar="NAME", help="The variable that holds its key."),
+            _JSON,
+        ),
+    ),
+    Subcommand(
+        "provider remove",
+        "command.provider_file.remove",
+        "Remove a provider from your configuration.",
+        (_PROVIDER, _JSON),
+    ),
+    Subcommand("keys", "command.keys.show_list", "Set, list and remove the keys of providers.", (_JSON,)),
+    Subcommand(
+        "keys list",
+        "command.keys.show_list",
+        "List where each key comes from. It shows the last 4 characters only.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "keys set",
+        "command.keys.set_key",
+        """Keep the key of a provider.
+
+        It is read from a hidden prompt or from a pipe, and kept in a private file of your configuration. A key of the
+        configuration or the environment counts before it.
+        """,
+        (
+            _PROVIDER,
+            _words("typed", "", required=False),
+            _flag("--keyring", help="Keep it in the system's keyring; needs shepherd[keyring]."),
+            _JSON,
+        ),
+    ),
+    Subcommand("keys remove", "command.keys.remove", "Forget the key of a provider.", (_PROVIDER, _JSON)),
+)
+
+SUBCOMMANDS = (*_GENERAL, *_PROVIDERS, *_TOOLS, *_MCP, *_MEMORY_COMMANDS)
 """A group stands before its commands."""

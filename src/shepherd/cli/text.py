@@ -9,7 +9,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shepherd.core.status import ProviderSpending
 
 # -- text that is safe to show ----------------------------------------------------------------------------------------
 
@@ -120,6 +123,17 @@ def format_age(seconds: float) -> str:
 def format_rate(per_s: float | None) -> str:
     """A number per second, such as `12.5` or `340`; `-` for None."""
     return "-" if per_s is None else f"{per_s:.{0 if per_s >= 100 else 1}f}"
+
+
+def spending_text(spending: ProviderSpending) -> str:
+    """What a provider has cost today, and its limits, such as `12,000 of 100,000 tokens, 0.25 of 2.00 today`."""
+    from shepherd.core.status import money_text
+
+    today = spending.today
+    tokens = f"{today.tokens:,}" + (f" of {spending.budget_tokens:,}" if spending.budget_tokens is not None else "")
+    of_money = f" of {money_text(spending.budget_money)}" if spending.budget_money is not None else ""
+    money = f", {money_text(today.money)}{of_money}" if today.money or of_money else ""
+    return f"{tokens} tokens{money} today"
 
 
 def format_count(count: int, noun: str) -> str:

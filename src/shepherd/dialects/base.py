@@ -90,6 +90,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def headed(self) -> tuple[tuple[str, str], ...]:
+        """As `thoughts`, of those that a header opens; the closer ends with the head of what follows."""
+        ...
+
+    @property
     def answer(self) -> tuple[str, str]:
         """The markup before and behind a visible answer; empty in most families."""
         ...

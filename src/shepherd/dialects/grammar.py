@@ -2,6 +2,7 @@
 
     thought?  ( answer | call+ )               the answer has a form, or a call is required
     ( thought | text trigger call )*  text     calls are allowed: free text until a call begins, then its schema
+    text without a trigger                     calls are forbidden
 
 The grammar is a text in llguidance's variant of Lark. It describes the whole output, with the part that the prompt has
 begun and without the end token. A call begins where the scanner begins one (`markup.Where`), so that "use the
@@ -43,6 +44,7 @@ LINE = r"/(?s:(.*\n)?)[ \t\n\r]*/"
 SPACE = r"/[ \t\n\r]*/"
 """Only ASCII blanks: all others would make the expression large."""
 
+TEXT = "TEXT: /(?s:.*)/"
 MAX_HEAD = 100
 """So many characters distinguish the calls of tools where only their names show that they are calls."""
 
@@ -60,6 +62,8 @@ def grammar(
 ) -> str | None:
     """The grammar of one output; `None` when all text is allowed, or a call is required and no block has a spelling.
 
+    With the choice `none` no call can begin, and text and thoughts are free.
+
     `answer` are rules in Lark; the one named `answer` is the form of the visible answer (`json_answer`) and is unused
     where a call is required. `parallel` is false for one call at most; a named tool is called exactly once. `thinks`:
     thoughts may come before an answer with a form. `ends` are the texts of the tokens that end an output.
@@ -71,9 +75,12 @@ def grammar(
     writer = Writer(offered, declared, ends, fit, many=parallel and choice in ("auto", "required"))
     if choice not in ("auto", "none"):
         return writer.form(thoughts if thinks else [], blocks[0], None) if blocks else None
+    if answer is None and choice == "none":
+        return silent(markup, tools)
     if answer is None:
         return writer.text(thoughts, blocks) if blocks else None
-    before, behind = (literal(side) for side in markup.answer)
+    # In one piece: its blank may be the beginning of a thought, too, and the lexer never goes back.
+    before, behind = (side and json.dumps(side, ensure_ascii=False) for side in markup.answer)
     form = writer.form(thoughts if thinks else [], blocks[0] if blocks else None, f"{before} answer {behind}")
     return f"{form}\n{answer}"
 
@@ -97,6 +104,31 @@ def literals(markup: Markup) -> str:
             found += (block.spelling.before, block.spelling.between or "", block.spelling.after)
             found += written(block.spelling.call(probe))
     return "\n".join(found)
+
+
+def silent(markup: Markup, tools: Sequence[ToolSpec]) -> str | None:
+    """The grammar of an output that calls none of these tools; `None` where the family writes no calls."""
+    begun = dict.fromkeys(beginnings_of_calls(markup, tools))
+    return f"start: NO_CALL\nNO_CALL: TEXT & ~(TEXT {either(map(literal, begun))} TEXT)\n{TEXT}" if begun else None
+
+
+def beginnings_of_calls(markup: Markup, tools: Sequence[ToolSpec]) -> Iterator[str]:
+    """The texts that show that a call begins. Other forms, which models slip into, are text where no call may come.
+
+    Of a header the last word counts: models change the others. Where an opener may open an answer, too, or is no more
+    than a bracket, it counts with the name of a tool.
+    """
+    declared = markup.declared(tools)
+    is_headed = bool(markup.headed or markup.spelled)
+    own = [block for block in markup.blocks if block.spelling or (block.closers and not is_headed)]
+    named = [replace(tool, parameters={}) for tool in tools]
+    writer = Writer(named, declared, (), lambda tool, schema: schema, many=False)
+    for block in (*own, *spelled(markup, declared)):
+        is_bare = block.spelling is not None and writer.is_bare(block)
+        if is_bare or (block.opener and markup.answer[0].startswith(block.opener)):
+            yield from (block.opener + head for head in writer.heads(block, MAX_HEAD))
+        elif block.opener and block.where != "never":
+            yield block.opener.split(" ")[-1] if is_headed else block.opener
 
 
 def written_out(markup: Markup) -> list[Thought]:
@@ -168,8 +200,8 @@ class Writer:
         again = [self._lazy(f"{SPACE} {whole(thoughts)}")] if thoughts else []
         last = [free, self.terminal(f"{SPACE} {opening(thoughts)} TEXT")] if thoughts else [free]
         for block in blocks:
-            if self._is_bare(block) and block.where != "never":
-                begun, heads = self._bare(block, free), self._heads(block, MAX_HEAD)
+            if self.is_bare(block) and block.where != "never":
+                begun, heads = self._bare(block, free), self.heads(block, MAX_HEAD)
                 # Text up to where it shows that no tool is called.
                 no_call = self._lazy(f"TEXT & ~/{beginnings(heads)}/ & ~({either(map(literal, heads))} TEXT)")
                 again.append(f"{begun} {no_call}")
@@ -197,9 +229,9 @@ class Writer:
         """Free text up to the certain beginning of a call, and the call."""
         if block.where == "never":
             return
-        if self._is_bare(block):
+        if self.is_bare(block):
             begun = self._bare(block, free)
-            for head, tools in self._heads(block, MAX_HEAD).items():
+            for head, tools in self.heads(block, MAX_HEAD).items():
                 yield f"{begun} {literal(head)} {self._body(block, head, tools)}"
             return
         opener, first = literal(block.opener), self._first(block)
@@ -221,7 +253,7 @@ class Writer:
 
     def _calls_in_thoughts(self, block: Block, thoughts: Sequence[Thought], before: str = "") -> Iterator[str]:
         """The same for thoughts that have not been closed."""
-        if not thoughts or block.within == "never" or self._is_bare(block):
+        if not thoughts or block.within == "never" or self.is_bare(block):
             return
         start = {"line": LINE, "start": SPACE, "anywhere": "TEXT", "last": "TEXT"}[block.within]
         trigger = f"{before} {opening(thoughts)} {start} {literal(block.opener)}"
@@ -252,7 +284,7 @@ class Writer:
         closer = "" if self._is_last(block) else "".join(block.closers[:1])
         return self.rule(f"{calls} {literal(spelling.after + closer)}")
 
-    def _heads(self, block: Block, limit: int = 1) -> dict[str, list[ToolSpec]]:
+    def heads(self, block: Block, limit: int = 1) -> dict[str, list[ToolSpec]]:
         """The fixed beginnings of calls in this block, blanks aside, each with the tools whose calls have it."""
         spelling = spelling_of(block)
         heads: dict[str, list[ToolSpec]] = {}
@@ -263,10 +295,10 @@ class Writer:
 
     def _first(self, block: Block) -> str:
         """The visible character that all calls in this block begin with; empty when they differ."""
-        heads = list(self._heads(block))
+        heads = list(self.heads(block))
         return heads[0] if len(heads) == 1 else ""
 
-    def _is_bare(self, block: Block) -> bool:
+    def is_bare(self, block: Block) -> bool:
         """Whether only a tool's name shows that this block is a call."""
         is_declared = any(block is one for one in self._declared)
         return is_declared and not re.match(block.starts, self._first(block) or " ")
@@ -304,7 +336,7 @@ class Writer:
 
     def _grammar(self, start: str) -> str:
         rules = (f"{name}{definition}" for definition, name in self._names.items())
-        return "\n".join((f"start: {start}", *rules, "TEXT: /(?s:.*)/"))
+        return "\n".join((f"start: {start}", *rules, TEXT))
 
 
 def allowed(tools: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]:

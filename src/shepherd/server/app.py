@@ -1,6 +1,7 @@
 """The FastAPI application: its paths, the order of its middleware, and the errors that no endpoint answers.
 
-    request id ─ CORS ─ authentication ─ admission ─ router ─▶ a row of `routes`
+    request id ─ CORS ─ authentication ─ admission ─┬▶ a row of `routes` with a record
+                                                    └ router ─▶ another row, 404, 405
 
 Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
 """
@@ -75,11 +76,13 @@ def create_app(
     host: str = "127.0.0.1",
     origins: Collection[str] = (),
     allow_hosts: Collection[str] = (),
+    disabled: Collection[str] = (),
     admission: Admission | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     observe: Sequence[ObserverFactory] = (),
     responses: ResponseStore | None = None,
     tools: Open | None = None,
+    verbose: bool = False,
 ) -> FastAPI:
     """The application.
 
@@ -88,6 +91,8 @@ def create_app(
     besides local ones. `admission`: how many requests run at the same time. `observe`: makes the observers of each
     request. `responses`: where answers are stored that later requests refer to, closed by the caller; None = in memory,
     as long as the application exists. `tools`: what other agents get over MCP; None = there is no `/mcp`.
+    `disabled`: paths that answer 501; with one path of an endpoint all of its
+    paths. `verbose`: whole answers of chat say how the prompt was read (`__verbose`).
     """
     app = FastAPI(
         title="Shepherd",
@@ -99,21 +104,23 @@ def create_app(
     )
     admission = admission or Admission()
     metrics = Metrics(
-        service.stats, service.n_archived, service.n_archive_failures, n_active=lambda: admission.n_active,
-        loads=service.n_loads,
+        service.totals, service.n_archived, service.n_archive_failures, n_active=lambda: admission.n_active,
+        loads=service.n_loads, spending=service.spending, providers=lambda: service.health().providers,
     )  # fmt: skip
     state = ServerState(
-        service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe, is_open=api_keys is None
-    )
+        service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe,
+        is_open=api_keys is None, verbose=verbose,
+    )  # fmt: skip
     app.state.server = state
     for row in ENDPOINTS:
-        _add_row(app, row, state)
+        _add_row(app, row, state, disabled)
     if tools is not None:
         add_mcp_path(app, partial(make_server, tools), limits)
     app.add_exception_handler(ShepherdError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
+    app.add_middleware(DirectMiddleware, state=state, disabled=disabled)
     app.add_middleware(AdmissionMiddleware, admission=admission, refused=metrics.refuse)
     app.add_middleware(
         AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts, refused=metrics.refuse
@@ -122,6 +129,8 @@ def create_app(
         CORSMiddleware,
         allow_origins=origins,
         allow_origin_regex=LOCAL_ORIGIN,
+        # A page that the operator names may send what its browser keeps for this server; pages of all origins may not.
+        allow_credentials=bool(origins) and "*" not in origins,
         allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"),
         allow_headers=_CORS_HEADERS,
         expose_headers=_EXPOSED,
@@ -130,8 +139,10 @@ def create_app(
     return app
 
 
-def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState) -> None:
+def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState, disabled: Collection[str]) -> None:
     """Add the paths of a row; `/docs` shows the first method of the first path."""
+    if not set(disabled).isdisjoint(row.paths):
+        row = PlainEndpoint(row.methods, row.paths, _refuse_disabled, documented=False)
     if isinstance(row, PlainEndpoint):
         handler, options, documented = row.handler, row.openapi, row.documented
     else:
@@ -147,6 +158,11 @@ def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState) ->
         app.add_api_route(path, handler, methods=[method], include_in_schema=is_shown, **options)
         if others:
             app.add_api_route(path, handler, methods=others, include_in_schema=False)
+
+
+async def _refuse_disabled(request: HTTPRequest) -> Response:
+    path = request.scope["path"][:80]
+    raise InvalidRequest(f"{path} is switched off on this server; take it out of [server] disabled", status=501)
 
 
 _ERROR = {"application/json": {"schema": {
@@ -196,6 +212,30 @@ async def _answer_bug(request: HTTPRequest, error: Exception) -> Response:
     return response
 
 
+class DirectMiddleware:
+    """ASGI middleware that answers the rows with a record. The router behind it would search for them in all paths, and
+    gather arguments that they do not have: a tenth of the way to the first token."""
+
+    def __init__(self, app: ASGIApp, *, state: ServerState, disabled: Collection[str]) -> None:
+        self._app = app
+        self._state = state
+        self._rows = {
+            (method, path): row
+            for row in ENDPOINTS
+            if isinstance(row, Endpoint) and set(disabled).isdisjoint(row.paths)
+            for method in row.methods
+            for path in row.paths
+            if "{" not in path
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        row = self._rows.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if row is None:
+            await self._app(scope, receive, send)
+        else:
+            await handle(row, self._state, scope, receive, send)
+
+
 class RequestIdMiddleware:
     """ASGI middleware that gives every request and its answer an id: the client's own, if it has a valid one."""
 
@@ -216,8 +256,9 @@ class RequestIdMiddleware:
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
 _EXPOSED = (
-    "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-evicted",
-    "x-shepherd-recalled", "mcp-session-id",
+    "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-cleared",
+    "x-shepherd-evicted", "x-shepherd-instead-of", "x-shepherd-model", "x-shepherd-recalled",
+    "x-shepherd-system-changes", "mcp-session-id",
 )  # fmt: skip
 
 _STAINLESS = (

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import apsw
 
-from shepherd.core import ConfigError
+from shepherd.memory.database import FileKind, open_database, transaction
 from shepherd.wire.base import Json, shown
 from shepherd.wire.openai.responses.codec import N_STORED, UnknownResponse, message_of
 from shepherd.wire.openai.responses.stream import StoredResponse
@@ -31,12 +30,6 @@ logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 128 * 2**20
 """Ten thousand conversations of a few pages, or some of agents that repeat it all in every turn."""
-
-APPLICATION_ID = 0x53485052
-"""`SHPR`."""
-VERSION = 2
-BUSY_MS = 2_000
-"""No other process writes to the file; a person may read it."""
 
 _TABLES = """
 CREATE TABLE response(
@@ -63,7 +56,14 @@ CREATE TRIGGER response_gone AFTER DELETE ON response BEGIN
 END;
 """
 
-_TO_VERSION_2 = "ALTER TABLE response ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+FILE = FileKind(
+    "answers",
+    "server.responses_file",
+    0x53485052,  # SHPR
+    2,
+    _TABLES,
+    {1: "ALTER TABLE response ADD COLUMN owner TEXT NOT NULL DEFAULT '';"},
+)
 _FIND = "SELECT number, body FROM response WHERE id = ? AND owner = ?"
 _FIND_ITEM = """
 SELECT item.body FROM item JOIN response ON response.number = item.response WHERE item.id = ? AND owner = ?
@@ -91,7 +91,7 @@ class ResponseStore:
         """
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._file = _opened(path)
+        self._file = open_database(path, FILE)
         held, used = self._file.execute("SELECT coalesce(sum(n_bytes), 0), coalesce(max(used), 0) FROM response").get
         self.n_bytes: int = held
         """The size of all stored answers."""
@@ -165,7 +165,7 @@ class ResponseStore:
         self, stored: StoredResponse, owner: str, body: str, n_bytes: int, rows: Sequence[tuple[bool, int, str, str]]
     ) -> None:
         self._used += 1
-        with self._file:
+        with transaction(self._file):
             add = "INSERT INTO response(id, previous, body, n_bytes, used, owner) VALUES(?, ?, ?, ?, ?, ?)"
             self._file.execute(add, (stored.id, stored.previous, body, n_bytes, self._used, owner))
             number = self._file.last_insert_rowid()
@@ -254,43 +254,3 @@ def _named(item: Json, place: int, id: str) -> tuple[str, str]:
         part = "output_text" if item.get("role") == "assistant" else "input_text"
         full["content"] = [{"type": part, "text": text}]
     return own, json.dumps(full)
-
-
-# ---- the file
-
-
-def _opened(path: Path | None) -> apsw.Connection:
-    if path is None:
-        file = apsw.Connection(":memory:")
-        file.execute(_TABLES)
-        return file
-    key = "server.responses_file"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        file = apsw.Connection(os.fspath(path))
-    except (OSError, apsw.Error) as error:
-        raise ConfigError(f"{path} cannot be opened: {error}", key=key) from error
-    try:
-        file.set_busy_timeout(BUSY_MS)
-        known, version = file.pragma("application_id"), file.pragma("user_version")
-        if known == APPLICATION_ID and version == 1:
-            with file:
-                file.execute(f"{_TO_VERSION_2} PRAGMA user_version = {VERSION}").fetchall()
-        elif known == APPLICATION_ID and version != VERSION:
-            raise ConfigError(f"{path} was written by another version of Shepherd; choose another file", key=key)
-        if known != APPLICATION_ID:
-            if file.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-                raise ConfigError(f"{path} belongs to another program; choose another file", key=key)
-            with file:
-                marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}"
-                file.execute(f"{_TABLES} {marks}").fetchall()
-        # Written to the disk from time to time only: only a crash of the machine can lose the last.
-        file.execute("PRAGMA journal_mode = WAL").fetchall()
-        file.execute("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON").fetchall()
-    except (apsw.Error, ConfigError) as error:
-        file.close()
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{path} cannot be used for answers: {error}", key=key) from error
-    return file

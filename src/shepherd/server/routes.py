@@ -21,7 +21,13 @@ from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_pull, answ
 from shepherd.server.endpoints.query import query
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
-from shepherd.server.endpoints.tokens import answer_detokenize, answer_tokenize, count_responses, counting
+from shepherd.server.endpoints.tokens import (
+    answer_detokenize,
+    answer_tokenize,
+    count_messages,
+    count_responses,
+    counting,
+)
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.llama import completion as llama_completion
 from shepherd.wire.llama import infill, tokens
@@ -33,6 +39,7 @@ from shepherd.wire.openai import chat as openai_chat
 from shepherd.wire.openai import completions as openai_completions
 from shepherd.wire.openai import embeddings as openai_embeddings
 from shepherd.wire.openai.responses import codec as responses
+from shepherd.wire.openai.responses import compact
 
 
 def _row(
@@ -69,6 +76,11 @@ GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
         "openai-responses", ("/v1/responses", "/responses"),
         Generate(responses, "resp_", stored_responses=True).respond,
         responses.BODY, "Answer a conversation (OpenAI responses), whole or streamed",
+    ),
+    _row(
+        "openai-responses-compact", ("/v1/responses/compact", "/responses/compact"),
+        Generate(compact, "resp_", stored_responses=True).respond,
+        compact.BODY, "Make the window of a conversation smaller: an item stands for what leaves (OpenAI responses)",
     ),
     _row(  # base URLs that end in /v1 are common
         "anthropic-messages", ("/v1/messages", "/messages", "/v1/v1/messages"), Generate(anthropic, "msg_").respond,
@@ -110,7 +122,7 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _row(
         "anthropic-count", ("/v1/messages/count_tokens", "/messages/count_tokens", "/v1/v1/messages/count_tokens"),
-        query(counting(anthropic)),
+        query(count_messages),
         anthropic.COUNT_BODY, "How many tokens the prompt of a conversation has (Anthropic), exactly",
     ),
     _row(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shepherd.core import Event, Request
-from shepherd.core.status import Embeddings, Health, ModelCard
+from shepherd.core import Event, Request, TextOrTokens
+from shepherd.core.status import Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
@@ -61,7 +61,7 @@ class Service(Protocol):
         """The bytes of each token. Raises: as `count`; `InvalidRequest` for an unknown token."""
 
     async def embed(
-        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
+        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None, truncate: bool,
         endpoint: str,
     ) -> Embeddings:  # fmt: skip
         """A vector for each input, texts or tokens.
@@ -76,6 +76,9 @@ class Service(Protocol):
     def stats(self) -> Mapping[str, CacheStats]:
         """By name, the figures of every cache that is open."""
 
+    def totals(self) -> Mapping[str, CacheStats]:
+        """The same with models that make vectors; totals include what closed caches have counted since the start."""
+
     async def clear(self, name: str) -> None:
         """Empty a cache of `stats`, saved copies included; running answers continue.
 
@@ -84,6 +87,9 @@ class Service(Protocol):
 
     def n_loads(self) -> Mapping[str, int]:
         """By name, how often each model was loaded since the start."""
+
+    def spending(self) -> Mapping[str, ProviderSpending]:
+        """By name, what each provider has cost."""
 
     # ---- the memory
 

@@ -9,7 +9,6 @@ the user. An `@` that names no file is text, and so is one behind a backslash. N
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import stat
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Image, InvalidRequest, Text
+from shepherd.core.encoding import marked_encoding
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
@@ -41,7 +41,6 @@ _IMAGES = (
     (b"BM....\x00\x00\x00\x00", "image/bmp"),
 )
 """How image files begin, as regular expressions."""
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
@@ -75,8 +74,7 @@ def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 def decode(raw: bytes) -> str:
     """The text of a file with `\\n` as line end; invalid bytes become U+FFFD."""
-    encoding = next((name for mark, name in _MARKS if raw.startswith(mark)), "utf-8")
-    return raw.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return raw.decode(marked_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -108,7 +106,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Text | Image, st
             )
         limit = MOST_IMAGE_BYTES
     else:
-        if not any(raw.startswith(mark) for mark, _ in _MARKS) and raw[:8192].translate(None, _BINARY) != raw[:8192]:
+        if marked_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
             raise InvalidRequest(
                 f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
                 field="message",

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import logging
 import re
-import sys
 from collections.abc import Iterable
 
+from shepherd.agent.with_memory import entry_of
 from shepherd.cli import render
 from shepherd.cli.chat import completion, memory_commands, saved_commands, stats, tool_commands, transcript
 from shepherd.cli.chat.state import Chat, Command
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.answer import eviction_line
-from shepherd.cli.text import excerpt
+from shepherd.cli.text import excerpt, spending_text
 from shepherd.core import InvalidRequest
 
 _WORD = re.compile(r"/[a-z?]+")
@@ -80,6 +79,9 @@ async def _undo(chat: Chat, argument: str) -> None:
     text = chat.session.undo()
     chat.note("There is nothing to take back." if text is None else f"Taken back: {excerpt(text)}")
     await chat.save()
+    if text is not None and chat.memory is not None:
+        kept = [entry_of(message) for message in chat.session.messages]
+        await asyncio.to_thread(chat.memory.take_back, chat.session.id, kept)
 
 
 async def _retry(chat: Chat, argument: str) -> None:
@@ -127,10 +129,14 @@ async def _model(chat: Chat, argument: str) -> None:
         "Model": facts.model,
         "File": str(facts.path),
         "Backend": facts.backend,
-        "Context": f"{facts.n_ctx} tokens",
+        "Context": f"{facts.n_ctx} tokens" if facts.n_ctx else "not known",
         "Dialect": facts.dialect,
         "Cache": facts.cache,
     }
+    if facts.is_provider:
+        rows["Provider"] = f"{facts.cache}, {render.WAYS[facts.is_away]}"
+        for word in ("File", "Dialect", "Cache"):
+            del rows[word]
     chat.say_fields(rows.items())
     if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
@@ -153,6 +159,8 @@ async def _provider(chat: Chat, argument: str) -> None:
             mark = "*" if choice.current else " "
             style = "green" if choice.current else ""
             chat.view.draw([(f"{mark} {choice.name:<{width}}", style), (f"  {choice.kind}  {choice.detail}", "dim")])
+        if more := chat.app.conversations.other_providers():
+            chat.note(f"Name a model for: {', '.join(f'{name}/MODEL' for name in more)}")
 
 
 async def _switch(chat: Chat, name: str) -> None:
@@ -164,14 +172,14 @@ async def _switch(chat: Chat, name: str) -> None:
     if found is not None and found.current:
         chat.note(f"{found.name} is the current model already.")
         return
-    if found and not logging.getLogger("shepherd").isEnabledFor(logging.INFO):  # else the log has this line
-        render.write(f"Loading provider: {found.name}\n", sys.stderr)
     with progress_shown(chat.view.screen):
         try:
             facts = await chat.app.conversations.switch(chat.session, name)
         finally:
             tool_commands.restore_switches(chat)
-    chat.note(f"The conversation continues with {facts.model}, {facts.n_ctx:,} tokens of context.")
+    where = f" of {facts.cache}, {render.WAYS[facts.is_away]}" if facts.is_provider else ""
+    room = f"{facts.n_ctx:,} tokens of context" if facts.n_ctx else "context not known"
+    chat.note(f"The conversation continues with {facts.model}{where}, {room}.")
     await chat.save()
 
 
@@ -179,7 +187,10 @@ def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
     return (
         []
         if words
-        else [(choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()]
+        else [
+            *((choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()),
+            *((f"{name}/", "provider") for name in chat.app.conversations.other_providers()),
+        ]
     )
 
 
@@ -221,6 +232,7 @@ def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tup
 
 async def _stats(chat: Chat, argument: str) -> None:
     chat.say_fields(stats.stat_rows(chat.turns, width=chat.view.width, plain=chat.view.is_plain))
+    chat.say_fields((name, spending_text(each)) for name, each in chat.app.spending().items())
 
 
 async def _exit(chat: Chat, argument: str) -> None:
@@ -271,7 +283,7 @@ COMMANDS: dict[str, Command] = {
         "Show the current model, or change to another.",
         _model,
         "[NAME|PATH]",
-        "Any model that 'shepherd models list' shows, or the path of one.\n"
+        "Any model that 'shepherd models list' shows, the path of one, or PROVIDER/MODEL.\n"
         "The current model is unloaded first; the conversation continues with the other one.",
         _model_names,
     ),
@@ -337,7 +349,7 @@ COMMANDS: dict[str, Command] = {
         "evicted: removed to make room; the model may search for it in the memory.",
     ),
     "/evict": Command("Remove the oldest turns from the context now.", _evict, "[N]"),
-    "/stats": Command("Show the tokens and times of the answers.", _stats),
+    "/stats": Command("Show the tokens and times of the answers, and what providers cost.", _stats),
     "/exit": Command("Leave the chat; Ctrl-D does the same.", _exit),
     "/quit": Command("The same as /exit.", _exit),
 }

@@ -21,6 +21,7 @@ from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
+from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
 from shepherd.core import ShepherdError, Text
@@ -99,6 +100,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
             with closing(view.answer()) as answer:
                 async with aclosing(session.chat((*files, whole))) as events:
                     async for event in events:
+                        if instead := fallback_line(event):
+                            render.show_note(instead)
                         answer.feed(event)
         finally:
             if found is not None and saves is not None:

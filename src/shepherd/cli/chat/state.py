@@ -16,9 +16,10 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shepherd.cli import logs
+from shepherd.cli import logs, render
 from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import TurnStats
+from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
 from shepherd.cli.text import field_lines
 from shepherd.core import Image, ShepherdError, Text
@@ -85,10 +86,12 @@ class Chat:
     async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:
         """Show a turn or its error, and save the conversation; whether there is an answer."""
         turn = TurnStats()
+        instead = ""
         try:
             with logs.above(self.view.screen), closing(self.view.answer()) as answer:
                 async with aclosing(events), _ticking(answer):
                     async for event in events:
+                        instead = fallback_line(event) or instead
                         turn.feed(event)
                         answer.feed(event)
         except ShepherdError as error:
@@ -99,8 +102,12 @@ class Chat:
             turn.end()
             self.turns.append(turn)
             await self.save()
+        if instead:
+            self.note(instead)
         if self.reader.is_person and (line := turn.line(self.session.n_ctx, self._max_rounds)):
-            self.note(line)
+            active = self.app.conversations.active
+            away = f" · {active.cache}, {render.WAYS[True]}" if active.is_away else ""
+            self.note(f"{line}{away}")
         return True
 
     async def save(self) -> None:

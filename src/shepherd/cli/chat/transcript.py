@@ -17,7 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli.chat.attach import fenced
-from shepherd.core import BadCall, Image, InvalidRequest, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import (
+    BadCall,
+    Document,
+    Image,
+    InvalidRequest,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from shepherd.core.files import replace_private
 
 Render = Callable[[Sequence[Message], str | None, str], str]
@@ -124,6 +136,11 @@ def _blocks(part: Part) -> Iterator[str]:
             yield _picture(part)
         case BadCall(raw=raw):
             yield fenced(raw)
+        case Document(note=note):
+            yield note
+        case Opaque(parts=parts):
+            for inner in parts:
+                yield from _blocks(inner)
 
 
 def _picture(image: Image) -> str:

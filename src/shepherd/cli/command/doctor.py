@@ -163,8 +163,11 @@ def _models(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
+    from shepherd.app import tensorrt
+    from shepherd.app.model_registry import read
     from shepherd.engine.llamacpp import selftest, trial
-    from shepherd.models import catalog, gguf, soundness
+    from shepherd.models import catalog, soundness
+    from shepherd.models.checkpoint import Checkpoint
 
     try:
         config = configure.read_config(options, looks=True)
@@ -174,7 +177,12 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     for model in config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
-            header = gguf.read_header(path)
+            header = read(path)
+            if isinstance(header, Checkpoint):
+                tensorrt.check(model, header, model.tensorrt.over(config.tensorrt).python)
+                where = f"{path} ({header.architecture}, {header.file_type}), for TensorRT-LLM"
+                yield CheckResult(f"model {model.name}", "ok", where)
+                continue
             soundness.check(header)
             is_proved = trial.is_proved(header, folder, build=selftest.build_id())
         except ShepherdError as error:
@@ -197,8 +205,40 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
 
 
+def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
+    from shepherd.cli import known_providers
+    from shepherd.cli.command import provider
+
+    try:
+        config, store = configure.read_config(options, looks=True), known_providers.store()
+    except ShepherdError:  # `_configuration` reports it
+        return
+    for row in known_providers.known_rows(config, store):
+        facts = provider.facts(row, config.network)
+        where = facts["address"] or f"replicas {', '.join(row.replicas)}"
+        key = f"key from {facts['key']}" if facts["key"] else "no key"
+        detail = f"{facts['title']}, {where}, {key}; {render.WAYS[not facts['is_local']]}"
+        problem = facts["problem"]
+        yield CheckResult(f"provider {row.name}", "note" if problem else "ok", problem or detail)
+    if store.is_open_to_others:
+        yield CheckResult("keys", "bad", f"{store.path} can be read by other users", "Run chmod 600 on it.")
+
+
 def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     fast = importlib.util.find_spec("uvloop") is not None
+    from shepherd.app import tensorrt
+
+    python = configure.read_config(options, looks=True).tensorrt.python
+    version = tensorrt.installed(python)
+    found = "" if version is None else " ".join(filter(None, (version or "installed", python and f"for {python}")))
+    yield _optional("TensorRT-LLM", found, "not installed; it runs model folders", "See docs/tensorrt.md.")
+    if found:
+        yield _optional(
+            "mpirun",
+            shutil.which("mpirun") or "",
+            "not installed; engines that are split into stages start with it",
+            'Install Open MPI, or set launch = "spawn" in [tensorrt].',
+        )
     yield _optional("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
     yield _optional(
         "hf",
@@ -216,5 +256,6 @@ CHECKS: tuple[Check, ...] = (
     _configuration,
     _models,
     _configured,
+    _providers,
     _parts,
 )

@@ -46,6 +46,8 @@ from shepherd.server.http.caller import is_loopback
 if TYPE_CHECKING:
     from shepherd.config import Config
 
+WINDOW = "8x"
+"""Of a server that is started here, unless its configuration says what happens in a full context."""
 MISSING = 127
 """Exit status for a missing program, as in a shell."""
 STOP_S = 60.0
@@ -64,11 +66,13 @@ def run(
     client: str,
     arguments: Sequence[str],
     url: str | None,
+    no_window: bool,
     printing: bool,
     show_key: bool,
 ) -> int:
     """Run the client called `client` with `arguments`, or print its settings; its exit status. `options` are those of
-    `shepherd serve`, for a server that is started here; the client uses their model. Raises: `ShepherdError`."""
+    `shepherd serve`, for a server that is started here; the client uses their model. `no_window`: that server has no
+    window larger than its context. Raises: `ShepherdError`."""
     agent = CLIENTS[client]
     if printing:
         return _print(agent, options, arguments, url, show_key=show_key)
@@ -83,7 +87,9 @@ def run(
         if found is None:
             if url is not None:
                 raise server_client.no_server(address.url)
-            address = stack.enter_context(_started(options, config))
+            own_choice = no_window or any(each.window or each.overflow for each in config.caches)
+            window = {} if own_choice else {"window": options.get("window") or WINDOW}
+            address = stack.enter_context(_started({**options, **window}, config))
             found = _query(address)
             assert found is not None
             # A model named by its file has another name on the server, where it is the default.
@@ -94,9 +100,10 @@ def run(
                 "first, or choose another port with --port"
             )
         target = _choose_model(found, model, address, config)
-        if target.n_ctx and target.prompt < 2 * agent.first_prompt:
+        held = target.n_cells or target.n_ctx
+        if held and held - target.answer < 2 * agent.first_prompt:
             render.show_warning(
-                f"{target.model} has a context of {target.n_ctx} tokens, and {agent.title} starts with about "
+                f"{target.model} has a context of {held} tokens, and {agent.title} starts with about "
                 f"{agent.first_prompt} tokens of its own; give it more with "
                 "--context-size 64k, or its requests may fail"
             )
@@ -106,8 +113,13 @@ def run(
             made = os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(made, "w", encoding="utf-8") as file:
                 file.write(text)
-        context = f", {target.n_ctx} tokens of context" if target.n_ctx else ""
+        context = f", {held} tokens of context" if held else ""
         render.show_note(f"{agent.title} uses {target.model} at {address.url}{context}")
+        if target.n_ctx > held:
+            render.show_note(
+                f"its conversations may have {target.n_ctx} tokens: what is old leaves the context; "
+                "--no-window switches this off"
+            )
         return _run([program, *settings.in_folder(folder), *arguments], settings.variables)
 
 
@@ -139,7 +151,9 @@ class ServerInfo:
     """The models of a running server."""
 
     n_ctx: Mapping[str, int]
-    """Tokens of context by model, the default one first."""
+    """Tokens of a conversation by model, the default one first."""
+    n_cells: Mapping[str, int]
+    """Those that the context holds at a time."""
     catalog: tuple[Mapping[str, Any], ...]
     """The models in the format of Codex."""
     knows_side_model: bool
@@ -155,11 +169,9 @@ def _query(address: server_client.Address) -> ServerInfo | None:
             if answer.status_code in {401, 403}:
                 raise server_client.refusal(answer, address.url)
             body = server_client.json_object(answer)
-            n_ctx = {
-                str(model["id"]): context if isinstance(context := model.get("max_model_len"), int) else 0
-                for model in _objects(body, "data")
-                if model.get("id")
-            }
+            models = {str(model["id"]): model for model in _objects(body, "data") if model.get("id")}
+            n_ctx = {name: _whole(model.get("max_model_len")) for name, model in models.items()}
+            n_cells = {name: _whole((model.get("meta") or {}).get("n_cells")) for name, model in models.items()}
             if not n_ctx:
                 raise BadReply(f"{address.url} lists no models", backend=address.url)
             # Counting tokens is cheap, unless a model must be loaded for it.
@@ -172,7 +184,7 @@ def _query(address: server_client.Address) -> ServerInfo | None:
             return None
         except httpx2.TransportError as error:
             raise server_client.transport_error(error, address.url, client.timeout.read or 0.0) from error
-    return ServerInfo(n_ctx, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
+    return ServerInfo(n_ctx, n_cells, tuple(model for model in _objects(body, "models") if model.get("slug")), knows)
 
 
 def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> None:
@@ -196,6 +208,10 @@ def _wait_for_model(client: httpx2.Client, address: server_client.Address) -> No
                 return
             case status:
                 raise EngineDown(f"{address.url} cannot answer: {health.get('detail') or status}")
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -289,6 +305,7 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path) -> str:
 def _choose_model(found: ServerInfo, model: str | None, address: server_client.Address, config: Config) -> LaunchTarget:
     """The requested model, or the default of the server, with its context."""
     name = model or next(iter(found.n_ctx))
+    known_as = name if name in found.n_ctx else next(iter(found.n_ctx))
     if name not in found.n_ctx:
         # A route may accept any name; the server does not list its target.
         known = ", ".join(found.n_ctx)
@@ -297,7 +314,8 @@ def _choose_model(found: ServerInfo, model: str | None, address: server_client.A
         address.url,
         name,
         address.key or NO_KEY,
-        n_ctx=found.n_ctx.get(name) or next(iter(found.n_ctx.values())),
+        n_ctx=found.n_ctx[known_as],
+        n_cells=found.n_cells[known_as],
         side_model=SIDE_MODEL if found.knows_side_model else "",
         reserve=config.reserve,
         catalog=found.catalog,
@@ -310,7 +328,8 @@ def _configured_model(options: Mapping[str, Any], address: server_client.Address
     if not config.caches:
         return LaunchTarget(address.url, options.get("model") or "default", key)
     cache = config.caches[0]
-    return LaunchTarget(address.url, cache.model, key, cache.n_ctx, side_model(config.routes), config.reserve)
+    n_ctx, side = cache.tokens_of_window(cache.n_ctx), side_model(config.routes)
+    return LaunchTarget(address.url, cache.model, key, n_ctx, cache.n_ctx, side_model=side, reserve=config.reserve)
 
 
 # -- the client -------------------------------------------------------------------------------------------------------

@@ -42,19 +42,22 @@ class LaunchTarget:
     model: str
     key: str = NO_KEY
     n_ctx: int = 0
-    """Tokens that a conversation can hold; 0 = unknown."""
+    """Tokens that a conversation can have; 0 = unknown."""
+    n_cells: int = 0
+    """Tokens that the context holds at a time; 0 = all of them."""
     side_model: str = ""
     """The model for titles, summaries and other side tasks; empty = the same model."""
     reserve: int | None = None
-    """Tokens of `n_ctx` kept free for an answer; None = an eighth of it, at most 16384."""
+    """Tokens kept free for an answer; None = an eighth of what the context holds, at most 16384."""
     catalog: tuple[Mapping[str, Any], ...] = ()
     """The models of the server in the format of Codex (`slug`, `context_window`, ...)."""
 
     @property
     def answer(self) -> int:
         """The most tokens of an answer."""
-        wanted = min(16384, self.n_ctx // 8) if self.reserve is None else self.reserve
-        return max(1, min(wanted, self.n_ctx - 1))
+        held = self.n_cells or self.n_ctx
+        wanted = min(16384, held // 8) if self.reserve is None else self.reserve
+        return max(1, min(wanted, held - 1))
 
     @property
     def prompt(self) -> int:

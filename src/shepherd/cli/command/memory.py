@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,13 +21,14 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.text import clean, one_line
-from shepherd.core import InvalidRequest
+from shepherd.core import BackendError, InvalidRequest
 from shepherd.memory import MemoryStore
 from shepherd.memory.records import Conversation, Fact, FactKind, Hit, State, StoredMessage, Trust, to_datetime
 from shepherd.memory.transfer import as_json as encode
 from shepherd.memory.users import LOCAL, UserStores, configured_stores
 
 if TYPE_CHECKING:
+    from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.config import Config
     from shepherd.memory.records import Embedder
 
@@ -82,10 +83,27 @@ class MemoryAccess:
 
 
 @contextmanager
-def embedding(model: str | None) -> Iterator[Embedder | None]:
-    """The embedding model of this name or file, loaded during the block; None for None."""
+def embedding(
+    model: str | None, config: Config | None = None, *, patient: bool = False, needed: bool = True
+) -> Iterator[Embedder | None]:
+    """The embedding model of this name or file, loaded during the block; None for None. `config`: with the providers
+    that its own may be one of; of them `patient` waits longer. Where one is not `needed`, a provider that makes no
+    vectors now is None, with a warning."""
     if model is None:
         yield None
+        return
+    name, _, rest = model.partition("/")
+    if config is not None and rest and not Path(model).exists() and name in {each.name for each in config.providers}:
+        try:
+            found = _elsewhere(config, name, rest, patient=patient)
+        except BackendError as error:
+            if needed:
+                raise
+            render.show_warning(f"the memory is searched by words only: {error.message}")
+            yield None
+        else:
+            with closing(found):
+                yield found
         return
     import platformdirs
 
@@ -97,6 +115,26 @@ def embedding(model: str | None) -> Iterator[Embedder | None]:
     trial.prove(path, Path(platformdirs.user_cache_dir("shepherd")), build=selftest.build_id(), makes_vectors=True)
     with EmbeddingModel.load(path) as embedder:
         yield embedder
+
+
+def _elsewhere(config: Config, name: str, model: str, *, patient: bool) -> CloudEmbedder:
+    """A provider's model. Raises: `BackendError`, `ConfigError`, `InvalidRequest` where messages must stay here."""
+    from shepherd.app.cloud_embedder import DEADLINES, PATIENCE, CloudEmbedder
+    from shepherd.app.providers import cloud_of, made_of, user_spending
+    from shepherd.cli import known_providers
+
+    rows = {each.name: each for each in config.providers}
+    row = rows[next(iter(rows[name].replicas), name)]
+    provider = made_of(row, os.environ, known_providers.store())
+    if not provider.is_local and any(rule.privacy == "local" for rule in config.routes):
+        raise InvalidRequest(
+            f'{name!r} is not on this machine, and would read what the memory keeps of routes with privacy = "local"; '
+            "use a model of this machine",
+            field="model",
+        )
+    limits = (None, None) if patient else (DEADLINES, PATIENCE)
+    cloud = cloud_of(row, provider, config.network, user_spending(), deadlines=limits[0], patience=limits[1])
+    return CloudEmbedder(cloud, model)
 
 
 # -- search and show --------------------------------------------------------------------------------------------------
@@ -118,7 +156,8 @@ def search(
     from shepherd.memory.search.query import Filters
 
     query = " ".join(words)
-    with embedding(access.config.memory.embedding_model) as embedder, access.store(embedder) as store:
+    embedder_wanted = embedding(access.config.memory.embedding_model, access.config, needed=False)
+    with embedder_wanted as embedder, access.store(embedder) as store:
         filters = Filters(
             conversation=conversation_called(store, conversation).uuid if conversation else None,
             roles=tuple(roles),

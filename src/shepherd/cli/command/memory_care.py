@@ -18,10 +18,11 @@ import click
 from shepherd.cli import render
 from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import format_size, one_line
-from shepherd.core import InvalidRequest
+from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.memory.archive.forget import folded
 from shepherd.memory.records import to_datetime
 from shepherd.memory.transfer import as_json
+from shepherd.memory.users import LOCAL
 
 SAMPLE = 5
 """Messages that are shown before the question whether to delete them."""
@@ -43,7 +44,8 @@ def forget(
     yes: bool,
 ) -> int:
     """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
-    from shepherd.app.app import drop_snapshots, snapshot_folder
+    from shepherd.agent.compaction_store import CompactionStore
+    from shepherd.app.app import compactions_file, drop_snapshots, snapshot_folder
 
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):
@@ -82,10 +84,14 @@ def forget(
             return 1
         if everything and access.user is not None:
             stores.forget_user(access.user)  # deletes the user's own file
+            removed = None
         else:
             for fact in facts if everything else ():
                 store.clear_fact(fact.key)
-            store.forget(**wanted)  # last, because it erases the free pages as well
+            removed = frozenset(store.forget(**wanted).shas)  # last, because it erases the free pages as well
+    compactions = CompactionStore(compactions_file(access.config, os.environ))
+    compactions.forget((access.user or LOCAL).strip(), removed)
+    compactions.close()
     drop_snapshots(snapshot_folder(access.config))  # the conversations that caches keep on disk contain them, too
     says = f"Deleted: {amount}.\nA running server or chat keeps them in its caches until it ends."
     access.show_result({"forgotten": {"messages": len(ids), "facts": len(facts)}}, says)
@@ -222,11 +228,23 @@ def embed(access: MemoryAccess) -> None:
     """Make the missing vectors with the model of the command line or of the configuration."""
     model = access.options.get("model") or access.config.memory.embedding_model
     if not model:
-        raise click.UsageError("Give an embedding GGUF with --model FILE, or set memory.embedding_model.")
-    with embedding(model) as embedder, access.store(embedder) as store:
+        raise click.UsageError("Give an embedding GGUF or PROVIDER/MODEL with --model, or set memory.embedding_model.")
+    n_done = 0
+    with embedding(model, access.config, patient=True) as embedder, access.store(embedder) as store:
         assert embedder is not None
         with _progress("Embedding") as on_progress:
-            made = store.embed(on_progress=on_progress)
+
+            def see(done: int, total: int) -> None:
+                nonlocal n_done
+                n_done = done
+                if on_progress is not None:
+                    on_progress(done, total)
+
+            try:
+                made = store.embed(on_progress=see)
+            except ShepherdError:
+                render.show_note(f"{n_done} new vector(s) are kept; the next run continues behind them")
+                raise
         document = {"vectors": made, "embedder": embedder.name, "dimensions": embedder.dim}
         access.show_result(document, f"{made} new vector(s) of {embedder.dim} dimensions")
 

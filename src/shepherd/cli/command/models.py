@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_size
+from shepherd.config import CacheConfig, KvConfig, ModelConfig
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
+from shepherd.models.checkpoint import Checkpoint
+from shepherd.models.sizing import fit
+
+if TYPE_CHECKING:
+    from shepherd.backends.local.chat_template import ChatFormat
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
@@ -22,20 +29,27 @@ NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 def scan_models() -> Iterator[dict[str, Any]]:
     """Every model that the catalogue finds, as in `--json`: with the facts of its header, or the problem with it."""
+    from shepherd.app.model_registry import read
+
     for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
         row = {"name": found.name, "path": str(found.path), "size_bytes": found.size_bytes, "source": found.source}
         try:
-            yield row | _trained(gguf.read_header(found.path))
+            yield row | _trained(read(found.path))
         except ShepherdError as error:
             yield row | {"problem": error.message}
 
 
-def _trained(header: gguf.Header) -> dict[str, Any]:
+def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
     return {"quantisation": header.file_type, "context": header.n_ctx_train}
 
 
-def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print all models."""
+def show_list(options: Mapping[str, Any], *, provider: str | None, as_json: bool) -> None:
+    """Print all models of this machine, or those of a provider."""
+    if provider is not None:
+        from shepherd.cli.command.provider import show_models
+
+        show_models(options, name=provider, as_json=as_json)
+        return
     models = list(scan_models())
     if as_json:
         render.show_json(models)
@@ -58,11 +72,12 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
     Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
     """
-    from shepherd.app.model_registry import ModelRegistry, budget_of
+    from shepherd.app.model_registry import ModelRegistry, machine_of
 
     config = configure.load_config(options, looks=True)
-    budget = budget_of(config)
-    registry = ModelRegistry(config, env=os.environ, budget_bytes=budget)
+    machine = machine_of(config)
+    budget = machine.budget_bytes
+    registry = ModelRegistry(config, env=os.environ, machine=machine)
     found = [(entry, entry.card) for entry in registry.entries.values()]
     if as_json:
         models = [
@@ -101,18 +116,28 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
-    from shepherd.app.derivation import derived_dialect
-    from shepherd.backends.local.chat_template import FOR_TOOLS
-    from shepherd.dialects import detect
+    from shepherd.app.model_registry import cells_of, chat_format, read
+    from shepherd.engine.llamacpp.library import repacked_types
 
     path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
-    header = gguf.read_header(path)
-    template = header.chat_templates.get(FOR_TOOLS) or header.chat_template
-    dialect = None if template is None else detect(template, derive=derived_dialect).name
-    has_tools = template is not None and "tools" in template
+    header = read(path)
+    model = ModelConfig(name, path=str(path))
+    chat = chat_format(model, header)
+    dialect = None if chat.is_ours else chat.dialect.name
+    if isinstance(header, Checkpoint):
+        python = configure.read_config(options, looks=True).tensorrt.python
+        _show_checkpoint(header, chat, dialect, python=python, as_json=as_json)
+        return
     trained = header.n_ctx_train or CONTEXT_SIZES[-1]
     sizes = sorted({n_ctx for n_ctx in CONTEXT_SIZES if n_ctx <= trained} | {trained})
-    memory = {n_ctx: gguf.memory_needed(header, n_ctx) for n_ctx in sizes}
+    fits = {
+        n_ctx: fit(
+            header,
+            [cells_of(header, model, CacheConfig(name, n_ctx=n_ctx), KvConfig(), flash_attention=False)],
+            repacked=repacked_types(),
+        )
+        for n_ctx in sizes
+    }
     if as_json:
         render.show_json(
             {
@@ -124,8 +149,10 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
                 "layers": header.n_layer,
                 "parameters": header.n_params,
                 "dialect": dialect,
-                "tools": has_tools,
-                "memory_bytes": {str(n_ctx): n_bytes for n_ctx, n_bytes in memory.items()},
+                "tools": chat.shows_tools,
+                "thinking": chat.dialect.thinks,
+                "memory_bytes": {str(n_ctx): found.needed for n_ctx, found in fits.items()},
+                "memory": {str(n_ctx): asdict(found) for n_ctx, found in fits.items()},
             }
         )
         return
@@ -139,13 +166,67 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         "Quantisation": header.file_type or "unknown",
         "Trained context": f"{header.n_ctx_train} tokens" if header.n_ctx_train else "unknown",
         "Chat template": f"yes, {dialect} dialect" if dialect else NO_TEMPLATE,
-        "Tools": "yes" if has_tools else "no",
+        "Tools": "yes" if chat.shows_tools else "no",
+        "Thinking": "yes" if chat.dialect.thinks else "no",
     }
     render.show_fields(rows)
     render.show()
-    render.show("Memory for weights, context (f16 cache) and buffers:")
-    for n_ctx, n_bytes in memory.items():
-        render.show(f"  {n_ctx:>7} tokens  {format_size(n_bytes):>9}")
+    render.show("Memory for weights, context (f16 cache, without flash attention) and buffers:")
+    for n_ctx, found in fits.items():
+        parts = (
+            f"context {format_size(found.cells + found.states)}, buffers {format_size(found.buffers + found.scratch)}"
+        )
+        render.show(f"  {n_ctx:>7} tokens  {format_size(found.needed):>9}  ({parts})")
+    if copies := max(found.copies for found in fits.values()):
+        render.show(f"The CPU computes with a second copy of {format_size(copies)}; the system may drop the first.")
+
+
+def _show_checkpoint(
+    found: Checkpoint, chat: ChatFormat, dialect: str | None, *, python: str | None, as_json: bool
+) -> None:
+    from shepherd.app import tensorrt
+
+    is_engine = found.kind == "engine"
+    version = tensorrt.installed(python)
+    installed = version if version is None else version or "yes"
+    if as_json:
+        render.show_json(
+            {
+                "name": found.name,
+                "path": str(found.path),
+                "kind": found.kind,
+                "size_bytes": found.size_bytes,
+                **_trained(found),
+                "architecture": found.architecture,
+                "model_type": found.family,
+                "gpus": found.n_ranks if is_engine else None,
+                "built_by": found.version,
+                "dialect": dialect,
+                "tools": chat.shows_tools,
+                "thinking": chat.dialect.thinks,
+                "tensorrt_llm": installed,
+            }
+        )
+        return
+    tensor, pipeline, context = found.mapping
+    split = f"{found.n_ranks} (tensor {tensor} x pipeline {pipeline} x context {context})"
+    rows = {
+        "Name": found.name,
+        "Folder": str(found.path),
+        "Kind": f"TensorRT engine of version {found.version or 'unknown'}" if is_engine else "Hugging Face checkpoint",
+        "Size": format_size(found.size_bytes),
+        "Architecture": " ".join(filter(None, (found.architecture, found.family and f"({found.family})"))) or "unknown",
+        "Quantisation": found.file_type or "unknown",
+        "Context": f"{found.n_ctx_train} tokens" if found.n_ctx_train else "unknown",
+        "GPUs": split if is_engine else "1, or as many as [tensorrt] gpus says",
+        "Chat template": f"yes, {dialect} dialect, from {chat.origin}"
+        if dialect
+        else f"none; using that of {chat.origin}",
+        "Tools": "yes" if chat.shows_tools else "no",
+        "Thinking": "yes" if chat.dialect.thinks else "no",
+        "TensorRT-LLM": installed or f"not installed: {tensorrt.INSTEAD}",
+    }
+    render.show_fields(rows)
 
 
 def _count(number: int) -> str:

@@ -36,6 +36,7 @@ from shepherd.cli.text import json_text
 from shepherd.core import ConfigError
 from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
+from shepherd.wire.sse import EventReader, NdjsonReader
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import ObserverFactory
@@ -280,13 +281,17 @@ async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
     """The JSON values of an answer as they come: each event of a stream, each line, or the whole body."""
-    kind = answer.headers.get("content-type", "")
-    if kind.startswith(("text/event-stream", "application/x-ndjson")):
-        async for line in answer.aiter_lines():
-            if line.startswith("data:") or (line and kind.startswith("application/x-ndjson")):
-                yield as_value(line.removeprefix("data:"))
-    else:
+    readers = {"text/event-stream": EventReader, "application/x-ndjson": NdjsonReader}
+    made = readers.get(answer.headers.get("content-type", "").partition(";")[0])
+    if made is None:
         yield as_value((await answer.aread()).decode("utf-8", "replace"))
+        return
+    reader = made()
+    async for piece in answer.aiter_bytes():
+        for _, record in reader.feed(piece):
+            yield as_value(record.decode("utf-8", "replace"))
+    for _, record in reader.close():
+        yield as_value(record.decode("utf-8", "replace"))
 
 
 async def all_played(

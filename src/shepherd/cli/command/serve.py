@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from shepherd.cli import configure, render
 from shepherd.cli.loading import progress_shown
@@ -63,6 +64,8 @@ async def _serve(config: Config) -> None:
         asgi = _application(config, app, keys, stack)
         async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):
             if port is not None and await _load_while(server, app):
+                for warning in loops(app, port):
+                    render.show_warning(warning)
                 for line in _banner(app, asgi, url(host, port), made):
                     render.write(line + "\n")
             await server
@@ -100,11 +103,13 @@ def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> 
         host=settings.host,
         origins=settings.origins,
         allow_hosts=settings.allow_hosts,
+        disabled=settings.disabled,
         admission=Admission(concurrent=settings.concurrent, per_client=settings.per_client),
         limits=Limits(max_body_bytes=settings.max_body_bytes),
         observe=list(_observers(settings, stack)),
         responses=kept,
         tools=partial(app.offer, everything=settings.use_tools),
+        verbose=settings.debug,
     )
 
 
@@ -217,6 +222,19 @@ def unknown_endpoints(config: Config) -> Iterator[str]:
             )
 
 
+def loops(app: App, port: int) -> Iterator[str]:
+    """A warning for every provider whose address is this server's; agents read the same variables as we do."""
+    providers = app.dispatcher.providers
+    for name in providers.in_use:
+        provider = providers.known(name)
+        if provider.is_local and urlsplit(provider.root).port == port:
+            yield (
+                f"the provider {name!r} is this server itself ({provider.root}): what goes to it comes back for ever; "
+                "change its base_url, or the variable that sets it"
+            )
+
+
 def url(host: str, port: int) -> str:
     """The address that a client on this machine can use."""
+    host = host.partition(",")[0]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,4 +1,4 @@
-"""`shepherd top`: shows the caches and conversations of a running server, once a second.
+"""`shepherd top`: shows the caches, conversations and providers of a running server, once a second.
 
   Watch.sample ─▶ Sample ─┬─ board (a table for people)
     the previous Sample ───┴─ sample_json (an object for programs)
@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -30,10 +30,21 @@ from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_address, refusal, transport_error
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
-from shepherd.cli.text import bar, clean, cut, format_age, format_count, format_rate, format_size, one_line
+from shepherd.cli.text import (
+    bar,
+    clean,
+    cut,
+    format_age,
+    format_count,
+    format_rate,
+    format_size,
+    one_line,
+    spending_text,
+)
 from shepherd.core import BadReply, EngineDown, InvalidRequest, ShepherdError
+from shepherd.core.status import ProviderSpending
 from shepherd.engine.stats import CacheStats, SequenceStats
-from shepherd.server.endpoints.caches import decode_caches, decode_server
+from shepherd.server.endpoints.caches import decode_caches, decode_outcomes, decode_server, decode_spending
 
 POLL_S = 1.0
 TIMEOUT_S = 5.0
@@ -77,6 +88,9 @@ class Sample:
     """The name of the model and the counts, by cache."""
     server: Mapping[str, int]
     """Counts of the server itself; empty for an old server."""
+    providers: Mapping[str, ProviderSpending] = field(default_factory=dict)
+    outcomes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Requests of each provider, and the seconds that it still rests."""
 
 
 # -- what is made of two samples --------------------------------------------------------------------------------------
@@ -147,8 +161,22 @@ def board(now: Sample, before: Sample | None = None) -> Group:
         parts += [Text()] * bool(parts)
         parts += _heading(name, model, cache, speed(name, now, before))
         parts.append(_table(cache.sequences) if cache.sequences else Text("  no conversation", style="dim"))
+    if now.outcomes:
+        parts += [Text()] * bool(parts)
+        parts += [_provider_line(name, row) for name, row in now.outcomes.items()]
     parts = parts or [Text("This server has no cache.")]
+    for name, spending in now.providers.items():
+        parts.append(Text(f"{clean(name)}: {spending_text(spending)}"))
     return Group(*parts, *([Text(), _summary(now, before)] if now.server else []))
+
+
+def _provider_line(name: str, row: Mapping[str, float]) -> Text:
+    rests_s = row.get("rests_s", 0.0)
+    facts = [f"{row[each]:.0f} {each}" for each in ("answered", "failed", "replaced") if each in row]
+    state = f"rests for {format_age(rests_s)}" if rests_s else "ready"
+    return Text.assemble(
+        (clean(name), "bold"), "  ", (state, "yellow" if rests_s else "green"), "  ", " · ".join(facts)
+    )
 
 
 def _summary(now: Sample, before: Sample | None) -> Text:
@@ -199,7 +227,7 @@ def _table(sequences: tuple[SequenceStats, ...]) -> Table:
     for each in in_order(sequences):
         cells = (
             str(each.seq),
-            each.state,
+            "background" if each.background and each.state != "idle" else each.state,
             cut(one_line(each.session or "-"), 14),
             str(each.tokens),
             str(each.evicted),
@@ -244,7 +272,14 @@ class Watch:
             raise refusal(answer, self.address)
         try:
             body = answer.json()
-            return Sample(self._clock(), body, decode_caches(body), decode_server(body))
+            return Sample(
+                self._clock(),
+                body,
+                decode_caches(body),
+                decode_server(body),
+                decode_spending(body),
+                decode_outcomes(body),
+            )
         except (ValueError, RecursionError, InvalidRequest) as error:
             raise BadReply(
                 f"{self.address} answers {PATH} without a list of caches ({clean(str(error))[:80]}); "

@@ -11,7 +11,7 @@ the lines before and after (`view.py`). rich is not imported: a script that asks
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -27,6 +27,7 @@ from shepherd.core import (
     Evicted,
     Finished,
     Image,
+    OpaqueBlock,
     Progress,
     ReasoningDelta,
     Recalled,
@@ -192,10 +193,19 @@ def recall_line(recalled: Recalled, now: datetime | None = None) -> str:
     return f"[recalled {format_count(recalled.messages, 'message')} of {' to '.join(times)} · /memory off]"
 
 
+def fallback_line(event: TurnEvent) -> str:
+    """Which back end has answered in place of others; empty where the first one has."""
+    if not isinstance(event, Started) or not event.instead_of:
+        return ""
+    return f"[{event.cache or event.model} answers instead of {', '.join(event.instead_of)}]"
+
+
 def eviction_line(event: Evicted) -> str:
     """The notice that old turns have left the context."""
-    messages, tokens = format_count(event.messages, "message"), format_count(event.tokens, "token")
-    return f"[{messages} ({tokens}) left the context; the conversation continues]"
+    tokens = format_count(event.tokens, "token")
+    parts = [f"parts of {format_count(len(event.partly), 'message')}"] if event.partly else []
+    whole = [format_count(event.messages, "message")] if event.messages or not parts else []
+    return f"[{' and '.join((*whole, *parts))} ({tokens}) left the context; the conversation continues]"
 
 
 class Evictions:
@@ -205,7 +215,8 @@ class Evictions:
         self._sum = Evicted(0, 0)
 
     def add(self, event: Evicted) -> None:
-        self._sum = Evicted(self._sum.messages + event.messages, self._sum.tokens + event.tokens)
+        before, partly = self._sum, tuple(dict.fromkeys((*self._sum.partly, *event.partly)))
+        self._sum = Evicted(before.messages + event.messages, before.tokens + event.tokens, partly=partly)
 
     def take(self) -> str:
         """The line, and reset; empty without an eviction."""
@@ -285,6 +296,14 @@ class PlainAnswer:
             self._at_start = text.endswith("\n")
 
 
+_NOT_SHOWN: Mapping[type[object], Sequence[str]] = {
+    Started: ("at_ns", "own", "edits"),
+    TextDelta: ("scores", "tokens", "refused"),
+    Finished: ("own",),
+}
+"""What was not asked for, what only a provider reads, and a clock of this process."""
+
+
 class JsonAnswer:
     """One JSON object per line and event, for programs."""
 
@@ -299,10 +318,16 @@ class JsonAnswer:
                 fields |= {"ok": not result.is_error, "summary": event.summary, "diff": event.diff}
             case CallProgress(call=call, line=line):
                 fields = {"call_id": call.id, "name": call.name, "line": line}
+            case OpaqueBlock():
+                return  # only its provider reads it
+            case ReasoningDelta():
+                fields = {"text": event.text, "signature": event.signature, "redacted": event.redacted}
             case _:
                 fields = asdict(event)
-                fields.pop("scores", None)  # too long for a line, and not requested
+                for internal in _NOT_SHOWN.get(type(event), ()):
+                    fields.pop(internal)
                 if isinstance(event, CallEnded):
+                    fields["call"].pop("signature", None)
                     fields["ok"] = isinstance(event.call, ToolCall)
         document = {"event": EVENT_NAMES[type(event)], **fields}
         self._out(json_text(document) + "\n")

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
+from shepherd.core.encoding import marked_encoding
 
 PROMPT = "> "
 _CHUNK = 65_536
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Lines:
     def feed(self, raw: bytes) -> None:
         """Take the next bytes; empty = the end."""
         if self._decoder is None:
-            encoding = "utf-16" if raw.startswith(_UTF16) else self._encoding
+            encoding = marked_encoding(raw) or self._encoding
             if codecs.lookup(encoding).name == "utf-8":
                 encoding = "utf-8-sig"
             decoder = codecs.getincrementaldecoder(encoding)("replace")

@@ -43,6 +43,10 @@ class TagDialect:
         return tuple((thought.opener, thought.closers[0]) for thought in self.markup.thoughts if thought.opener)
 
     @property
+    def headed(self) -> tuple[tuple[str, str], ...]:
+        return tuple((thought.opener, thought.closers[0]) for thought in self.markup.headed)
+
+    @property
     def answer(self) -> tuple[str, str]:
         return self.markup.answer
 

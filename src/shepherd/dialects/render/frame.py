@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Literal
 
 from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core.messages import leading_systems
 from shepherd.dialects.base import TOOLS, Piece, Segment
 from shepherd.dialects.render.probe import TOOL
 
@@ -101,7 +102,7 @@ def segments(pieces: Sequence[Piece], messages: Sequence[Message], frame: Frame)
     """
     gaps, runs = divided(pieces)
     shown = {origin for origin, _ in runs}
-    n_leading = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    n_leading = leading_systems(messages)
     made: list[SpanBuilder] = []
     where: dict[int, int] = {}
     """The index of the builder that holds each message."""

@@ -15,7 +15,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from shepherd.core import AnswerStart, Message, Reasoning, ReasoningLevel, ToolSpec
+from shepherd.core import AnswerStart, InvalidRequest, Message, Reasoning, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import Dialect, Piece, Prompt
 from shepherd.dialects.render.frame import USER, attempted, exchange, kind_of, n_same, segments
 from shepherd.dialects.render.offer import offered
@@ -105,11 +105,11 @@ def end_of_answer(template: Template, dialect: Dialect) -> str:
 
 
 def beginning(messages: Sequence[Message], dialect: Dialect) -> Message | None:
-    """The last message, if the answer continues it; without a thought where the model knows none."""
+    """The last message, if the answer continues it; without a thought that is blank, or where the model knows none."""
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant" or last.calls or not (last.text or last.reasoning):
         return None  # a message with calls is complete
-    if dialect.thinks or not last.text:
+    if (dialect.thinks and last.reasoning.strip()) or not last.text:
         return last
     return replace(last, parts=tuple(part for part in last.parts if not isinstance(part, Reasoning)))
 
@@ -139,7 +139,8 @@ def no_thought(opened: str, dialect: Dialect, *, has_switch: bool) -> str:
 def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dialect) -> tuple[tuple[Piece, ...], str]:
     """The rendered conversation up to the end of its last message's text, and what is open there.
 
-    No pieces when the template has left out a part of the message, as templates do with thoughts.
+    No pieces when the template has left out a part of the message, as templates do with thoughts, or the tag that
+    tells a thought from a text.
     """
     own = [at for at, piece in enumerate(pieces) if piece.origin == index]
     if not own:
@@ -149,12 +150,16 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
     header = spelled(pieces[others[-1] + 1 if others else 0 : own[0]])
     shown = spelled(pieces[own[0] :])
     text, thought = last.text.strip(), last.reasoning.strip()
-    if thought not in shown or not shown.rstrip().endswith(text or thought):
+    heads = (*dialect.openers, *(opener for opener, _ in dialect.headed), dialect.answer[0])
+    found = [(at + len(head), len(head)) for head in heads if head and (at := header.rfind(head)) >= 0]
+    stop, length = max(found, default=(len(header), 0))  # of those that end last, the longest: `<|message|>` ends many
+    opened = header[stop - length :]
+    tags = (*dialect.thoughts, *dialect.headed)
+    is_thought = any(opened.rfind(opener) > opened.rfind(closer) for opener, closer in tags)
+    if is_thought != bool(thought) or thought not in shown or not shown.rstrip().endswith(text or thought):
         return (), ""
     # Many templates strip text; the model's next word depends on the blank before it.
     blanks = last.text[len(last.text.rstrip()) :] if text else ""
-    openers = [at for opener in dialect.openers if (at := header.rfind(opener)) >= 0]
-    opened = header[max(openers) :] if openers else ""
     if shown.endswith(blanks) and blanks:
         blanks = ""
     return joined(pieces, Piece(blanks, index)), opened + shown + blanks
@@ -171,22 +176,30 @@ def prefilled(
     ends_thought: bool,
 ) -> tuple[tuple[Piece, ...], str]:
     """The conversation before the last message, with that message written behind its generation prompt."""
+    if not pieces:
+        raise InvalidRequest("the chat template begins no answer here; send a user message first", field="messages")
     added = [Piece(last.text, index)]
-    if last.reasoning and dialect.thoughts:
+    if last.reasoning and (dialect.thoughts or dialect.headed):
         # The message's thought replaces the one that the generation prompt opened.
-        opener, closer = around_thought(template, dialect, opened)
-        pieces, opened = joined((), *pieces[:-1], Piece(pieces[-1].text.removesuffix(opened), None)), ""
+        kept, opener, closer = around_thought(template, dialect, opened)
+        end = replace(pieces[-1], text=pieces[-1].text.removesuffix(opened.removeprefix(kept)))
+        pieces, opened = joined((), *pieces[:-1], end), kept
         closing = Piece(closer if ends_thought else "", None)
         thought = last.reasoning.removeprefix(opener)  # some models speak the opener
         added = [Piece(opener, None), Piece(thought, index), closing, *added]
+    elif dialect.headed:
+        added = [Piece(dialect.answer[0], None), *added]
     elif dialect.thoughts:
         added = [Piece(no_thought(opened, dialect, has_switch=True), None), *added]
     return joined(pieces, *added), opened + spelled(added)
 
 
-def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str]:
-    """The text before and behind a thought of this model: as the template shows one before a call, else as the
-    generation prompt opens one, else as the template spells the tags elsewhere."""
+def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[str, str, str]:
+    """What of `opened` may stand before a thought, and the text before and behind one: as the template shows one before
+    a call, else as the generation prompt opens one, else as the template spells the tags elsewhere."""
+    if not dialect.thoughts:
+        opener, closer = dialect.headed[0]
+        return opened.partition(opener)[0], opener, closer + dialect.answer[0]
     call, result = exchange(1)
     thinking = Message("assistant", (Reasoning("probethought"), *call.parts))
     pieces = attempted(
@@ -197,9 +210,10 @@ def around_thought(template: Template, dialect: Dialect, opened: str) -> tuple[s
     before, thought, behind = spelled(pieces).partition("probethought")
     for opener, closer in dialect.thoughts:
         if thought and opener in before and closer in behind:
-            end = behind.index(closer) + len(closer)
-            return before[before.rindex(opener) :], behind[: end + len(behind[end:]) - len(behind[end:].lstrip("\n"))]
+            rest = behind[behind.index(closer) + len(closer) :].lstrip("\n")
+            return "", before[before.rindex(opener) :], behind[: len(behind) - len(rest)]
     opener, closer = dialect.thoughts[0]
     spelling = opened if opener in opened else template.source.replace("\\n", "\n")
-    gap = "\n" if f"{opener}\n" in spelling else ""
-    return opener + gap, gap + closer + gap * 2
+    is_spoken = not opener.endswith((">", "]"))  # words stand on a line of their own
+    gap = "\n" if is_spoken or f"{opener}\n" in spelling else ""
+    return "", opener + gap, gap + closer + gap * (1 if is_spoken else 2)

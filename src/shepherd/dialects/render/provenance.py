@@ -69,9 +69,15 @@ class OriginStr(str):
         return (self.cut(at, at + 1) for at in range(len(self)))
 
     def __add__(self, other: Any) -> OriginStr:
+        if type(other) is str:  # most of what templates add is their own markup
+            return OriginStr(super().__add__(other), self.spans)
         return join((self, other)) if isinstance(other, str) else NotImplemented
 
     def __radd__(self, other: Any) -> OriginStr:
+        if type(other) is str:
+            n = len(other)
+            moved = [(start + n, stop + n, origin) for start, stop, origin in self.spans]
+            return OriginStr("".join((other, self)), tuple(moved))
         return join((other, self)) if isinstance(other, str) else NotImplemented
 
     def __mul__(self, times: SupportsIndex) -> OriginStr:
@@ -181,14 +187,17 @@ def join(parts: Iterable[str]) -> OriginStr:
     """The concatenation, with every part's spans where its characters went."""
     texts: list[str] = []
     spans: list[Span] = []
-    at = 0
+    at = end = 0
+    last: int | None = None
+    """Of the last span: where it ends, and its origin."""
     for part in parts:
         if isinstance(part, OriginStr):
             for start, stop, origin in part.spans:
-                if spans and spans[-1][1] == at + start and spans[-1][2] == origin:
+                if end == at + start and last == origin:
                     spans[-1] = (spans[-1][0], at + stop, origin)
                 else:
                     spans.append((at + start, at + stop, origin))
+                end, last = at + stop, origin
         texts.append(part)
         at += len(part)
     return OriginStr("".join(texts), tuple(spans))

@@ -186,6 +186,6 @@ def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[s
         return dict(OFF)
     if reasoning == "on":
         return dict(ON)
-    wanted = LEVELS.index(reasoning)
+    wanted = LEVELS.index("high" if reasoning == "max" else reasoning)
     nearest = sorted(efforts, key=lambda level: (abs(LEVELS.index(level) - wanted), -LEVELS.index(level)))
     return ON | dict.fromkeys(EFFORTS, nearest[0]) if nearest else dict(ON)

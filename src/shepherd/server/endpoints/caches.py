@@ -7,23 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
+from types import MappingProxyType
 from typing import Any, get_args
 
 from shepherd.core import InvalidRequest
+from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 
 def encode_caches(
-    stats: Mapping[str, CacheStats], models: Mapping[str, str], server: Mapping[str, int] | None = None
+    stats: Mapping[str, CacheStats],
+    models: Mapping[str, str],
+    server: Mapping[str, int] | None = None,
+    spending: Mapping[str, ProviderSpending] = NOTHING,
 ) -> Json:
-    """`stats` by cache name; `models`: the name of each cache's model; `server`: the counts of the server itself."""
+    """`stats` by cache name; `models`: the name of each cache's model; `server`: the counts of the server itself;
+    `spending`: what each provider has cost."""
     caches = {}
     for name, cache in stats.items():
         evictions = cache.eviction_s
         histogram = {"bounds": list(evictions.bounds), "counts": list(evictions.counts), "total": evictions.total}
         caches[name] = {"model": models.get(name, ""), **asdict(cache), "eviction_s": histogram}
-    return {"caches": caches} if server is None else {"caches": caches, "server": dict(server)}
+    body: Json = {"caches": caches} if server is None else {"caches": caches, "server": dict(server)}
+    return body | ({"providers": {name: asdict(each) for name, each in spending.items()}} if spending else {})
 
 
 def decode_caches(body: Any) -> dict[str, tuple[str, CacheStats]]:
@@ -43,6 +52,32 @@ def decode_server(body: Any) -> dict[str, int]:
     """
     server = _fields(body).find_object("server") or Fields({})
     return {name: _get(server, name, "int") for name in server.body}
+
+
+def decode_outcomes(body: Any) -> dict[str, dict[str, float]]:
+    """Requests of each provider; empty for a server that has none. Raises: `InvalidRequest` that names the field."""
+    outcomes = _fields(body).find_object("outcomes") or Fields({})
+    rows = {name: outcomes.get_object(name) for name in outcomes.body}
+    return {name: {each: _get(row, each, "float") for each in row.body} for name, row in rows.items()}
+
+
+def decode_spending(body: Any) -> dict[str, ProviderSpending]:
+    """What each provider has cost; empty for a server that is too old to report it, or has none.
+
+    Raises: `InvalidRequest` that names the field.
+    """
+    providers = _fields(body).find_object("providers") or Fields({})
+    return {name: _spending(providers.get_object(name)) for name in providers.body}
+
+
+def _spending(table: Fields) -> ProviderSpending:
+    today, total = (table.get_object(name) for name in ("today", "total"))
+    return ProviderSpending(
+        Spent(**{each.name: _get(today, each.name, str(each.type)) for each in fields(Spent)}),
+        Spent(**{each.name: _get(total, each.name, str(each.type)) for each in fields(Spent)}),
+        table.find_integer("budget_tokens", _INT64),
+        table.find_number("budget_money", _INT64),
+    )
 
 
 def _fields(body: Any) -> Fields:
@@ -99,6 +134,7 @@ _READERS: Mapping[str, Callable[[Fields, str], Any]] = {
     "int": lambda table, name: table.find_integer(name, _INT64),
     "float": lambda table, name: table.find_number(name, _INT64),
     **dict.fromkeys(("str", "str | None"), lambda table, name: table.find_string(name)),
+    "bool": lambda table, name: table.find_boolean(name),
     "State": _find_state,
 }
 """By the type of a field, as `engine/stats.py` has it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from shepherd.core import InvalidRequest
 from shepherd.core.status import Embeddings
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.ollama import load_or_unload
@@ -15,13 +16,22 @@ from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.openai import embeddings as openai_embeddings
 
+STATES = "/embeddings"
+"""The path that has a form for vectors of tokens."""
 
-async def answer_openai(context: RequestContext, body: Json) -> Json:
-    """Raises: `ShepherdError`."""
+
+async def answer_openai(context: RequestContext, body: Json) -> Json | list[Json]:
+    """Of a model that does not pool, `/embeddings` has llama-server's form: OpenAI's has one vector for a text.
+
+    Raises: `ShepherdError`.
+    """
     wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
     made = await context.state.service.embed(
         wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=context.path
     )
+    if not made.pooled and context.scope["path"] == STATES:
+        return await asyncio.to_thread(openai_embeddings.encode_states, made.vectors, made.n_tokens)
+    _check_pooled(made)
     return await asyncio.to_thread(
         openai_embeddings.encode_answer,
         made.vectors,
@@ -51,6 +61,15 @@ async def answer_embeddings(context: RequestContext, body: Json) -> Json:
     return ollama_embed.encode_embeddings(made.vectors)
 
 
+def _check_pooled(made: Embeddings) -> None:
+    if not made.pooled:
+        raise InvalidRequest(
+            f"the model {made.model!r} makes a vector of each token (pooling none), for which this path has no form; "
+            f"ask at {STATES}, or configure pooling mean, cls or last",
+            field="model",
+        )
+
+
 async def _embed_for_ollama(context: RequestContext, wanted: ollama_embed.EmbedRequest) -> Embeddings:
     """The vectors; afterwards the model stays loaded as long as the body asks."""
     service, path = context.state.service, context.path
@@ -60,6 +79,7 @@ async def _embed_for_ollama(context: RequestContext, wanted: ollama_embed.EmbedR
     made = await service.embed(
         wanted.model, wanted.texts, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
     )
+    _check_pooled(made)
     if wanted.keep_alive_s is not None:
         await load_or_unload(service, made.model, wanted.keep_alive_s, path)
     return made

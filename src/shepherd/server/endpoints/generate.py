@@ -5,7 +5,7 @@
                                  └────────────── cancel ◀── disconnect ─┘
 
 The status line waits for the first event, so that a prompt that does not fit is a real 400 and a full queue a real 429.
-Three tasks then run at the same time: the pump takes events as fast as they come, the sender writes what the client
+Three tasks run at the same time: the pump takes events as fast as they come, the sender writes what the client
 can read, and `while_connected` waits for the client to disconnect.
 
 Not here: what the bytes mean (`wire`), which model answers (the service), records and errors (`handler`).
@@ -21,10 +21,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from shepherd.core import Assembler, Event, Evicted
-from shepherd.server.endpoints.handler import RequestContext, log_failure, within
+from shepherd.core import Assembler, Event, Evicted, Started
+from shepherd.server.endpoints.handler import RequestContext, backend_headers, log_failure, within
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
@@ -56,6 +55,8 @@ class Generate:
     async def respond(self, context: RequestContext) -> None:
         def decode(body: bytes) -> Decoded[Any]:
             asked = decode_json(body)
+            if context.state.verbose:
+                asked.setdefault("verbose", True)
             if self.stored_responses:
                 asked = context.state.responses.resolve(asked, owner=caller_of(context.scope).owner)
             return self.codec.decode_request(asked)
@@ -91,6 +92,10 @@ class _Answer:
             created=int(time.time()),
             model=decoded.request.model,
         )
+        self._has_begun = False
+        """The first event of a stream has come."""
+        self._refusal: Exception | None = None
+        """What came in its place: it has a status of its own."""
 
     async def send(self) -> None:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
@@ -139,59 +144,63 @@ class _Answer:
         """
         record, limits, encoder = self._context.record, self._limits, self._encoder
         buffer = SendBuffer(limits.max_unread_bytes)
-        first = asyncio.ensure_future(anext(events))
         try:
-            await asyncio.wait((first,), timeout=limits.ping_s)
-            if first.done():
-                first.result()  # its error has a status of its own
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(first, events, buffer))
-                # Two turns for the pump: the head reports the events that have come already.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_headers(record)]
-                record.status = 200
-                head = {"type": "http.response.start", "status": 200, "headers": headers}
-                await within(limits.stall_s, self._context.send(head))
-                while (fragment := await buffer.take(limits.ping_s)) is not None:
-                    # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
-                    is_early = not record.started and encoder.media_type == EVENT_STREAM
-                    await self._send_fragment(fragment or (PING if is_early else encoder.ping))
+                tasks.create_task(self._pump(events, buffer))
+                fragment = await buffer.take(limits.ping_s)
+                if self._refusal is None:
+                    headers = [(b"content-type", encoder.media_type.encode()), *_STREAM_HEADERS, *_headers(record)]
+                    record.status = 200
+                    head = {"type": "http.response.start", "status": 200, "headers": headers}
+                    await within(limits.stall_s, self._context.send(head))
+                    if fragment == b"":
+                        fragment = await buffer.take(limits.ping_s)
+                    while fragment is not None:
+                        # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
+                        is_early = not record.started and encoder.media_type == EVENT_STREAM
+                        await self._send_fragment(fragment or (PING if is_early else encoder.ping))
+                        fragment = await buffer.take(limits.ping_s)
         except* ClientTooSlow as group:
             raise ClientTooSlow(str(group.exceptions[0])) from None
-        finally:
-            first.cancel()
-            await asyncio.wait((first,))
+        if self._refusal is not None:
+            raise self._refusal
         record.complete = True
         await self._send_fragment(b"", more=False)
 
-    async def _pump(self, first: asyncio.Future[tuple[int, Event]], events: ChoiceEvents, buffer: SendBuffer) -> None:
+    async def _pump(self, events: ChoiceEvents, buffer: SendBuffer) -> None:
         """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
         record, observers, encoder = self._context.record, self._context.observers, self._encoder
         try:
-            choice, event = await first
-            while True:
+            async for choice, event in events:
+                self._has_begun = True
                 record.see(event, choice)
                 observers.see(event, choice)
                 fragment = encoder.encode(event, choice)
                 if isinstance(event, Evicted) and encoder.media_type == EVENT_STREAM:
                     # The head reports it only if it came before; no protocol has a field for it.
-                    fragment += encode_comment(f"evicted {event.messages} messages, {event.tokens} tokens")
+                    parts = f"parts of {len(event.partly)} more, " if event.partly else ""
+                    fragment += encode_comment(f"evicted {event.messages} messages, {parts}{event.tokens} tokens")
+                elif isinstance(event, Started) and event.edits and encoder.media_type == EVENT_STREAM:
+                    n_tokens = sum(each.tokens for each in event.edits)
+                    fragment += encode_comment(f"cleared {record.cleared} parts as asked, {n_tokens} tokens")
                 if fragment:
                     if record.finished:
                         self._store()  # before the client sees the end and refers to this answer
                     observers.send(fragment)
+                if len(fragment) > BURST_BYTES:
+                    await buffer.put_alone(fragment)
+                elif fragment or record.status == 0:  # the head waits for the first event, not for its bytes
                     buffer.put(fragment)
                     if buffer.n_bytes > BURST_BYTES:
                         await asyncio.sleep(0)  # many events at once must not keep the sender from sending
-                if (following := await anext(events, None)) is None:
-                    break
-                choice, event = following
             if not record.finished:
                 raise AssertionError("a stream has ended without `Finished`")
         except ClientTooSlow:
             raise
         except Exception as error:
+            if not self._has_begun and record.status == 0:  # the client gets a status
+                self._refusal = error
+                return
             log_failure(error, record)
             fragment = encoder.encode_failure(error)
             observers.send(fragment)
@@ -206,11 +215,15 @@ class _Answer:
 
 def _headers(record: Record) -> RawHeaders:
     """What the head reports of the answer."""
-    headers = [(b"x-shepherd-backend", quote(record.backend, safe=":/@+ ").encode())]
+    headers = backend_headers(record)
     if record.evicted:
         headers.append((b"x-shepherd-evicted", str(record.evicted).encode()))
+    if record.cleared:
+        headers.append((b"x-shepherd-cleared", str(record.cleared).encode()))
     if n_recalled := record.usage.recalled:
         headers.append((b"x-shepherd-recalled", str(n_recalled).encode()))
+    if record.changed:
+        headers.append((b"x-shepherd-system-changes", str(record.changed).encode()))
     if not record.archived:
         headers.append((b"x-shepherd-archived", b"false"))
     return headers

@@ -16,13 +16,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shepherd.core import ContextFull, InvalidRequest, ShepherdError
+from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
@@ -31,6 +32,7 @@ from shepherd.server.observe.observer import ObserverFactory, Observers
 from shepherd.server.observe.record import Record, shown
 from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
+from shepherd.wire.base import public_error
 
 logger = logging.getLogger("shepherd.server")
 
@@ -85,6 +87,8 @@ class ServerState:
     observe: Sequence[ObserverFactory] = ()
     is_open: bool = False
     """No API keys are configured."""
+    verbose: bool = False
+    """Whole answers of chat say how the prompt was read, also where the body does not ask for it."""
 
 
 def state_of(request: HTTPRequest) -> ServerState:
@@ -157,24 +161,29 @@ class RequestContext:
         if active.stopping:
             answering.close()
             raise Stopping
-        work = asyncio.create_task(answering)
-        watch = asyncio.create_task(self._disconnected())
-        active.tasks.add(work)
-        try:
-            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+
+        def leave(_: object) -> None:
             # An ASGI server also reports a disconnect after the last byte; the work that is left must continue then.
-            if not work.done() and not self.record.complete:
+            if not self.record.complete:
                 self.record.client_gone = True
-                raise ClientGone
-            await asyncio.wait((work,))
-            if work.cancelled():
-                raise Stopping
-            return work.result()
+                task.cancel()
+
+        watch = asyncio.create_task(self._disconnected())
+        watch.add_done_callback(leave)
+        active.tasks.add(task)
+        try:
+            return await answering
+        except asyncio.CancelledError:
+            if not self.record.client_gone and not active.stopping:
+                raise
+            task.uncancel()
+            raise (ClientGone if self.record.client_gone else Stopping) from None
         finally:
-            active.tasks.discard(work)
-            work.cancel()
+            active.tasks.discard(task)
+            watch.remove_done_callback(leave)
             watch.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
+            await asyncio.wait((watch,))
 
     async def _disconnected(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":
@@ -191,6 +200,8 @@ class RequestContext:
     async def refuse(self, error: Exception) -> None:
         """Send an error. Raises: `ClientTooSlow`."""
         self.record.status, content, headers = encode_error(self.scope, error)
+        if self.record.backend != "-":
+            headers = [*headers, *backend_headers(self.record)]
         self.observers.send(content)
         # The rest of a body that is too large is read and dropped for a while.
         unread = self.receive if isinstance(error, BodyTooLarge) else None
@@ -200,6 +211,19 @@ class RequestContext:
     def patience_s(self, error: Exception) -> float:
         """How long the client may take to read this error."""
         return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
+
+
+def backend_headers(record: Record) -> RawHeaders:
+    """What has answered, and in whose place."""
+
+    def encoded(name: str) -> bytes:
+        return quote(name, safe=":/@+ ").encode()
+
+    instead_of = b", ".join(map(encoded, record.instead_of))
+    headers = [(b"x-shepherd-backend", encoded(record.backend))]
+    if record.spoke:
+        headers.append((b"x-shepherd-model", encoded(record.spoke)))
+    return [*headers, (b"x-shepherd-instead-of", instead_of)] if instead_of else headers
 
 
 def json_response(body: Any, status: int = 200) -> Response:
@@ -257,9 +281,8 @@ def log_failure(error: Exception, record: Record) -> None:
     if isinstance(error, ShepherdError):
         field_name = f" field={shown(error.field)}" if isinstance(error, InvalidRequest) and error.field else ""
         record.reason = "server stopping" if isinstance(error, Stopping) else f"{error.code}{field_name}"
-        if isinstance(error, ContextFull):
-            record.cache = error.cache  # there was no `Started` to report it
-        if error.status >= 500 and not isinstance(error, Stopping):
+        record.see_failure(error)
+        if public_error(error)[0] >= 500 and not isinstance(error, Stopping):
             logger.warning("%s: %s", record.id, error)
     else:
         record.reason = "server_error"

@@ -11,13 +11,16 @@ from importlib.metadata import version
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 
-from shepherd.core import InvalidRequest, UnknownModel
+from shepherd.core import UnknownModel
+from shepherd.engine.sampling import DEFAULTS
+from shepherd.engine.stats import SequenceStats
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
 from shepherd.server.http.caller import caller_of, sees, with_caller
 from shepherd.wire.base import Json
 from shepherd.wire.openai import chat
 from shepherd.wire.openai.chunks import fingerprint
+from shepherd.wire.read import encode_sampling
 
 
 async def props(request: HTTPRequest) -> Response:
@@ -28,10 +31,11 @@ async def props(request: HTTPRequest) -> Response:
     card = next((card for card in cards if wanted in (None, card.id)), None)
     if card is None:
         raise UnknownModel(wanted or "", known=tuple(card.id for card in cards))
+    defaults = encode_sampling(card.sampling.over(DEFAULTS))
     return json_response(
         {
-            "default_generation_settings": {"n_ctx": card.n_ctx},
-            "total_slots": sum(len(cache.sequences) for cache in service.stats().values()) or 1,
+            "default_generation_settings": {"n_ctx": card.n_ctx, "params": defaults},
+            "total_slots": card.n_slots,
             "model_alias": card.id,
             # Where the file is on the disk concerns no client.
             "model_path": service.health().model if card is cards[0] else card.id,
@@ -48,10 +52,18 @@ async def props(request: HTTPRequest) -> Response:
 
 
 async def slots(request: HTTPRequest) -> Response:
-    """The conversations in the caches, as llama-server's slots, without their texts; a key of one user sees its own."""
-    caller, stats = caller_of(request.scope), state_of(request).service.stats()
+    """The conversations in the caches, as llama-server's slots, without their texts; a key of one user sees its own.
+
+    Slots without one are there too, so that the list is as long as llama-server's.
+    """
+    service, caller = state_of(request).service, caller_of(request.scope)
+    stats = service.stats()
     held = ((name, cache.n_ctx, each) for name, cache in stats.items() for each in cache.sequences)
-    sequences = [row for row in held if sees(caller, row[2].owner)]
+    rows = [(name, n_ctx, each) for name, n_ctx, each in held if sees(caller, each.owner)]
+    free = SequenceStats(0, "idle", None, 0, 0, 0, 0, 0, 0.0, 0.0)
+    cards = [card for card in known_cards(service) if card.kind == "chat" and card.loaded]
+    if cards:
+        rows += [("", cards[0].n_ctx, free)] * (sum(card.n_slots for card in cards) - len(rows))
     return json_response(
         [
             {
@@ -62,20 +74,20 @@ async def slots(request: HTTPRequest) -> Response:
                 "is_processing": each.state != "idle",
                 "n_prompt_tokens": each.cached + each.new,
                 "n_prompt_tokens_cache": each.cached,
-                "next_token": {"n_decoded": each.generated, "has_next_token": each.state != "idle"},
+                "next_token": [_next_token(each)],
             }
-            for at, (name, n_ctx, each) in enumerate(sequences)
+            for at, (name, n_ctx, each) in enumerate(rows)
         ]
     )
 
 
+def _next_token(sequence: SequenceStats) -> Json:
+    is_idle = sequence.state == "idle"
+    return {"has_next_token": not is_idle, "n_remain": -1, "n_decoded": 0 if is_idle else sequence.generated}
+
+
 async def answer_apply_template(context: RequestContext, body: Json) -> Json:
     """The prompt that the model would get for a body of chat completions. Raises: `ShepherdError`."""
-    if body.get("add_generation_prompt") is False:
-        raise InvalidRequest(
-            "add_generation_prompt must be true: prompts here end where the answer begins; leave it out",
-            field="add_generation_prompt",
-        )
     decoded = with_caller(await asyncio.to_thread(chat.decode_request, body), context.scope, trace=False)
     return {"prompt": await context.state.service.render(decoded.request, endpoint=context.path)}
 

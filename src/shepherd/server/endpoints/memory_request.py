@@ -177,7 +177,7 @@ def _page(lines: Iterator[str]) -> bytes:
 def _decode(row: MemoryEndpoint, scope: Scope, body: bytes) -> tuple[str, Arguments]:
     """The user and the checked values. Raises: `InvalidRequest`; `NotAllowed` for another user than the key's."""
     schemas = {"user": _USER, **row.parameters}
-    in_path = {name: _from_text(name, schemas[name], [value]) for name, value in scope["path_params"].items()}
+    in_path = {name: _from_text(name, schemas[name], [value]) for name, value in scope.get("path_params", {}).items()}
     values: Json = {}
     for source in (in_path, _query(scope, schemas), _header(scope), decode_json(body) if body else {}):
         for given, value in source.items():

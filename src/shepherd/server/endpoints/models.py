@@ -74,7 +74,10 @@ def refuse_while_loading(service: Service) -> None:
 
 
 def _model_body(card: ModelCard) -> Json:
-    return encode_model(card.id, created=card.created, n_ctx=card.n_ctx, n_bytes=card.n_bytes)
+    sizes = {"n_ctx": card.n_ctx, "n_cells": card.n_cells, "n_bytes": card.n_bytes}
+    names = list(dict.fromkeys((card.id, *card.aliases)))
+    # The last two are llama-server's.
+    return encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
 
 
 # ---- Anthropic's
@@ -95,8 +98,8 @@ def _for_anthropic(card: ModelCard) -> Json:
         "display_name": card.id,
         "created_at": datetime.fromtimestamp(card.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
-        "max_input_tokens": card.n_ctx,
-        "max_tokens": card.n_ctx,
+        "max_input_tokens": card.n_ctx or None,
+        "max_tokens": card.n_ctx or None,
     }
 
 
@@ -135,13 +138,16 @@ def _for_codex(card: ModelCard, priority: int) -> Json:
         "visibility": "list",
         "supported_in_api": True,
         "priority": priority,
-        "context_window": card.n_ctx,
-        "max_context_window": card.n_ctx,
+        "context_window": card.n_ctx or None,
+        "max_context_window": card.n_ctx or None,
         "effective_context_window_percent": 95,
         "auto_compact_token_limit": None,
         # Of the output of a tool: one file would fill much of a small context.
-        "truncation_policy": {"mode": "tokens", "limit": max(1000, min(10_000, card.n_ctx // 8))},
-        "input_modalities": ["text"],
+        "truncation_policy": {
+            "mode": "tokens",
+            "limit": max(1000, min(10_000, (card.n_cells or card.n_ctx or 80_000) // 8)),
+        },
+        "input_modalities": ["text", *(["image"] if "vision" in card.capabilities else [])],
         "base_instructions": _INSTRUCTIONS,
         "shell_type": "shell_command",
         "apply_patch_tool_type": None,

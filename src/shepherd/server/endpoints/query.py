@@ -18,7 +18,9 @@ Answer = Callable[[RequestContext, Json], Coroutine[Any, Any, Json]]
 """From the request and its body to the body of the answer. Raises: `ShepherdError`."""
 
 
-def query(answer: Answer, *, stored_responses: bool = False) -> Callable[[RequestContext], Awaitable[None]]:
+def query(
+    answer: Callable[[RequestContext, Json], Coroutine[Any, Any, Json | list[Json]]], *, stored_responses: bool = False
+) -> Callable[[RequestContext], Awaitable[None]]:
     """Answers a JSON object with one. `stored_responses`: bodies may refer to stored answers."""
 
     async def respond(context: RequestContext) -> None:

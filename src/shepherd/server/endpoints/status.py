@@ -33,6 +33,10 @@ async def report_health(request: HTTPRequest) -> Response:
         "model": health.model,
         "caches": {name: asdict(cache) for name, cache in health.caches.items()},
     }
+    if health.providers:
+        body["providers"] = {
+            name: {"rests_s": round(rests_s, 1)} if rests_s else {} for name, rests_s in health.providers.items()
+        }
     if health.detail:
         body["detail"] = health.detail
     return json_response(body, 200 if is_ok else 503)
@@ -56,7 +60,9 @@ async def caches(request: HTTPRequest) -> Response:
         for name, cache in stats.items()
     }
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
-    return json_response(encode_caches(stats, models, state.metrics.totals()))
+    body = encode_caches(stats, models, state.metrics.totals(), state.service.spending())
+    outcomes = state.metrics.outcomes()
+    return json_response({**body, "outcomes": outcomes} if outcomes else body)
 
 
 async def clear(request: HTTPRequest, name: str) -> Response:
@@ -74,7 +80,18 @@ async def clear(request: HTTPRequest, name: str) -> Response:
 
 async def measure(request: HTTPRequest) -> Response:
     """Metrics for Prometheus."""
-    return Response(state_of(request).metrics.render(), media_type=CONTENT_TYPE)
+    metrics = state_of(request).metrics
+    response = Response(metrics.render(), media_type=CONTENT_TYPE)
+    # With llama-server's capitals: a client that keeps headers in a dictionary looks for these.
+    response.raw_headers.append((_AsWritten(b"Process-Start-Time-Unix"), b"%d" % metrics.began_s))
+    return response
+
+
+class _AsWritten(bytes):
+    """The name of a header that keeps its capitals: uvicorn writes all others in small letters."""
+
+    def lower(self) -> _AsWritten:
+        return self
 
 
 _NOT_READY = {503: {"description": "No request can be answered now: the same fields, and why in `detail`."}}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.query import Answer
 from shepherd.server.http.caller import with_caller
+from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.base import Codec, Json
 from shepherd.wire.llama import tokens
 from shepherd.wire.openai.responses import codec as responses
@@ -43,6 +45,17 @@ def counting(codec: Codec[Any]) -> Answer:
         return {"input_tokens": await context.state.service.count(decoded.request, endpoint=context.path)}
 
     return count
+
+
+async def count_messages(context: RequestContext, body: Json) -> Json:
+    """The count of Anthropic's messages, behind their edits. Raises: `ShepherdError`."""
+    decoded = with_caller(await asyncio.to_thread(anthropic.decode_request, body), context.scope, trace=False)
+    request, service = decoded.request, context.state.service
+    counted: Json = {"input_tokens": await service.count(request, endpoint=context.path)}
+    if request.edits:
+        original = await service.count(replace(request, edits=()), endpoint=context.path)
+        counted["context_management"] = {"original_input_tokens": original}
+    return counted
 
 
 async def count_responses(context: RequestContext, body: Json) -> Json:

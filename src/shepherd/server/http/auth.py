@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.server.http.body import RawHeaders
-from shepherd.server.http.caller import USER, is_address, is_loopback, other_user
+from shepherd.server.http.caller import USER, is_address, is_loopback, names_in, other_user
 from shepherd.server.http.errors import refuse
 from shepherd.server.observe.record import CALLER, Caller
 
@@ -114,7 +114,7 @@ class AuthMiddleware:
         if api_keys is not None:
             named = ((f"key-{number}", key) for number, key in enumerate(api_keys, 1))
             self._keys = [key if isinstance(key, Key) else Key.of(key, name=name) for name, key in named]
-        self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (host, *allow_hosts))
+        self._hosts = frozenset(name.strip("[]").lower().rstrip(".") for name in (*names_in(host), *allow_hosts))
         self._checks_host = is_loopback(host)
         self._origins = frozenset(origin.rstrip("/") for origin in origins)
         self._refused = refused

@@ -1,4 +1,7 @@
-"""Reads the body of a request up to a limit, and sends an answer as one JSON body. The codecs interpret the bytes."""
+"""Reads the body of a request up to a limit, and sends an answer as one JSON body. The codecs interpret the bytes.
+
+Not here: what compressed bytes stand for (`content_encoding.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.server.http.content_encoding import decoder_for
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -35,23 +39,23 @@ class BodyTooLarge(InvalidRequest):
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) -> bytes:
-    """The whole body.
+    """The whole body, decompressed; `limit` holds before and after that.
 
-    Raises: `BodyTooLarge` as soon as it is known; `InvalidRequest` for an encoding, when nothing comes for `stall_s`,
-    or when it comes too slowly; `ClientGone`.
+    Raises: `BodyTooLarge` as soon as it is known; `UnknownEncoding`; `InvalidRequest` for bytes that its encoding does
+    not have, when nothing comes for `stall_s`, or when it comes too slowly; `ClientGone`.
     """
     headers = dict(scope["headers"])
-    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-    if encoding not in ("", "identity"):
-        raise InvalidRequest(f"content-encoding {encoding!r} is not supported; send the body uncompressed", status=415)
+    encodings = b", ".join(value for name, value in scope["headers"] if name == b"content-encoding")
+    decoder = decoder_for(encodings.decode("latin-1"))
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(limit)
     body = bytearray()
+    n_received = 0
     more = True
     begun_s = time.monotonic()
     while more:
-        left_s = begun_s + stall_s + len(body) / SLOWEST_BYTES_PER_S - time.monotonic()
+        left_s = begun_s + stall_s + n_received / SLOWEST_BYTES_PER_S - time.monotonic()
         try:
             async with asyncio.timeout(min(stall_s, left_s)):
                 message = await receive()
@@ -60,10 +64,17 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
             raise InvalidRequest(f"the body {how}; send it again", status=408) from error
         if message["type"] == "http.disconnect":
             raise ClientGone
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise BodyTooLarge(limit)
+        piece = message.get("body", b"")
+        n_received += len(piece)
+        for step in (piece,) if decoder is None else decoder.feed(piece):
+            body += step
+            if len(body) > limit or n_received > limit:
+                raise BodyTooLarge(limit)
+            if decoder is not None:
+                await asyncio.sleep(0)  # the others' turn: a small piece may stand for all that the limit allows
         more = message.get("more_body", False)
+    if decoder is not None:
+        decoder.end()
     return bytes(body)
 
 

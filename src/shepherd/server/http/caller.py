@@ -5,6 +5,7 @@ Clients name their conversations in headers of their own; names in the body are 
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from dataclasses import replace
@@ -31,6 +32,13 @@ SESSIONS = (
 Claude Code's agents share their session's id; opencode sends the second and the third; Codex sends the fourth, whose
 threads share a session, too. A header that changes within a conversation, such as Codex's window, is not listed."""
 
+FORWARDED = {
+    "anthropic": (b"anthropic-beta",),
+    "openai.chat": (b"openai-beta",),
+    "openai.responses": (b"openai-beta",),
+}
+"""Headers by protocol that a provider of the same protocol gets. All others stay here: keys, cookies, addresses."""
+
 AGENTS = re.compile(r"claude-cli/|opencode/|codex", re.ASCII | re.IGNORECASE)
 """The beginnings of `user-agent` of programs that offer tools with every request of a conversation."""
 
@@ -40,10 +48,19 @@ TASK = re.compile(
 """Open WebUI's requests for titles, tags, follow-ups and queries: one message with these sections."""
 
 
+def names_in(host: str) -> list[str]:
+    """The names and addresses in a host of the configuration, which has several with commas between them; at least
+    one, which is empty for all addresses of the machine."""
+    names = [name.strip().strip("[]").lower() for name in host.split(",")]
+    return [name for name in names if name] or [""]
+
+
+@functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach `host`."""
-    name = host.strip("[]").lower()
-    return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+    """Whether only programs on this machine can reach `host`, every address of it."""
+    return all(
+        name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback) for name in names_in(host)
+    )
 
 
 def is_address(name: str) -> bool:
@@ -104,6 +121,16 @@ def named_session(scope: Scope) -> str | None:
     return None
 
 
+def forwarded_headers(scope: Scope, protocol: str) -> dict[str, str]:
+    """Those of `FORWARDED` that a provider can be sent."""
+    found: dict[str, str] = {}
+    for wanted in FORWARDED.get(protocol, ()):
+        value = ",".join(value.decode("latin-1").strip() for name, value in scope["headers"] if name == wanted)
+        if re.fullmatch(r"[\x20-\x7e]{1,2000}", value):
+            found[wanted.decode()] = value
+    return found
+
+
 def is_side_task(request: Request, program: str) -> bool:
     """Whether a request is for a title, a summary or the like, by its shape: it has no earlier answer, and it has no
     tools although this program's conversations have some, or it is one message with the sections of a task.
@@ -121,9 +148,11 @@ def is_side_task(request: Request, program: str) -> bool:
 
 
 def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[Any]:
-    """`decoded`, with the owner that the key is bound to, and the user, the session and the side task that the headers
-    name."""
+    """`decoded`, with the owner that the key is bound to, and the user, the session, the side task and the provider's
+    options that the headers name."""
     named: dict[str, Any] = {"trace": True} if trace else {}
+    if holder := caller_of(scope).owner:
+        named["caller"] = holder
     if (bound := caller_of(scope).user) is not None:
         named["owner"] = bound + decoded.request.owner
     if user := named_user(scope):
@@ -136,6 +165,8 @@ def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[
     program = dict(scope["headers"]).get(b"user-agent", b"").decode("latin-1")
     if decoded.request.background is None and is_side_task(decoded.request, program):
         named["background"] = True
+    if (native := decoded.request.native) is not None and (headers := forwarded_headers(scope, native.protocol)):
+        named["native"] = replace(native, headers=headers)
     if not named:
         return decoded
     return replace(decoded, requests=tuple(replace(request, **named) for request in decoded.requests))

@@ -1,5 +1,8 @@
 """Errors as HTTP has them: in the shape of the protocol that a path speaks, with the time when to try again.
 
+What a provider has against us, a wrong key for example, is never a 401 here (`wire.base.public_error`); whether to try
+again is said to the vendors' clients, which would try every 502 again.
+
 Not here: errors in a stream that has begun, which its encoder writes (`wire`).
 """
 
@@ -12,8 +15,9 @@ from collections.abc import Callable
 
 from starlette.types import Scope, Send
 
-from shepherd.core import EngineDown, RateLimited, ShepherdError
+from shepherd.core import BackendError, EngineDown, Refused, ShepherdError
 from shepherd.server.http.body import RawHeaders, json_bytes, send_json
+from shepherd.server.http.content_encoding import ACCEPTED, UnknownEncoding
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
 from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
@@ -38,13 +42,13 @@ class Stopping(EngineDown):
 def encode_error(scope: Scope, error: Exception) -> tuple[int, bytes, RawHeaders]:
     """Status, body and headers of the answer that reports `error` to a request."""
     path = scope["path"]
-    encode = next((encode for paths, encode in _PROTOCOLS if paths.match(path)), shapes.encode_error)
-    if _MODELS.match(path) and any(name == b"anthropic-version" for name, _ in scope["headers"]):
-        encode = anthropic.encode_error
+    is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+    default = anthropic.encode_error if is_anthropic else shapes.encode_error
+    encode = next((encode for paths, encode in _PROTOCOLS if paths.match(path)), default)
     status, body = encode(error)
     if body.get("type") == "error":  # Anthropic's errors contain the request's id
         body = {**body, "request_id": scope.get(REQUEST_ID, "-")}
-    return status, json_bytes(body), _retry_headers(error)
+    return status, json_bytes(body), _headers_for(error)
 
 
 _PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]], ...] = (
@@ -54,16 +58,19 @@ _PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]
     (re.compile(r"/v1/completions\Z"), completions.encode_error),
     (re.compile(r"/completions?\Z|(/v1)?/infill\Z"), llama.encode_error),
 )
-"""By the beginning of a path; all other paths report errors as OpenAI's chat completions do."""
-_MODELS = re.compile(r"(/v1){0,2}/models(/|\Z)")
-"""Paths that answer Anthropic's clients, too."""
+"""By the beginning of a path; all other paths report errors as OpenAI's chat completions do, to Anthropic's clients
+as Anthropic does."""
 
 
-def _retry_headers(error: Exception) -> RawHeaders:
-    """When to try again, for temporary errors."""
+def _headers_for(error: Exception) -> RawHeaders:
+    """When to try again, for temporary errors; what to send instead."""
     match error:
-        case RateLimited(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
+        case BackendError(retry_after_s=float() | int() as seconds) if math.isfinite(seconds):
             return [(b"retry-after", str(max(0, math.ceil(seconds))).encode())]
+        case Refused():
+            return [(b"x-should-retry", b"false")]
+        case UnknownEncoding():
+            return [(b"accept-encoding", ACCEPTED.encode())]
         case EngineDown():
             return [(b"retry-after", str(LOADING_RETRY_S).encode())]
         case _:

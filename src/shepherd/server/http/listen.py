@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from shepherd.core import ConfigError
 from shepherd.server.http.body import LINGER_S as UNREAD_S
-from shepherd.server.http.caller import is_loopback
+from shepherd.server.http.caller import is_loopback, names_in
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,20 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """Listening sockets for every address of `host`, all on one port. Raises: `ConfigError`."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"the port must be between 0 and 65535 (0 = any free one), not {port}", key="server.port")
+    sockets: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for name in names_in(host):
+            sockets += _bind_one(name, sockets[0].getsockname()[1] if sockets else port)
+    except ConfigError:
+        for opened in sockets:
+            opened.close()
+        raise
+    return sockets
+
+
+def _bind_one(host: str, port: int) -> list[socket.socket]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"the host {host!r} cannot be resolved; use 127.0.0.1 for this machine only, 0.0.0.0 for the whole network",
@@ -177,7 +189,10 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self.cycle.transport = _HeadWithBody(self.cycle, self.transport, self.loop)  # type: ignore[assignment]  # as below
 
     def on_body(self, body: bytes) -> None:
         self._frame_bytes -= (1 + FRAME_RATIO) * len(body)
@@ -217,7 +232,7 @@ class Connection(HttpToolsProtocol):
         if not self._is_answering or self.pipeline or self.transport.is_closing() or n == len(PROBES_S):
             return
         if self.cycle.chunked_encoding:
-            self.transport.write(b"0")  # a zero before the length of the next chunk
+            self.cycle.transport.write(b"0")  # a zero before the length of the next chunk
         elif not self.cycle.response_started:
             self.transport.write(STATUS_LINE[200][n : n + 1])
             self.cycle.transport = _BegunAnswer(self.cycle, self.transport, n + 1)  # type: ignore[assignment]  # all it uses
@@ -251,6 +266,41 @@ class Connection(HttpToolsProtocol):
             self.cycle.message_event.set()
         self._is_refused = True
         self.loop.call_later(UNREAD_S, self.transport.close)
+
+
+class _HeadWithBody:
+    """The transport of an answer until its body begins: the head goes out with what is written in the same turn."""
+
+    def __init__(
+        self, cycle: RequestResponseCycle, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._cycle = cycle
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self._turn: asyncio.Handle | None = None
+
+    def write(self, content: bytes) -> None:
+        if not self._cycle.response_started:  # "100 Continue"
+            self._transport.write(content)
+        elif self._turn is None:
+            self._head, self._turn = content, self._loop.call_soon(self._flush)
+        else:
+            self._turn.cancel()
+            self._flush(content)
+
+    def _flush(self, content: bytes = b"") -> None:
+        self._cycle.transport = self._transport
+        self._transport.write(self._head + content)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._flush()
+        self._transport.close()
 
 
 class _BegunAnswer:

@@ -1,6 +1,7 @@
 """What has been encoded for one client and not yet sent: bounded, so that a slow client delays only itself.
 
-`put` never waits; when the buffer is full, the client is dropped. One event loop, one task that takes.
+`put` never waits; when the buffer is full, the client is dropped. A fragment of megabytes says nothing about the
+client: `put_alone` waits until it is taken. One event loop, one task that puts, one that takes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class SendBuffer:
         """In the buffer."""
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
+        self._emptied: asyncio.Future[None] | None = None
 
     def put(self, fragment: bytes) -> None:
         """Add a fragment. Raises: `ClientTooSlow` when more than `max_bytes` are in the buffer."""
@@ -30,6 +32,14 @@ class SendBuffer:
             raise ClientTooSlow(f"{self.n_bytes} bytes are unread")
         self._fragments.append(fragment)
         self._wake()
+
+    async def put_alone(self, fragment: bytes) -> None:
+        """Add a fragment of any size to the empty buffer, and wait until it is taken."""
+        await self._until_empty()
+        self.n_bytes = len(fragment)
+        self._fragments.append(fragment)
+        self._wake()
+        await self._until_empty()
 
     def close(self) -> None:
         """Mark the end: nothing more is put."""
@@ -48,9 +58,17 @@ class SendBuffer:
                 timer.cancel()
                 self._waiter = None
         fragments, self._fragments, self.n_bytes = self._fragments, [], 0
+        if self._emptied is not None:
+            self._emptied.set_result(None)
+            self._emptied = None
         if fragments:
             return b"".join(fragments)
         return None if self._closed else b""
+
+    async def _until_empty(self) -> None:
+        if self._fragments:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -176,7 +176,7 @@ class DebugObserver(Observer):
         prompts = ["".join(self._choices[at].prompt) or None for at in range(record.n_choices)]
         # Of each request the fields that are set; the model and the messages always.
         first, *others = (
-            {"model": request.model, "messages": [], **_plain(replace(request, trace=False))}
+            {"model": request.model, "messages": [], **_plain(replace(request, trace=False, native=None))}
             for request in self._decoded.requests
         )
         shown = {"endpoint": endpoint, **first, "stream": self._decoded.stream, "prompt": prompts[0]}
@@ -247,7 +247,8 @@ def _plain(value: Any) -> Any:
             values = {
                 each.name: _plain(child)
                 for each in dataclasses.fields(value)
-                if (child := getattr(value, each.name))
+                if each.init
+                and (child := getattr(value, each.name))
                 != (each.default if each.default_factory is dataclasses.MISSING else each.default_factory())
             }
             kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()

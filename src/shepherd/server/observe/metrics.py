@@ -1,7 +1,7 @@
 """`GET /metrics` for Prometheus: the engines' own counts, and those of the requests that have ended.
 
     Record ─ count ─▶ totals ─┐
-    Service.stats() ──────────┴─ families ─▶ text
+    Service.totals() ─────────┴─ families ─▶ text
 
 Each application has a registry of its own. Names and labels are promised to users (docs/serve.md). The label of a model
 is the back end that answers (`local:qwen`), never the name in the request: the number of labels must stay bounded.
@@ -10,15 +10,19 @@ Event loop only.
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from shepherd.core.status import ProviderSpending
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
+from shepherd.server.observe.llama_metrics import LlamaMetrics
 from shepherd.server.observe.record import Record
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,6 +38,8 @@ REFUSALS = ("key", "user", "host", "origin", "rate", "client", "house")
 
 Stats = Mapping[str, CacheStats]
 
+Outcome = Literal["answered", "failed", "replaced"]
+
 _Row = tuple[tuple[str, ...], float]
 """Values of the labels, and the figure."""
 
@@ -43,21 +49,31 @@ class Metrics:
 
     def __init__(
         self,
-        stats: Callable[[], Stats],
+        totals: Callable[[], Stats],
         n_archived: Callable[[], int] = lambda: 0,
         n_archive_failures: Callable[[], int] = lambda: 0,
         *,
         n_active: Callable[[], int] = lambda: 0,
         loads: Callable[[], Mapping[str, int]] = dict,
+        providers: Callable[[], Mapping[str, float]] = dict,
+        spending: Callable[[], Mapping[str, ProviderSpending]] = dict,
     ) -> None:
-        """Called at every scrape: `stats`; `n_archived`, messages put into the memory since the start;
+        """Called at every scrape: `totals`; `n_archived`, messages put into the memory since the start;
         `n_archive_failures`, how often that failed;
-        `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start."""
-        self._stats = stats
+        `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start;
+        `spending`, what each provider has cost; `providers`, the seconds that each still rests."""
+        self._totals = totals
+        self._llama = LlamaMetrics()
         self._n_archived = n_archived
         self._n_archive_failures = n_archive_failures
         self._n_active = n_active
         self._loads = loads
+        self._providers = providers
+        self._outcomes = Counts[tuple[str, Outcome]]()
+        """By cache or provider."""
+        self.began_s = time.time()
+        """Unix time of the start."""
+        self._spending = spending
         self._n_ended = self._n_refused = self._n_recalled = 0
         self._registry = registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a series for every counter
@@ -109,6 +125,10 @@ class Metrics:
             self._first_token_s.labels(*place).observe(record.first_s - record.begun_s)
         if record.ended_s is not None:
             self._duration_s.labels(*place).observe(record.ended_s - record.begun_s)
+        for name in record.instead_of:
+            self._outcomes[name, "replaced"] += 1
+        if record.cache:
+            self._outcomes[record.cache, "answered" if record.finished else "failed"] += 1
         if record.started:
             usage = record.usage
             self._n_recalled += usage.recalled
@@ -127,9 +147,16 @@ class Metrics:
         counts = {"requests": self._n_ended, "active": self._n_active(), "refused": self._n_refused}
         return {**counts, "recalled_tokens": self._n_recalled}
 
+    def outcomes(self) -> dict[str, dict[str, float]]:
+        """For `GET /v1/caches`: by provider, requests by their outcome, and the seconds that it still rests."""
+        return {
+            name: {**{each: self._outcomes[name, each] for each in get_args(Outcome)}, "rests_s": round(rests_s, 1)}
+            for name, rests_s in self._providers().items()
+        }
+
     def render(self) -> bytes:
         """All of it, in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + self._llama.render(self._totals().values()).encode("ascii")
 
     def collect(self) -> Iterator[Metric]:
         """What other parts of the program count, as a registry reads it."""
@@ -139,9 +166,26 @@ class Metrics:
         yield _counter(
             "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
         )
+        text = "Requests by the cache or provider; replaced: it could not answer, and another one was asked."
+        outcomes = [((name, outcome), count) for (name, outcome), count in self._outcomes.items()]
+        yield _counter("shepherd_backend_requests", text, ("backend", "outcome"), outcomes)
+        resting = [((name,), rests_s) for name, rests_s in self._providers().items()]
+        text = "How long a provider that has failed is not asked first; 0 = it is."
+        yield _gauge("shepherd_backend_rest_seconds", text, ("backend",), resting)
         text = "How often messages could not be put into the memory."
         yield _counter("shepherd_archive_failures", text, (), [((), self._n_archive_failures())])
-        yield from _of_engines(self._stats())
+        yield from _of_providers(self._spending())
+        yield from _of_engines(self._totals())
+
+
+def _of_providers(spending: Mapping[str, ProviderSpending]) -> Iterator[Metric]:
+    text = "Tokens that providers have counted since the start: of prompts, read from their cache or not; of answers."
+    kinds = ("input", "cached", "output")
+    rows = [((name, kind), getattr(each.total, kind)) for name, each in spending.items() for kind in kinds]
+    yield _counter("shepherd_provider_tokens", text, ("provider", "kind"), rows)
+    text = "What they cost since the start, by the configured prices."
+    money = [((name,), each.total.money) for name, each in spending.items()]
+    yield _counter("shepherd_provider_cost", text, ("provider",), money)
 
 
 def _of_engines(stats: Stats) -> Iterator[Metric]:
@@ -197,6 +241,11 @@ _LEVELS_BY_CACHE = (
     ("shepherd_live_jobs", "live", "Requests that are being computed."),
     ("shepherd_queue_depth", "waiting", "Requests that wait for their turn."),
     (
+        "shepherd_checkpoint_bytes",
+        "checkpoint_bytes",
+        "States that conversations in the KV cache can be taken back to.",
+    ),
+    (
         "shepherd_engine_quiet_seconds",
         "quiet_s",
         "How long work has waited without any progress; 0 while there is some.",
@@ -204,11 +253,14 @@ _LEVELS_BY_CACHE = (
 )
 _TOTALS_BY_CACHE = (
     ("shepherd_jobs", "jobs", "Requests that the engine has taken on."),
+    ("shepherd_background_jobs", "background_jobs", "Of those, the side tasks: titles, digests."),
     ("shepherd_preemptions", "preemptions", "Running requests that were put aside for older ones."),
     ("shepherd_rebases", "rebases", "Conversations that were computed again to get lower positions."),
     ("shepherd_sequences_dropped", "dropped", "Idle conversations that left the KV cache."),
     ("shepherd_sequences_saved", "saved", "Of those, the ones that were kept in memory or on disk."),
     ("shepherd_sequences_restored", "restored", "Conversations that came back from there."),
+    ("shepherd_removed_blocks", "removed_blocks", "Blocks of reusable tokens that left a cache of TensorRT-LLM."),
+    ("shepherd_removed_tokens", "removed_tokens", "Their tokens."),
     ("shepherd_engine_stalls", "stalls", "Times that the engine made no progress for too long while work waited."),
 )
 

@@ -1,6 +1,6 @@
 """The facts of one request, and their line in the log: the cost of the request and its end, never its content.
 
-    [INFO ] req_1 openai-chat model=m backend=local:m cache=main in=7 cached=4 recalled=0 out=9 evicted=0
+    [INFO ] req_1 openai-chat model=m backend=local:m cache=main upstream=- in=7 cached=4 recalled=0 out=9 evicted=0
             first_ms=41.0 tokens_per_s=80.1 queue_ms=0.4 received=312 sent=901 key=ann session=8f3a status=200 stop=end
 
 (one line in the log). The names are promised to users; `stop` is the last, because a reason can be several words.
@@ -16,7 +16,20 @@ from typing import Any
 
 from starlette.types import Message, Scope, Send
 
-from shepherd.core import CallDelta, CallStarted, Event, Evicted, Finished, ReasoningDelta, Started, TextDelta, Usage
+from shepherd.core import (
+    BackendError,
+    CallDelta,
+    CallStarted,
+    ContextFull,
+    Event,
+    Evicted,
+    Finished,
+    ReasoningDelta,
+    ShepherdError,
+    Started,
+    TextDelta,
+    Usage,
+)
 from shepherd.wire.base import Decoded
 
 logger = logging.getLogger("shepherd.server")
@@ -63,7 +76,13 @@ class Record:
     """As the client named it."""
     backend: str = "-"
     cache: str = ""
-    """Of our own engine, by its name in the configuration."""
+    """Of our own engine, or the provider, by its name in the configuration."""
+    upstream: str = ""
+    """The provider's id of the request."""
+    spoke: str = ""
+    """The model that the provider names, if it is another one than it was asked for: an alias, a retired model."""
+    instead_of: tuple[str, ...] = ()
+    """Caches and providers that have precedence and could not answer."""
     status: int = 0
     """0 = nothing was sent."""
     reason: str = "-"
@@ -73,7 +92,11 @@ class Record:
     session: str = ""
     n_choices: int = 1
     evicted: int = 0
-    """Messages that have left the context for this answer."""
+    """Messages that have left the context for this answer, as a whole or in part."""
+    cleared: int = 0
+    """Messages, results and turns that left it because the client asked for that."""
+    changed: int = 0
+    """Lines of the system prompt, said at the end of the prompt."""
     archived: bool = True
     """False: the messages should have been archived, and could not be."""
     n_finished: int = 0
@@ -138,12 +161,18 @@ class Record:
             case TextDelta() | ReasoningDelta() | CallStarted():
                 self.first_s = self.first_s or time.perf_counter()
             case Evicted():
-                self.evicted += event.messages
+                self.evicted += event.messages + len(event.partly)
             case Started():
                 self.backend = event.origin or "-"  # the model may be a name of the client's, of any length
                 self.cache = event.cache
+                self.upstream = event.request_id
+                provider, _, asked = self.backend.partition(":")
+                self.spoke = "" if provider == "local" or event.model == asked else event.model[:200]
+                self.instead_of = event.instead_of
+                self.cleared += sum(each.count for each in event.edits)
                 self.archived = self.archived and event.archived
-                self.started_s = self.started_s or time.perf_counter()
+                self.changed = event.n_changed
+                self.started_s = self.started_s or event.at_ns / 1e9 or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():
                 self.usages[choice] = event.usage
@@ -151,6 +180,15 @@ class Record:
                 self.n_finished += 1
             case _:
                 pass
+
+    def see_failure(self, error: ShepherdError) -> None:
+        """Note what failed; there may have been no `Started` to report it."""
+        self.upstream = error.request_id or self.upstream
+        if isinstance(error, ContextFull):
+            self.cache = error.cache
+        elif isinstance(error, BackendError) and not self.started:
+            self.backend = error.backend
+            self.cache = self.cache or error.backend.removeprefix("local:")
 
     def facts(self) -> dict[str, Any]:
         """The values of the line, for programs; None = not known."""
@@ -163,6 +201,7 @@ class Record:
             "model": shown(self.model),
             "backend": shown(self.backend),
             "cache": shown(self.cache),
+            "upstream": shown(self.upstream),
             "in": usage.prompt,
             "cached": usage.cache_read,
             "recalled": usage.recalled,
