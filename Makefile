@@ -19,12 +19,12 @@ CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.
 	@modelcontextprotocol/server-filesystem@2026.8.31
 CLIENTS_DIR = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/shepherd-clients
 
-clients:  ## real clients against our server: coding agents, LiteLLM, LangChain (about five minutes)
+clients:  ## real clients against our server: coding agents (about five minutes)
 	mkdir -p "$(CLIENTS_DIR)"
 	if command -v npm > /dev/null; then npm install --prefix "$(CLIENTS_DIR)" --no-audit --no-fund $(CLIENTS); fi
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install aider-chat
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install mcp-server-time
-	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run --group clients pytest -m clients tests/clients tests/tools/mcp
+	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run pytest -m clients tests/clients tests/tools/mcp
 
 suites:  ## other projects' own tests against our server, as far as they can be had; writes docs/conformance.md (half an hour)
 	uv run --all-groups python -m suites.report

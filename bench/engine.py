@@ -28,7 +28,7 @@ from rich.table import Table
 
 from shepherd.core import Sampling
 from shepherd.engine.base import Job
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -66,7 +66,7 @@ def ours(path: Path, case: Case, threads: int) -> float:
     """Tokens/s through a ticket; the weights are loaded anew, since where they lie in memory is worth some percent."""
     weights = Weights.load(path)
     n_ctx = case.depth + (N_PROMPT if case.kind == "prefill" else N_GENERATED) + 2
-    engine = Engine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=threads)))
+    engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=threads)))
     try:
         asyncio.run(_run(engine, case, weights.n_vocab, seed=0))  # warm-up, as llama-bench does
         return asyncio.run(_run(engine, case, weights.n_vocab, seed=1))
@@ -75,7 +75,7 @@ def ours(path: Path, case: Case, threads: int) -> float:
         weights.close()
 
 
-async def _run(engine: Engine, case: Case, n_vocab: int, seed: int) -> float:
+async def _run(engine: InProcessEngine, case: Case, n_vocab: int, seed: int) -> float:
     """One measurement. Another `seed` gives other tokens: the prefix cache must not do the work."""
     rnd = random.Random(seed)
 
@@ -94,7 +94,7 @@ async def _run(engine: Engine, case: Case, n_vocab: int, seed: int) -> float:
     return N_GENERATED / (times[-1] - times[0])
 
 
-async def _times(engine: Engine, job: Job) -> list[float]:
+async def _times(engine: InProcessEngine, job: Job) -> list[float]:
     """When each token of a job arrived on the event loop."""
     times: list[float] = []
     async for steps in engine.submit(job).batches():

@@ -36,7 +36,7 @@ from verdict import Options, quantile, run
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Chunk, Forget, Job, Op, Remove, Shift, Span
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.stats import Histogram
@@ -240,7 +240,7 @@ LONG_ANSWER = 300
 class Chat:
     """A conversation whose client resends all of it, on the real engine."""
 
-    def __init__(self, engine: Engine, n_vocab: int) -> None:
+    def __init__(self, engine: InProcessEngine, n_vocab: int) -> None:
         self._engine = engine
         self._random = random.Random(1)
         self._n_words = n_vocab // 2
@@ -282,7 +282,7 @@ def engine(weights: Weights, options: Options) -> dict[str, Any]:
 
 async def _engine(weights: Weights, options: Options) -> dict[str, Any]:
     context = ContextOptions(n_ctx=N_CTX, n_seq=2, n_threads=options.threads, flash_attention=options.flash_attn)
-    running = Engine(LlamaRuntime(weights, context))
+    running = InProcessEngine(LlamaRuntime(weights, context))
     try:
         chat = Chat(running, weights.n_vocab)
         first: dict[bool, list[float]] = {False: [], True: []}

@@ -43,6 +43,11 @@ def mean(values: Numbers, weights: Numbers | None = None) -> Estimate:
     return _bootstrap(len(values), lambda index: values[index].sum(axis=-1) / weights[index].sum(axis=-1))
 
 
+def median(values: Numbers) -> Estimate:
+    """The median of one value per pair."""
+    return _bootstrap(len(values), lambda index: np.median(values[index], axis=-1))
+
+
 def perplexity(nll: Numbers, base: Numbers, n_tokens: Numbers) -> Estimate:
     """By how many per cent the perplexity is higher than that of `base`: sums of one conversation each."""
     difference = mean(nll - base, n_tokens)

@@ -1,18 +1,20 @@
 """Makes a GGUF with random weights: the shape of a real model, none of its knowledge. For speed, not for reading.
 
     uv run python bench/random_gguf.py      # 24 layers x 896, 152k tokens, Q8_0: the shape of a 0.5B model
+    uv run python bench/random_gguf.py --words      # the same with Qwen2's vocabulary, for texts in words
 
 Every number that costs time is as in a real model: layers, widths, heads, and the vocabulary whose logits are sampled.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal
 
 import gguf
 import numpy as np
-from llama_tools import folder
+from llama_tools import folder, source
 
 from shepherd.engine.llamacpp.library import quantize
 
@@ -32,15 +34,16 @@ def random_model(
     n_vocab: int = 151_936,
     n_ctx: int = 32_768,
     file_type: Literal["F16", "Q8_0", "Q4_0"] = "Q8_0",
+    words: bool = False,
 ) -> Path:
-    """The path of such a model, made when it is missing."""
-    name = f"random-{n_layer}x{n_embd}-v{n_vocab}"
+    """The path of such a model, made when it is missing. `words`: with the vocabulary of Qwen2, else made-up words."""
+    name = f"random-{n_layer}x{n_embd}-v{n_vocab}{'-words' if words else ''}"
     target = folder() / f"{name}-{file_type.lower()}.gguf"
     if target.exists():
         return target
     folder().mkdir(parents=True, exist_ok=True)
     unquantised = folder() / f"{name}.gguf"
-    _write(unquantised, n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab, n_ctx)
+    _write(unquantised, n_layer, n_embd, n_ff, n_head, n_head_kv, n_vocab, n_ctx, words=words)
     if file_type == "F16":
         return unquantised
     quantize(unquantised, target, file_type)
@@ -49,7 +52,16 @@ def random_model(
 
 
 def _write(  # noqa: PLR0917 - the shape, in the order of `random_model`
-    path: Path, n_layer: int, n_embd: int, n_ff: int, n_head: int, n_head_kv: int, n_vocab: int, n_ctx: int
+    path: Path,
+    n_layer: int,
+    n_embd: int,
+    n_ff: int,
+    n_head: int,
+    n_head_kv: int,
+    n_vocab: int,
+    n_ctx: int,
+    *,
+    words: bool,
 ) -> None:
     random = np.random.default_rng(0)
     head = n_embd // n_head
@@ -70,7 +82,7 @@ def _write(  # noqa: PLR0917 - the shape, in the order of `random_model`
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_vocab_size(n_vocab)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    _add_vocabulary(writer, n_vocab)
+    (_add_words if words else add_vocabulary)(writer, n_vocab)
     writer.add_chat_template(TEMPLATE)
     writer.add_tensor("token_embd.weight", matrix(n_vocab, n_embd))
     writer.add_tensor("output_norm.weight", np.ones(n_embd, dtype=np.float32))
@@ -95,7 +107,7 @@ def _write(  # noqa: PLR0917 - the shape, in the order of `random_model`
     writer.close()
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
     """Byte-level BPE: the 256 bytes in GPT-2's spelling, two control tokens, and made-up words."""
     spelled = _byte_spelling()
     specials = ["<|im_start|>", "<|im_end|>"]
@@ -110,6 +122,24 @@ def _add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
     writer.add_add_bos_token(False)
 
 
+def _add_words(writer: gguf.GGUFWriter, n_vocab: int) -> None:
+    """Qwen2's vocabulary, as llama.cpp's source has it, filled up to `n_vocab`."""
+    fields = gguf.GGUFReader(source() / "models" / "ggml-vocab-qwen2.gguf").fields
+
+    def read(key: str) -> list[str]:
+        return list(fields[f"tokenizer.ggml.{key}"].contents())
+
+    tokens, types = read("tokens"), list(fields["tokenizer.ggml.token_type"].contents())
+    n_more = n_vocab - len(tokens)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list([*tokens, *(f"[PAD{n}]" for n in range(n_more))][:n_vocab])
+    writer.add_token_types([*types, *[gguf.TokenType.UNUSED] * n_more][:n_vocab])
+    writer.add_token_merges(read("merges"))
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+
+
 def _byte_spelling() -> list[str]:
     """The 256 characters that byte-level BPE writes bytes as: printable bytes as they are, the rest from U+0100 on."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -118,4 +148,4 @@ def _byte_spelling() -> list[str]:
 
 
 if __name__ == "__main__":
-    print(random_model())
+    print(random_model(words="--words" in sys.argv))

@@ -30,6 +30,8 @@ MODELS = ("0.5B", "embedded")
 
 START_S = 120.0
 STOP_S = 60.0
+ANSWER_S = 900.0
+"""A busy machine may take minutes for a long prompt."""
 
 
 def model_path(name: str) -> Path:
@@ -76,7 +78,7 @@ class Server:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that a plain request is answered with. Raises: `RuntimeError` for a status other than 200."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         with contextlib.closing(connection):
             connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
             response = connection.getresponse()

@@ -1,14 +1,16 @@
 """What a process has allocated, as it knows itself: apart from what its allocators keep for later.
 
-    watch(file), in the server ─▶ {"in use": bytes, "blocks": number} every second ─▶ read(file), in the soak
+    watch(file), in the server ─▶ {"in use": bytes, "blocks": n, "tasks": n} every second ─▶ read(file), in the soak
 
 A process that holds more and more memory from the system may leak, or its heap may have holes. `in use` rises in the
 first case only: the bytes that glibc's malloc has given out (mallinfo2(3): heaps and mapped blocks). Python's small
-objects are not among them: `blocks` counts those. Standard library only, since it runs in the server.
+objects are not among them: `blocks` counts those; `tasks` counts asyncio's. Standard library only, since it runs in the
+server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import json
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 EVERY_S = 1.0
 _FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -28,13 +31,19 @@ class _MallInfo2(ctypes.Structure):
 
 def allocated() -> dict[str, int]:
     """What this process has allocated now; without glibc the blocks of Python alone."""
-    found = {"blocks": sys.getallocatedblocks()}
+    found = {"blocks": sys.getallocatedblocks(), "tasks": n_tasks()}
     with contextlib.suppress(AttributeError, OSError):
         mallinfo2 = ctypes.CDLL(None).mallinfo2
         mallinfo2.restype = _MallInfo2
         info = mallinfo2()
         found["in use"] = int(info.uordblks + info.hblkhd)
     return found
+
+
+def n_tasks() -> int:
+    """Tasks of all event loops, ended ones that something still holds included; asked from another thread."""
+    known: Any = getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ())
+    return len(known)
 
 
 def watch(file: str) -> None:

@@ -177,7 +177,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: str, folder: Path, name: str, *, variables: dict[str, str] | None = None
+    config: str, folder: Path, name: str, *options: str, variables: dict[str, str] | None = None
 ) -> AsyncIterator[Running]:
     """A server for the length of the block, ended by SIGTERM. Raises: `RuntimeError` when it does not start."""
     file, log = folder / f"{name}.toml", folder / f"{name}.log"
@@ -185,7 +185,7 @@ async def running(
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAG_", "SHEPHERD_"))}
     environment |= {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")} | (variables or {})
     environment |= {"SOAK_HEAP": str(folder / f"{name}.heap"), "SOAK_BENCH": str(Path(__file__).parent)}
-    command = (sys.executable, "-c", START, "serve", "--config", str(file))
+    command = (sys.executable, "-c", START, "serve", "--config", str(file), *options)
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=sink, env=environment, cwd=folder, start_new_session=True

@@ -33,6 +33,7 @@ ALLOWED: Mapping[str, Allowance] = {
     "handles": Allowance(least=3),
     "threads": Allowance(least=2),
     "children": Allowance(least=1),
+    "tasks": Allowance(least=20),
     "memory files": Allowance(least=MEMORY_BYTES),
     "disk tier": Allowance(least=DISK_BYTES / 10),
     "RAM tier": Allowance(least=RAM_BYTES / 10),
@@ -106,7 +107,7 @@ class Watch:
         seen: dict[str, float] = {
             "rss": memory.rss,
             "private": memory.uss,
-            **{name: heap.get(name, 0.0) for name in ("in use", "blocks")},
+            **{name: heap.get(name, 0.0) for name in ("in use", "blocks", "tasks")},
             "handles": process.num_fds() - n_connections,
             "connections": n_connections,
             "threads": process.num_threads(),

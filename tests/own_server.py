@@ -12,10 +12,13 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd import config as configuration
 from shepherd.server.app import create_app, serve
+
+if TYPE_CHECKING:
+    from shepherd.app.app import App
 
 
 @contextlib.contextmanager
@@ -65,9 +68,11 @@ def in_thread(run: Callable[[Callable[[int], None]], Coroutine[Any, Any, None]])
 
 
 @contextlib.contextmanager
-def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
-    """The address of a server with the configuration `text`, whose home is `folder`; `options`: those of
-    `create_app`."""
+def serving(
+    folder: Path, text: str = "", *, around: Callable[[App], Any] = lambda app: app, **options: Any
+) -> Iterator[str]:
+    """The address of a server with the configuration `text`, whose home is `folder`. `around`: the service that is
+    served; `options`: those of `create_app`."""
     from shepherd.app.app import App  # loads the native library
 
     file = folder / "shepherd.toml"
@@ -78,7 +83,7 @@ def serving(folder: Path, text: str = "", **options: Any) -> Iterator[str]:
         app = App(config)
         try:
             await app.load(lazy=True)
-            await serve(create_app(app, **options), host="127.0.0.1", port=0, on_ready=on_ready)
+            await serve(create_app(around(app), **options), host="127.0.0.1", port=0, on_ready=on_ready)
         finally:
             await app.aclose()
 

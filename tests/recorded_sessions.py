@@ -24,7 +24,7 @@ from typing import Any
 import gguf
 import httpx2
 import numpy as np
-from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES
+from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES, values
 from tests.in_time import until
 
 from shepherd import config
@@ -128,9 +128,9 @@ def write_model(
     shapes = recipe.tensors(recipe) | {"token_embd.weight": (n_vocab, N_EMBD)}
     shapes.pop("output.weight", None)  # the embeddings serve twice: half the file
     for name, shape in shapes.items():
-        values = random.standard_normal(shape, dtype=np.float32)
-        values = 1 + values * 0.1 if "norm" in name else values * 0.3
-        writer.add_tensor(name, values.astype(np.float16 if name == "token_embd.weight" else np.float32))
+        writer.add_tensor(
+            name, values(random, name, shape).astype(np.float16 if name == "token_embd.weight" else np.float32)
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -183,6 +183,35 @@ def conversations(folder: Path) -> dict[str, list[Recording]]:
             kind = "" if recording.body.get("tools") else " (side task)"
             found.setdefault(f"{client.name} {recording.body['model']}{kind}", []).append(recording)
     return found
+
+
+CLAUDE, SESSION = "claude-code claude-opus-4-8", "x-claude-code-session-id"
+
+
+def in_one_session(recordings: Iterable[Recording], session: str) -> list[Recording]:
+    """The same in a session of this name."""
+    return [
+        replace(
+            recording,
+            headers={name: session if name.lower() == SESSION else value for name, value in recording.headers.items()},
+        )
+        for recording in recordings
+    ]
+
+
+def changing(sessions: Mapping[str, Sequence[Recording]]) -> dict[str, list[Recording]]:
+    """Sessions of Claude Code, made from the recorded one, in which a request changes something at the front."""
+    recorded = sessions[CLAUDE]
+    assert recorded[2].body["system"] != recorded[3].body["system"], "its model has another name from here on"
+    committed = []
+    for n, recording in enumerate(recorded[3:7]):
+        body = json.loads(json.dumps(recording.body))
+        files = "\n".join(f" M src/file_{at}.py" for at in range(n))
+        body["system"][-1]["text"] += f"\n\ngitStatus: at the start of the conversation.\nStatus:\n{files or '(clean)'}"
+        committed.append(replace(recording, body=body))
+    silent = [recorded[4], replace(recorded[5], body=recorded[5].body | {"tool_choice": {"type": "none"}}), recorded[6]]
+    made = {"a line of the system": recorded[1:6], "the state of git": committed, "no call once": silent}
+    return {name: in_one_session(recordings, name) for name, recordings in made.items()}
 
 
 def said(body: Mapping[str, Any]) -> str:
@@ -258,14 +287,18 @@ def table(played: Mapping[str, Sequence[Played]]) -> str:
 
 
 @asynccontextmanager
-async def playing(model: Path, folder: Path, **cache: Any) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
-    """A server of that model on a port of its own, and who plays recordings to it; `cache`: settings of its cache."""
+async def playing(
+    model: Path, folder: Path, *, disk: bool = False, **cache: Any
+) -> AsyncIterator[tuple[App, httpx2.AsyncClient]]:
+    """A server of that model on a port of its own, and who plays recordings to it; `cache`: settings of its cache.
+    `disk`: conversations outlive the server."""
     path = folder / "sessions.toml"
     settings = "\n".join(
         f"{name} = {json.dumps(value)}" for name, value in ({"n_ctx": N_CTX, "sequences": 4} | cache).items()
     )
     path.write_text(
-        f'max_tokens = {ANSWER_TOKENS}\n[models.tiny]\npath = "{model}"\nn_threads = 1\n'
+        f"max_tokens = {ANSWER_TOKENS}\n[kv]\ndisk = {json.dumps(disk)}\n"
+        f'[models.tiny]\npath = "{model}"\nn_threads = 1\n'
         f'[caches.main]\nmodel = "tiny"\n{settings}\n[[routes]]\nmatch = "*"\ncache = "main"\n'
     )
     loaded = config.load(flags={}, env={}, cwd=folder, user_dir=folder, file=path)

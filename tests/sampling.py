@@ -5,7 +5,7 @@
 | `-1`                | the first case of every test; nothing `costly`                        | under a minute   |
 |                     | `make check` sets it, for the tests that need no model                 |                  |
 | not set             | a share of every grid, the first of each family in it; short searches; | under 4 minutes  |
-|                     | a fifth of the tests that take longest (`costly`)                      |                  |
+|                     | an eighth of the tests that take longest (`costly`)                    |                  |
 | `1`                 | all of it; `.ci/run` sets it                                           | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
@@ -27,8 +27,11 @@ T = TypeVar("T")
 
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
-COSTLY = 0.2 if LEVEL == 0 else 0.0
-"""Share of the tests marked `costly` that a run takes."""
+QUICK = 0.09
+"""Share of the tests marked `costly` that a quick run takes."""
+
+COSTLY = QUICK if LEVEL == 0 else 0.0
+"""The share that this run takes where it takes shares at all."""
 
 GLANCE = 0.02
 """Share of the cases behind the first one that `SHEPHERD_THOROUGH=-1` takes of every test."""
@@ -62,9 +65,9 @@ def seed() -> int:
     return int.from_bytes(blake2b(turn().encode(), digest_size=4).digest(), "big")
 
 
-def is_chosen(name: str, share: float) -> bool:
-    """Whether this case belongs to the share of this run."""
-    drawn = blake2b(f"{turn()} {name}".encode(), digest_size=8).digest()
+def is_chosen(name: str, share: float, of: str | None = None) -> bool:
+    """Whether this case belongs to the share of this run, or of the run whose turn is given."""
+    drawn = blake2b(f"{of or turn()} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(drawn, "big") < share * 2**64
 
 

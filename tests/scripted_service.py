@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shepherd.core import Event, Finished, InvalidRequest, Request, Started, TextDelta, Usage
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.core import (
+    Event,
+    Finished,
+    InvalidRequest,
+    Opaque,
+    OpaqueBlock,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    TextOrTokens,
+    Usage,
+)
+from shepherd.core.edits import COMPACTION
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -74,11 +87,17 @@ class ScriptedService:
     def stats(self) -> Mapping[str, CacheStats]:
         return self.caches
 
+    def totals(self) -> Mapping[str, CacheStats]:
+        return self.stats()
+
     def n_archived(self) -> int:
         return self._shelf.n_archived if self._shelf else 0
 
     def n_archive_failures(self) -> int:
         return self.n_lost
+
+    def spending(self) -> Mapping[str, ProviderSpending]:
+        return {}
 
     def n_loads(self) -> Mapping[str, int]:
         return {}
@@ -94,7 +113,7 @@ class ScriptedService:
         said = [message.text for message in request.messages]
         if request.completion is not None:
             prompt = request.completion.prompt
-            said.append(prompt if isinstance(prompt, str) else "".join(map(chr, prompt)))
+            said += [part if isinstance(part, str) else chr(part) for part in prompt]
         return sum(len(text.encode("utf-8", "replace")) for text in said)
 
     async def render(self, request: Request, *, endpoint: str) -> str:
@@ -112,13 +131,12 @@ class ScriptedService:
         return [b"" if token == 256 else bytes([token]) for token in tokens]
 
     async def embed(
-        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
-        endpoint: str,
-    ) -> Embeddings:  # fmt: skip
+        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None, truncate: bool, endpoint: str
+    ) -> Embeddings:
         """How often each of four byte values is in the input, of length 1."""
         vectors, counts = [], []
         for text in inputs:
-            given = text.encode() if isinstance(text, str) else bytes(token % 256 for token in text)
+            given = b"".join(part.encode() if isinstance(part, str) else bytes([part % 256]) for part in text)
             vector = [1.0 + sum(byte % 4 == rest for byte in given) for rest in range(4)][:dimensions]
             length = math.sqrt(sum(value * value for value in vector))
             vectors.append([value / length for value in vector])
@@ -158,6 +176,15 @@ def playing(*events: Event | Exception) -> Script:
 
 
 def saying(*texts: str, usage: Usage = Usage(input=7, cache_read=3, output=5)) -> Script:
-    """A script that starts, says `texts` and ends."""
-    deltas: Iterable[Event] = map(TextDelta, texts)
-    return playing(Started("fake", "fake:fake"), *deltas, Finished("end", usage))
+    """A script that starts, says `texts` and ends; where the request asks for a compaction, it has one."""
+    item = OpaqueBlock(Opaque(COMPACTION, '{"type": "compaction", "encrypted_content": "shp1.x"}', (Text("Hi"),)))
+
+    async def script(request: Request) -> AsyncGenerator[Event, None]:
+        yield Started("fake", "fake:fake")
+        if any(edit.pause for edit in request.edits):
+            yield item
+        for text in texts:
+            yield TextDelta(text)
+        yield Finished("end", usage)
+
+    return script

@@ -345,12 +345,13 @@ def test_what_is_not_said_of_the_kv_cache_has_its_default(load: Load) -> None:
     made = load()
     assert made.kv == config.KvConfig(
         ram_bytes=1_073_741_824,
+        checkpoint_bytes=1_073_741_824,
         disk=False,
         disk_bytes=10_737_418_240,
         folder=None,
         reuse_tail=False,
         swa_full=True,
-        low_water=0.75,
+        low_water=None,
         n_positions=None,
         stall_s=60.0,
     )
@@ -366,6 +367,7 @@ sequences = 64
 queue = 10000
 [kv]
 ram_bytes = 0
+checkpoint_bytes = 2
 disk = true
 disk_bytes = 1
 folder = "warm"
@@ -374,12 +376,13 @@ swa_full = false
 low_water = 0.1
 n_positions = 1
 stall_s = 5
+system_changes = 0
 """
 
 
 def test_everything_about_the_kv_cache_can_be_said(load: Load, tmp_path: Path) -> None:
     made = load(KV)
-    assert made.kv == config.KvConfig(0, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1, 5.0)
+    assert made.kv == config.KvConfig(0, 2, True, 1, str(tmp_path / "warm"), True, False, 0.1, 1, 5.0, 0)
     assert made.caches == (config.CacheConfig("main", "lamb", sequences=64, queue=10_000),)
     assert made.warnings == ()
 
@@ -520,6 +523,44 @@ def test_a_wrong_secret_is_not_repeated(load: Load) -> None:
     assert "12345678" not in caught.value.message
 
 
+def test_a_provider_is_reached_as_its_own_table_says_and_else_as_that_for_all(load: Load) -> None:
+    made = load(
+        '[network]\nproxy = "http://u:hush@[::1]:3128/"\nattempts = 2\n[providers.openai]\n'
+        'network = {attempts = 5, idle_s = 1}\n[providers.groq.network]\nproxy = "none"\n'
+    )
+    openai, groq = (each.network.over(made.network) for each in made.providers)
+    assert (openai.attempts, openai.idle_s, openai.proxy) == (5, 1.0, "http://u:hush@[::1]:3128/")
+    assert (groq.attempts, groq.idle_s, groq.proxy) == (2, None, "none")
+    shown = config.to_toml(made)
+    assert "hush" not in shown + repr(made)
+    assert "[providers.openai.network]\nidle_s = 1.0\nattempts = 5" in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("connect_s = 0", r"connect_s: got 0, expected a number from 0\.1 to 3600"),
+        ("idle_s = -1", r"idle_s: got -1, expected a number from 0\.1"),
+        ("attempts = 0", "attempts: got 0, expected a whole number from 1 to 20"),
+        ('patience_s = "long"', 'patience_s: got "long", expected a number from 0'),
+        ('ca_file = "none.pem"', r'ca_file: got "none\.pem", expected a file that exists and holds certificates'),
+        ('ca_file = "shepherd.toml"', "ca_file: got .* expected a file that exists and holds certificates"),
+        *(
+            (f'proxy = "{proxy}"', 'proxy: got a str, expected "none", or http://, https:// or socks5:// with a host')
+            for proxy in (
+                "proxy.lan:3128", "ftp://u:hush@h", "http://", "http://u:hush@", "http://u:hush@h:0x1", "http://h h",
+                "http://u:hush@h:65536", "http://u:hu/sh@h", "http://u:hu@sh@h", "http://h/path?hush", "",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_way_to_a_provider_is_named_without_its_secret(load: Load, line: str, words: str) -> None:
+    for table in ("network", "providers.openai.network"):
+        with pytest.raises(ConfigError, match=rf"{table}\.{words}") as caught:
+            load(f"[{table}]\n{line}\n")
+        assert "hush" not in caught.value.message
+
+
 def test_an_empty_list_of_server_keys_stays_closed_and_says_so(load: Load) -> None:
     made = load("[server]\napi_keys = []")
     assert made.server.api_keys == ()
@@ -537,6 +578,21 @@ def test_what_one_layer_disables_no_other_enables(load: Load) -> None:
     )
     assert made.tools.enabled == ("command",)
     assert made.tools.disabled == ("command_execution", "http")
+
+
+def test_a_provider_type_has_all_its_names(load: Load) -> None:
+    made = load('[providers.xai]\n[providers.x]\ntype = "google"\n')
+    assert {each.name: each.type for each in made.providers} == {"xai": "grok", "x": "gemini"}
+    assert load("", env={"SHEPHERD_BACKEND": "claude"}).backend == "anthropic"
+
+
+def test_thinking_is_a_switch_or_a_level(load: Load) -> None:
+    assert load('thinking = "high"').reasoning == "high"
+    assert load("", flags={"effort": "max"}).reasoning == "max"
+    assert [load(f"thinking = {word}").reasoning for word in ("true", "false")] == ["on", "off"]
+    assert load("").reasoning is None
+    with pytest.raises(ConfigError, match="one of low, medium, high, max"):
+        load('thinking = "deep"')
 
 
 @pytest.mark.parametrize(
@@ -566,8 +622,16 @@ REFUSED = [
     ("[models]\nqwen = 3", r"models\.qwen: got 3, expected a table"),
     ("routes = 'x'", r'routes: got "x", expected a list of tables'),
     ("routes = ['x']", r'routes\[0\]: got "x", expected a table'),
-    ("backend = 'vllm'", r'backend: got "vllm", expected one of llamacpp, tensorrt, openai, anthropic, gemini'),
+    ("backend = 'nobody'", r'backend: got "nobody", expected one of llamacpp, tensorrt, openai, anthropic, gemini'),
     ("overflow = 'drop'", r'overflow: got "drop", expected one of error, evict'),
+    ("[providers.vllm]\nprices = {input = -1}", r"providers\.vllm\.prices: got .*, expected prices such as"),
+    ("[providers.vllm]\nprices = {tokens = 1}", r"providers\.vllm\.prices: got .*, expected prices such as"),
+    ("[providers.vllm]\nbudget_tokens = -1", r"providers\.vllm\.budget_tokens: got -1, expected a whole number from 0"),
+    ("[providers.vllm]\nbudget_money = 1", r"providers\.vllm\.prices: a budget in money needs prices"),
+    (
+        "[providers.vllm]\n[providers.both]\ntype = 'vllm'\nreplicas = ['vllm']\nbudget_tokens = 1",
+        r"providers\.both\.budget_tokens: the replicas have budgets",
+    ),
     ("[sampling]\ntop_p = 1.5", r"sampling\.top_p: got 1\.5, expected a number from 0 to 1"),
     ("[sampling]\ntemperature = nan", r"sampling\.temperature: got NaN"),
     ("[sampling]\ntemperature = false", r"sampling\.temperature: got false"),
@@ -580,6 +644,16 @@ REFUSED = [
     ("[caches.c]\nqueue = 0", r"caches\.c\.queue: got 0, expected a whole number from 1 to 10000"),
     ("[caches.c]\nqueue = 1.5", r"caches\.c\.queue: got 1\.5, expected a whole number"),
     ("[caches.c]\noverflow = 'evct'", r'caches\.c\.overflow: got "evct", expected one of error, evict'),
+    ("[caches.c]\nwindow = 0", r"caches\.c\.window: got 0, expected a number of tokens, or a text such as"),
+    ("[caches.c]\nwindow = '8y'", r'caches\.c\.window: got "8y", expected a number of tokens'),
+    ("[caches.c]\nwindow = 0.5", r"caches\.c\.window: got 0\.5"),
+    ("[caches.c]\nwindow = true", r"caches\.c\.window: got true"),
+    (
+        "[caches.c]\nleaving = {tasks = true}",
+        r"caches\.c\.leaving: got .*, expected a table with some of stale_results",
+    ),
+    ("[caches.c]\nleaving = {task = 1}", r"caches\.c\.leaving: got .*task \(true or false\)"),
+    ("[caches.c]\nleaving = {long_results = -1}", r"caches\.c\.leaving: got"),
     ("kv = true", r"kv: got true, expected a table"),
     ("[kv]\nram_bytes = -1", r"kv\.ram_bytes: got -1, expected a whole number from 0 to"),
     ("[kv]\nram_bytes = '1 GiB'", r'kv\.ram_bytes: got "1 GiB", expected a whole number'),
@@ -740,6 +814,26 @@ def test_toml_and_json_say_the_same(tmp_path: Path, text: str) -> None:
     assert replace(made[0], sources=(), warnings=()) == replace(made[1], sources=(), warnings=())
 
 
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [("1000000", 10**6), ("'1M'", 2**20), ("'128k'", 2**17), ("'8x'", 8.0), ("'1.5 x'", 1.5), ("8.0", 8.0)],
+)
+def test_a_window_is_tokens_or_so_many_times_the_context(load: Load, text: str, window: float) -> None:
+    (made,) = load(f"window = {text}").caches
+    assert (made.window, type(made.window)) == (window, type(window))
+    (made,) = load(f"[caches.main]\nwindow = {text}\nleaving = {{task = false}}").caches
+    assert (made.window, dict(made.leaving)) == (window, {"task": False})
+    (again,) = load(config.to_toml(load(f"[caches.main]\nwindow = {text}\nleaving = {{task = false}}"))).caches
+    assert again == made
+
+
+def test_a_window_without_a_model_of_this_machine_is_ignored_and_that_is_said(load: Load) -> None:
+    made = load('window = "8x"\n[providers.far]\ntype = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "far"\n')
+    assert made.caches == ()
+    (warning,) = made.warnings
+    assert "window is ignored" in warning
+
+
 def test_the_page_names_every_key_and_every_variable() -> None:
     def words(keys: Mapping[str, Kind | Table]) -> set[str]:
         below = [words(kind.keys) for kind in keys.values() if isinstance(kind, Table)]
@@ -772,9 +866,13 @@ def _open(made: Config) -> Config:
         made,
         sources=(),
         warnings=(),
-        providers=tuple(replace(each, api_key=None) for each in made.providers),
+        network=replace(made.network, proxy=None),
+        providers=tuple(
+            replace(each, api_key=None, headers={}, network=replace(each.network, proxy=None), is_declared=True)
+            for each in made.providers
+        ),
         server=replace(made.server, api_keys=None, keys=None),
-        mcp_servers=tuple(replace(each, env={}, headers={}) for each in made.mcp_servers),
+        mcp_servers=tuple(replace(each, env={}, headers={}, client_secret=None) for each in made.mcp_servers),
     )
 
 

@@ -50,7 +50,7 @@ def streamed(client: httpx2.Client, **fields: Any) -> str:
     """The whole text of a streamed answer."""
     lines = post(client, stream=True, **fields).text.splitlines()
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
-    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
 
 def tool(name: str, **parameters: Any) -> Json:
@@ -333,3 +333,54 @@ def test_a_schema_that_cannot_be_kept_to_fails_no_request(client: httpx2.Client,
     odd = {"type": "function", "function": {"name": "odd", "parameters": parameters}}
     told = post(client, tools=[odd, WEATHER], tool_choice=wanted, temperature=1, seed=1)
     assert told.status_code == 200 or told.json()["error"]["param"] == "tools"
+
+
+# ---- no call, and the same prompt
+
+PARAMETERS = WEATHER["function"]["parameters"]
+FLAT = {"type": "function", "name": "weather", "parameters": PARAMETERS}
+SURFACES: dict[str, tuple[Json, Json, Json]] = {
+    "/chat/completions": (
+        {"messages": asked("What is the weather in Paris?"), "max_tokens": 200, "tools": [WEATHER]},
+        {"tool_choice": "none"},
+        {"prompt": ("prompt_tokens",), "cached": ("prompt_tokens_details", "cached_tokens")},
+    ),
+    "/responses": (
+        {"input": asked("What is the weather in Paris?"), "max_output_tokens": 200, "tools": [FLAT]},
+        {"tool_choice": "none"},
+        {"prompt": ("input_tokens",), "cached": ("input_tokens_details", "cached_tokens")},
+    ),
+    "/messages": (
+        {
+            "messages": asked("What is the weather in Paris?"),
+            "max_tokens": 200,
+            "tools": [{"name": "weather", "input_schema": PARAMETERS}],
+        },
+        {"tool_choice": {"type": "none"}},
+        {"prompt": ("input_tokens",), "cached": ("cache_read_input_tokens",)},
+    ),
+}
+
+
+@pytest.mark.parametrize("path", SURFACES)
+def test_a_choice_of_none_forbids_the_calls_and_computes_the_prompt_only_once(client: httpx2.Client, path: str) -> None:
+    body, none, places = SURFACES[path]
+
+    def ask(**more: Any) -> tuple[str, dict[str, int]]:
+        answer = client.post(path, json={"model": "lamb", "temperature": 0, **body, **more}).json()
+        usage = {}
+        for name, place in places.items():
+            value = answer["usage"]
+            for key in place:
+                value = value[key]
+            usage[name] = value
+        return json.dumps({key: value for key, value in answer.items() if key != "tools"}), usage
+
+    free, _ = ask()
+    held, usage = ask(**none)
+    again, _ = ask()
+    assert re.search(r"tool_call|tool_use|function_call", free)
+    assert not re.search(r"\btool_calls?\b|tool_use|function_call\b", held.replace('tool_calls": null', "")), held
+    n_prompt = usage["prompt"] + (usage["cached"] if path == "/messages" else 0)
+    assert usage["cached"] == n_prompt - 1, "the last token is always computed, and nothing else is"
+    assert re.search(r"tool_call|tool_use|function_call", again)

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests import command_line
+from tests import command_line, providers_page
 
+from shepherd import config as configuration
 from shepherd import dialects
 from shepherd.cli.main import cli
+from shepherd.core import ConfigError
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,7 +49,7 @@ def blocks(language: str) -> dict[str, tuple[re.Match[str], str]]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     for name, text in FILES.items():
@@ -82,7 +84,7 @@ json.dump(told, sys.stdout)
 printed, and its traceback."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
     """What each Python block has printed, and its error."""
     programs = {name: text.replace("http://localhost:8000", server) for name, text in sources("python").items()}
@@ -169,6 +171,25 @@ def test_no_file_names_a_package_registry() -> None:
         if path.suffix not in {".gguf", ".png"} and path.is_file():
             text = path.read_text("utf-8", errors="replace")
             assert not [host for host in hosts if host in text], f"{file} names a package host"
+
+
+def test_the_tables_of_providers_are_what_the_code_has() -> None:
+    assert providers_page.PAGE.read_text("utf-8") == providers_page.made(), "run: python tests/providers_page.py"
+
+
+def test_the_configurations_of_the_page_of_providers_can_be_read(tmp_path: Path) -> None:
+    found = [text for name, text in sources("toml").items() if name.startswith("providers.md")]
+    assert len(found) >= 2
+    for text in found:
+        file = tmp_path / "shepherd.toml"
+        file.write_text(text)
+        config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+        assert config.warnings == ()
+        away = text.replace('cache = "main"', 'provider = "claude"', 1)
+        if "privacy" in away:
+            file.write_text(away)
+            with pytest.raises(ConfigError, match="not on this machine"):
+                configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
 
 
 def test_every_dialect_has_its_place_in_the_table_of_families() -> None:

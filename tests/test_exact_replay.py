@@ -22,7 +22,7 @@ from shepherd.backends.local.backend import LocalBackend
 from shepherd.cli.command.replay import listening
 from shepherd.core import Event, Request
 from shepherd.dialects import Template, detect
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 
 TEMPLATE = """
 {%- if messages[0].role == 'system' or tools %}<|im_start|>system
@@ -53,12 +53,12 @@ Json = dict[str, Any]
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[tuple[Callable[[str, Json], Any], Engine]]:
+async def asking() -> AsyncIterator[tuple[Callable[[str, Json], Any], InProcessEngine]]:
     """Asks a server whose model gives the two answers in turn; and that model's engine."""
     vocabulary = FakeVocabulary(user_defined=TAGS)
     answers = say(vocabulary, f"<think>\n{FIRST}", f"<think>\n{LAST}")
     runtime = FakeRuntime(answers, frozenset({vocabulary.ids["<|im_end|>"]}))
-    engine = Engine(runtime, show=vocabulary.piece)
+    engine = InProcessEngine(runtime, show=vocabulary.piece)
     template = Template(TEMPLATE)
     backend = LocalBackend(engine, vocabulary, template=template, dialect=detect(TEMPLATE), model="m")
 

@@ -1,12 +1,11 @@
 """The work before an answer grows with what is sent, and not with its square: counted in lines of Python, no clock."""
 
 import json
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
+from tests.executed import executed
 
 from shepherd.core import Message, Text, ToolCall, ToolResult
 from shepherd.dialects.base import Piece
@@ -23,28 +22,10 @@ from shepherd.wire.openai.responses import codec as responses
 Make = Callable[[int], Callable[[], object]]
 
 
-def n_lines(work: Callable[[], object]) -> int:
-    """How many lines run in `work`, each turn of a loop counted."""
-    n = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal n
-        n += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return n
-
-
 def is_linear(make: Callable[[int], Callable[[], object]], n: int = 200) -> bool:
     """Whether four times as much to do takes about four times as long, not sixteen."""
     make(n)()  # what is done once only
-    return n_lines(make(4 * n)) < 7 * n_lines(make(n))
+    return executed(make(4 * n), "line") < 7 * executed(make(n), "line")
 
 
 def called_backwards(n: int) -> Callable[[], object]:

@@ -369,7 +369,7 @@ def test_16_too_long_a_prompt_is_a_real_400_with_both_counts(client: openai.Open
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="lamb", messages=messages, stream=stream)
     error = caught.value
-    assert (error.status_code, error.code, error.type) == (400, "context_length_exceeded", "invalid_request_error")
+    assert (error.status_code, error.code, error.type) == (400, "context_length_exceeded", "exceed_context_size_error")
     counts = [int(number) for number in re.findall(r"\d+", error.message.split("too long")[1])]
     assert counts[0] > 4096 == counts[1]
     after = client.chat.completions.create(model="lamb", messages=HELLO, temperature=0)

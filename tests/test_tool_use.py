@@ -63,7 +63,7 @@ async def serving(
         for _ in ():
             yield Finished("end", Usage())
 
-    outfit = Toolset(config, env={}, models=Advisors(["fake"], no_model))
+    outfit = Toolset(config, env={}, models=Advisors([("fake", True)], no_model))
     service = ScriptedService(ToolBackend(model, outfit.box(n_ctx=8192)).stream)
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     app = create_app(service, limits=limits)

@@ -21,9 +21,9 @@ from tests.proven import proven
 
 import shepherd
 from shepherd import config as configuration
-from shepherd.app.app import App
+from shepherd.app.app import App, compactions_file
 from shepherd.app.loading import LoadProgress
-from shepherd.app.model_registry import ModelRegistry
+from shepherd.app.model_registry import Machine, ModelRegistry
 from shepherd.core import (
     Completion,
     ConfigError,
@@ -224,8 +224,14 @@ async def test_too_little_memory_is_said_before_anything_is_loaded(tmp_path: Pat
 
 
 async def test_another_back_end_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="openai"):
-        make(tmp_path, backend="openai")
+    app = make(tmp_path, backend="openai")
+    with pytest.raises(ConfigError, match="OpenAI needs a key; set OPENAI_API_KEY"):
+        await app.load()
+    await app.aclose()
+    app = make(tmp_path, backend="tensorrt")
+    with pytest.raises(ConfigError, match=r"lamb\.gguf is a GGUF file, which llama\.cpp runs; .* trtllm-serve"):
+        await app.load()
+    await app.aclose()
 
 
 async def test_a_conversation_in_python() -> None:
@@ -332,7 +338,7 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
 
 def card_of(app: App, tmp_path: Path) -> Any:
     """Of the default model, without loading anything."""
-    made = ModelRegistry(app.config, env={}, budget_bytes=2**40)
+    made = ModelRegistry(app.config, env={}, machine=Machine(2**40))
     return next(entry.card for entry in made.entries.values())
 
 
@@ -361,6 +367,16 @@ cache = "main"
         assert (cards["gpt-4"].n_ctx, cards["gpt-4"].loaded) == (512, False)
         assert await ask(app, "gpt-4") == SAID
         assert {card.id for card in app.models() if card.loaded} == {"main", "other", "gpt-4"}
+
+
+async def test_a_model_tells_its_other_names_and_its_tags(tmp_path: Path) -> None:
+    routes = '[[routes]]\nmatch = "{}"\ncache = "main"\n'
+    text = "[models.code]\npath = 'embedded'\ntags = ['small', 'chat']\n[caches.main]\nmodel = 'code'\n"
+    app = make(tmp_path, text + "".join(map(routes.format, ("fim", "gpt-*", "*"))))
+    transport = httpx2.ASGITransport(create_app(app))
+    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+        assert (model["id"], model["aliases"], model["tags"]) == ("code", ["code", "fim"], ["small", "chat"])
 
 
 async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
@@ -408,6 +424,31 @@ async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> Non
             await app.unload("nope")
         assert await ask(app, "main") == SAID
         assert loaded(app) == ["main"]
+
+
+async def test_what_a_model_has_counted_stays_when_it_is_unloaded(tmp_path: Path) -> None:
+    async with running(make(tmp_path, VECTORS)) as app:
+        await ask(app, "main")
+        await app.embed("vec", ["a cat", "a dog"])
+        await until(lambda: (now := app.stats()["main"]).jobs == 1 and not now.live)
+        before = app.totals()
+        assert before["main"].generated_tokens > 0
+        vectors = before["vec (vectors)"]
+        assert (vectors.decodes, vectors.decoded_chunks, vectors.generated_tokens) == (1, 2, 0)
+        assert vectors.prefilled_tokens > 2
+        assert vectors.prefill_s > 0
+        for name in ("main", "vec"):
+            assert await app.unload(name)
+        after = app.totals()
+        assert app.stats() == {}
+        assert (after["main"].n_ctx, after["main"].used, after["main"].sequences) == (0, 0, ())
+        for name, was in before.items():
+            assert (after[name].jobs, after[name].prefilled_tokens) == (was.jobs, was.prefilled_tokens)
+        await ask(app, "main")
+        await until(lambda: (now := app.totals()["main"]).jobs == 2 and not now.live)
+        now = app.totals()["main"]
+        assert now.n_ctx == before["main"].n_ctx
+        assert now.generated_tokens == 2 * before["main"].generated_tokens
 
 
 async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_looked_for_again(
@@ -519,6 +560,26 @@ async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_ma
             await ask(app, "vec")
         tokens = await app.tokenize("vec", "a cat<|im_end|>", special=True, bos=True)
         assert b"".join(await app.detokenize("vec", tokens)) == b"a cat<|im_end|>"
+
+
+async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path) -> None:
+    app = make(tmp_path, VECTORS.replace("mean", "none"))
+    transport = httpx2.ASGITransport(create_app(app))
+    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        body = {"model": "vec", "input": ["a cat", "a black dog"]}
+        made = (await client.post("/embeddings", json=body)).json()
+        assert [each["index"] for each in made] == [0, 1]
+        n_tokens = [len(await app.tokenize("vec", text, bos=True)) for text in body["input"]]
+        assert [len(each["embedding"]) for each in made] == n_tokens
+        lengths = [sum(number**2 for number in vector) for each in made for vector in each["embedding"]]
+        assert all(abs(length - 1) > 1e-3 for length in lengths), "they are as the model computes them"
+        for path in ("/v1/embeddings", "/api/embed"):
+            refused = await client.post(path, json=body)
+            assert refused.status_code == 400
+            assert "pooling none" in refused.text
+            assert "/embeddings" in refused.text
+        single = await client.post("/embeddings", json={"model": "main", "input": "a"})
+        assert single.json()["object"] == "list"
 
 
 async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_memory(
@@ -660,3 +721,13 @@ async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_a
         assert (await client.get("/health")).json()["status"] == "ok"
         assert app.n_archived() == n_archived + 2
     await app.aclose()
+
+
+def test_compacted_conversations_are_beside_the_memory_unless_nothing_is_kept_on_the_disk(tmp_path: Path) -> None:
+    env = {"RAG_DB_PATH": str(tmp_path / "env" / "memory.db")}
+    off = "[memory]\nenable_archival = false\n"
+    assert compactions_file(make(tmp_path).config, env) == tmp_path / "env" / "compactions.db"
+    named = f'[memory]\ndatabase_path = "{tmp_path / "named" / "memory.db"}"\n'
+    assert compactions_file(make(tmp_path, named).config, env) == tmp_path / "named" / "compactions.db"
+    assert compactions_file(make(tmp_path, off).config, env) is None
+    assert compactions_file(make(tmp_path, f"{off}[kv]\ndisk = true\n").config, env) is not None

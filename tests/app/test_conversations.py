@@ -1,5 +1,6 @@
 """Conversations over real models: moved from one to another, with tools, and for HTTP callers."""
 
+import json
 import logging
 import shutil
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine import tiny_gguf
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
@@ -20,6 +22,7 @@ from shepherd.core import (
     InvalidRequest,
     Message,
     Request,
+    Started,
     Text,
     TextDelta,
     ToolCall,
@@ -28,6 +31,7 @@ from shepherd.core import (
 )
 from shepherd.memory.users import LOCAL
 from shepherd.models import catalog
+from shepherd.tools.toolbox import ConversationToolbox
 
 pytestmark = pytest.mark.model
 
@@ -207,6 +211,58 @@ async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path
         assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
 
 
+@pytest.mark.costly
+async def test_the_model_can_search_what_has_left_its_own_conversation(tmp_path: Path) -> None:
+    window = '[models.lamb]\npath = "embedded"\n[caches.main]\nmodel = "lamb"\nn_ctx = 1024\nwindow = "8x"\n'
+    told = [Message.user("The code word is Bluebird."), Message.assistant("I see.")]
+    for n in range(40):
+        told += [Message.user(f"The sheep {named(n)} stands on a hill and eats."), Message.assistant(f"Yes, {n}.")]
+    asked = Request("lamb", (*told, Message.user("Go on.")), owner="me")
+    async with running(tmp_path, window, use_tools=True, enable_tools=("memory",)) as app:
+        for end in range(2, len(told), 20):  # a session, whose beginning leaves
+            events = app.stream(Request("lamb", tuple(told[: end + 1]), max_tokens=1, owner="me"), endpoint="")
+            assert [event async for event in events]
+        box = await app.conversations.box_for(asked, "")
+        assert [spec.name for spec in box.specs] == ["search_memory"], "the others need a memory"
+        assert "Bluebird" in await searched(box, "code word")
+        assert "Bluebird" in await searched(box, "bluebird")
+        assert "Nothing" in await searched(box, named(39)), "the context holds it"
+        assert named(3) in await searched(box, f"Where is {named(3)}?")
+        assert "Nothing" in await searched(box, "giraffe")
+        other = await app.conversations.box_for(Request("lamb", (Message.user("Hello"),), owner="me"), "")
+        assert "Nothing" in await searched(other, "code word"), "it is of another conversation"
+        with_memory = await app.conversations.box_for(replace(asked, user=LOCAL), "")
+        assert {"search_memory", "get_fact"} <= {spec.name for spec in with_memory.specs}
+        both = await searched(with_memory, "code word")
+        assert "Bluebird" in both
+        assert "archived conversation" in both
+    async with running(tmp_path, window.replace('window = "8x"', ""), use_tools=True, enable_tools=("memory",)) as app:
+        assert not (await app.conversations.box_for(asked, "")).specs
+
+
+@pytest.mark.model
+async def test_a_window_over_a_memory_without_holes_says_what_it_costs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_gguf.write(tiny_gguf.RECIPES["recurrent"], tmp_path / "mamba.gguf")
+    window = '[models.mamba]\npath = "mamba.gguf"\n[caches.main]\nmodel = "mamba"\nn_ctx = 512\nwindow = "8x"\n'
+    async with running(tmp_path, window):
+        (warning,) = (record.getMessage() for record in caplog.records if "window" in record.getMessage())
+    assert "cannot have holes" in warning
+
+
+def named(n: int) -> str:
+    return "".join(chr(97 + int(digit)) for digit in f"{n:05}")
+
+
+async def searched(box: ConversationToolbox, query: str) -> str:
+    ran = await box.run(ToolCall("c1", "search_memory", json.dumps({"query": query})))
+    (part,) = ran.result.parts
+    assert isinstance(part, Text)
+    assert not ran.result.is_error, part.text
+    return part.text
+
+
 async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -> None:
     asked = Request("lamb", (Message.system("Write <call>NAME</call>."), Message.user("Read the file plan.txt")))
     given = replace(asked, tools=(READ,))
@@ -220,6 +276,24 @@ async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -
             with pytest.raises(InvalidRequest, match="--notools") as error:
                 await answer(app, "Read it", tools=(READ,), tool_choice=choice)
             assert error.value.field == "tool_choice"
+
+
+@pytest.mark.parametrize(("share", "n_changed"), [(0.25, 2), (0, 0)])
+async def test_a_changed_line_of_the_system_prompt_is_said_unless_that_is_switched_off(
+    tmp_path: Path, share: float, n_changed: int
+) -> None:
+    rules = "\n".join(f"Rule {n}: be kind to every sheep." for n in range(9))
+    asked = Request(
+        "lamb", (Message.system(f"Status: clean\n{rules}"), Message.user("Hello")), session="s", max_tokens=2
+    )
+    async with running(tmp_path, f"[kv]\nsystem_changes = {share}", enable_tools=()) as app:
+        reply = fold([event async for event in app.stream(asked, endpoint="")])
+        changed = Message.system(f"Status: one file\n{rules}")
+        later = replace(asked, messages=(changed, *asked.messages[1:], reply.message, Message.user("So?")))
+        first = await anext(aiter(app.stream(later, endpoint="")))
+        assert isinstance(first, Started)
+        assert first.n_changed == n_changed
+        assert (first.usage.cache_read > 90) == bool(n_changed)
 
 
 READ = ToolSpec(

@@ -22,7 +22,7 @@ def toolset(folder: Path, text: str = "", *, models: tuple[str, ...] = ("lamb",)
     file = folder / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags=flags, env={}, cwd=folder, user_dir=folder / "none", file=file)
-    return Toolset(config, env={}, models=Advisors(models, silent))
+    return Toolset(config, env={}, models=Advisors([(name, True) for name in models], silent))
 
 
 def names(box: ConversationToolbox) -> set[str]:
@@ -90,6 +90,8 @@ async def test_a_model_is_asked_for_the_user_that_asks(tmp_path: Path, user: str
         yield Finished("end", Usage())
 
     config = configuration.load(flags={}, env={}, cwd=tmp_path, user_dir=tmp_path)
-    offer = Toolset(config, env={}, models=Advisors(("lamb",), answer)).offer(user=user, store=None, everything=False)
+    offer = Toolset(config, env={}, models=Advisors([("lamb", True)], answer)).offer(
+        user=user, store=None, everything=False
+    )
     await offer.toolbox.run(ToolCall("c", "chat", '{"prompt": "Hello"}'))
     assert [request.owner for request in asked] == [owner]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
+from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice, ProviderSpending
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -124,10 +125,17 @@ class Stage:
     def choices(self) -> Sequence[Any]:
         return [ModelChoice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]
 
+    def other_providers(self) -> tuple[str, ...]:
+        return ()
+
+    def spending(self) -> dict[str, ProviderSpending]:
+        return {}
+
     async def switch(self, session: Session, name: str) -> ActiveModel:
         found = next((known for known in self.names if known.casefold() == name.casefold()), None)
         if found is None:
             raise UnknownModel(name, known=tuple(self.names))
+        logging.getLogger(logs.LOADING).info("Loading provider: %s", found)
         if found in self.broken:
             raise EngineError(f"model {found!r} cannot be loaded: the file is damaged")
         self.at = found

@@ -265,13 +265,16 @@ def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened:
 COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
 
 
+ODD, EVEN = ([*itertools.permutations(digits, n)] for digits, n in (("13579", 4), ("2468", 3)))
+
+
 def seconds(n: int) -> str:
-    """Seven digits of `n`, odd and even in turn: the small model that has to copy them miscounts equal neighbours."""
-    digits = [n // 5**place % 5 * 2 + (place + 1) % 2 for place in range(7)]
-    return "".join(map(str, reversed(digits)))
+    """Seven digits for `n`, no two alike: the small model that has to copy them miscounts those that come again."""
+    odd, even = ODD[n % len(ODD)], EVEN[n // len(ODD) % len(EVEN)]
+    return "".join(itertools.chain(*itertools.zip_longest(odd, even, fillvalue="")))
 
 
-names = map(seconds, itertools.count(os.getpid() * 4))
+names = map(seconds, itertools.count(os.getpid() * 37))
 """Seconds that no other process sleeps."""
 
 

@@ -113,6 +113,8 @@ def assert_no_character_is_lost(raw: str, dialect: TagDialect, inner: Sequence[s
     markup = dialect.markup
     blocks = (*markup.blocks, *markup.declared(TOOLS))
     dropped = {"[]", *inner, *markup.openers, *markup.skips, *(closer for block in blocks for closer in block.closers)}
+    # Brackets too many behind an empty list say as little as the list.
+    dropped |= {"[]" + "".join(signs) for n in (1, 2) for signs in itertools.product("}],;`", repeat=n)}
     dropped |= {closer for thought in markup.thoughts for closer in thought.closers}
     markers = {squeezed(marker) for marker in dropped}
     text, said = squeezed(raw), squeezed(told(events_of([raw], dialect, tools=TOOLS)))

@@ -14,6 +14,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.dialects.conformance import each_template, templates
 from tests.dialects.grammars import TOOLS, allows, allows_beginning, compiled, sampled
+from tests.dialects.outputs import TOOLS as OFFERED
+from tests.dialects.outputs import calls_of, spelled_blocks
 from tests.sampling import amount
 
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
@@ -31,6 +33,7 @@ from shepherd.dialects.grammar import (
     standalone,
     unannotated,
     written,
+    written_out,
 )
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
@@ -249,6 +252,26 @@ def test_text_without_markup_is_free_in_every_family(name: str, text: str) -> No
 BARE = '{"name": "add", "parameters": {"a": 1}}'
 
 
+@pytest.mark.parametrize("name", SPELLING)
+def test_where_no_call_may_come_text_and_thoughts_are_free_and_no_call_can_begin(name: str) -> None:
+    spoken = dialect(name)
+    lark = grammar(spoken.markup, OFFERED, choice="none")
+    assert lark is not None
+    free = ["", 'Two\n\n lines, {"name": 1} and [1] <b>.', "a" * 200]
+    free += [f"{thought.opener}Hm.{thought.closers[0]}So." for thought in written_out(spoken.markup)]
+    free += [f"{spoken.answer[0]}So.{spoken.answer[1]}"]
+    assert [text for text in free if not allows(lark, text)] == []
+    calls = [call for block in spelled_blocks(spoken) for call in calls_of(block)]
+    assert calls
+    assert [call for call in calls if allows_beginning(lark, f"Well.\n{call}")] == []
+
+
+def test_where_no_call_may_come_a_malformed_schema_does_not_matter() -> None:
+    broken = ToolSpec("add", "", {"type": [1], "properties": 7, "$ref": {}})
+    for name in SPELLING:
+        assert grammar(dialect(name).markup, [broken], choice="none"), name
+
+
 def test_bare_json_is_free_unless_it_calls_a_tool() -> None:
     tools = [ADD, SAY, replace(SAY, name="add_all"), *(replace(SAY, name=f"tool_{n}") for n in range(40))]
     for parallel in (True, False):
@@ -373,7 +396,7 @@ def test_the_answer_stands_between_what_its_family_writes_around_it() -> None:
 
 def test_what_needs_no_grammar_has_none() -> None:
     assert grammar(HERMES.markup, ()) is None
-    assert grammar(HERMES.markup, [ADD], choice="none") is None
+    assert grammar(Markup(), [ADD], choice="none") is None
     assert grammar(Markup(), [ADD]) is None
     assert grammar(Markup(), [ADD], choice="required") is None
 

@@ -14,9 +14,12 @@ import pytest
 from tests.dialects.conformance import ROOT, Json, cases, each_template, shared_cases, templates
 
 from shepherd.core import (
+    AnswerStart,
     BadCall,
     CallEnded,
+    EngineError,
     Finished,
+    InvalidRequest,
     Message,
     Reasoning,
     ReasoningDelta,
@@ -130,6 +133,47 @@ def test_what_a_prompt_opens_goes_on_in_the_answer(name: str) -> None:  # SCN-21
         events = [Started("test"), *parser.feed(case["raw"]), *parser.close(), Finished("end")]
         whole = parse(case["raw"], dialect=dialect, tools=tools, prefill=case["options"]["generation_prompt"])
         assert parts_of(fold(events).message, prompt) == parts_of(whole, prompt), case["id"]
+
+
+@each_template(0.3)
+def test_a_begun_thought_goes_on_as_a_thought_and_a_begun_text_as_text(name: str) -> None:
+    """Also where the template drops the thought, writes it without its tag, or writes a text into an open thought."""
+    template, dialect = model(name)
+    thought, text = Reasoning("Well, I"), Text("Hello, ")
+    begun: list[tuple[tuple[Part, ...], AnswerStart | None]] = [((text,), None)]
+    if dialect.thinks:
+        begun += [((thought,), None), ((thought,), "text"), ((thought, text), None)]
+    for parts, start in begun:
+        messages = [Message.user("Hi."), Message("assistant", parts)]
+        prompt = render(template, dialect, messages, reasoning="medium", start=start)
+        assert prompt.text.endswith(prompt.opened)
+        parser = dialect.parser(opened=prompt.opened)
+        events = [Started("test"), *parser.feed("know"), *parser.close(), Finished("end")]
+        is_thought = parts == (thought,) and start is None
+        kind = Reasoning if is_thought else Text
+        assert fold(events).message.parts == (kind("know"),), (parts, start, prompt.opened)
+        whole = parse("know", dialect=dialect, prefill=prompt.opened)
+        reasoning = (thought.text if thought in parts else "") + ("know" if is_thought else "")
+        # Some models begin a thought with words of their own.
+        assert whole.reasoning.strip().endswith(reasoning), (parts, start, prompt.opened)
+        assert whole.text.strip() == ("" if is_thought else (text.text if text in parts else "") + "know")
+
+
+@each_template(0.3)
+@pytest.mark.parametrize(
+    "parts",
+    [(Reasoning("Hm"),), (Reasoning("Hm"), Text("Hm")), (Reasoning(" \n"), Text("Hm")), (Text("Hm"),)],
+    ids=["thought", "both", "blank thought", "text"],
+)
+def test_an_answer_that_is_begun_without_a_question_is_refused_at_worst(name: str, parts: tuple[Part, ...]) -> None:
+    template, dialect = model(name)
+    starts: tuple[AnswerStart | None, ...] = (None, "text")
+    for start in starts:
+        try:
+            prompt = render(template, dialect, [Message("assistant", parts)], start=start)
+        except (InvalidRequest, EngineError):
+            continue
+        assert prompt.text.endswith(prompt.opened)
 
 
 def parts_of(message: Message, prompt: Prompt) -> list[Part]:

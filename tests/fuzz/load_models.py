@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from shepherd.core import ShepherdError
-from shepherd.engine.llamacpp import trial
-from shepherd.engine.llamacpp.trial import _limit
+from shepherd.engine.llamacpp import child, trial
 
-_limit(0)
+child.limit_memory(trial.MOST_MEMORY_BYTES)
 for line in sys.stdin:
     task = json.loads(line)
     try:

@@ -22,7 +22,7 @@ from tests.sampling import amount
 
 from shepherd.core import ConfigError
 from shepherd.models import gguf, soundness
-from shepherd.models.sizing import context_size
+from shepherd.models.sizing import Cells, context_size
 
 SEEDS = range(1, amount(2, 2, 6))
 N_FILES = amount(250, 2000)
@@ -43,7 +43,7 @@ def read(path: Path) -> gguf.Header:
     header = gguf.read_header(path)
     soundness.check(header)
     for types in (("f16", "f16"), ("q8_0", "q4_0")):
-        context_size(header, cache="main", asked=0, types=types, is_loaded=False, room=1 << 40)
+        context_size(header, cache="main", cells=Cells(0, types), is_loaded=False, room=1 << 40)
     return header
 
 

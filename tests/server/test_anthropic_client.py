@@ -197,7 +197,7 @@ async def test_anthropic_can_send_its_own_answer_back_with_the_results(listening
         Message(
             "assistant",
             (
-                Reasoning("Let me look.", thought.signature),
+                Reasoning("Let me look."),  # our signature proves nothing
                 Text("I look: é🐑"),
                 ToolCall("c1", "look", '{"at": 12345678901234567890}'),
                 ToolCall("c2", "see", "{}"),

@@ -1,6 +1,7 @@
 """The paths over a real port: shapes of answers and errors, keys, hosts, broken bodies."""
 
 import asyncio
+import gzip
 import json
 import logging
 import re
@@ -81,7 +82,7 @@ async def test_a_stream_is_server_sent_events_that_no_proxy_collects(client: htt
     lines = [line for line in answer.text.split("\n") if line]
     assert lines[-1] == "data: [DONE]"
     deltas = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines[:-1]]
-    assert "".join(delta.get("content", "") for delta in deltas) == "Hi there"
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Hi there"
 
 
 async def test_the_service_gets_the_request_and_the_canonical_endpoint() -> None:
@@ -126,6 +127,15 @@ async def test_recalled_tokens_are_in_a_header_in_the_usage_and_in_the_log(
     assert not details or answer.json()["usage"][details]["recalled_tokens"] == 38
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_changed_system_prompt_that_a_reminder_tells_of_is_in_a_header(stream: bool) -> None:
+    for n_changed in (0, 3):
+        events = (Started("m", n_changed=n_changed), TextDelta("a"), Finished("end"))
+        async with client_of(ScriptedService(playing(*events))) as client:
+            answer = await client.post(CHAT, json={**BODY, "stream": stream})
+        assert answer.headers.get("x-shepherd-system-changes") == ("3" if n_changed else None)
+
+
 async def test_without_memories_nothing_is_said_of_them(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json=BODY)
     assert "x-shepherd-recalled" not in answer.headers
@@ -167,7 +177,9 @@ async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) 
         "owned_by": "shepherd",
         "max_model_len": 4096,
         "context_length": 4096,
-        "meta": {"n_ctx": 4096, "size": 0},
+        "meta": {"n_ctx": 4096, "n_cells": 4096, "size": 0},
+        "aliases": ["fake"],
+        "tags": [],
     }
     told = (await client.get("/v1/models")).json()  # what else is told, and to whom: test_models.py
     assert (told["object"], told["data"]) == ("list", [card])
@@ -182,7 +194,7 @@ async def test_an_unknown_model_is_a_404_that_names_the_known_ones(client: httpx
         "error": {
             "message": f"model {name!r} does not exist; known: fake",
             "type": "invalid_request_error",
-            "param": None,
+            "param": "model",
             "code": "model_not_found",
         }
     }
@@ -280,6 +292,12 @@ async def test_the_docs_describe_the_body_of_a_request(client: httpx2.AsyncClien
     schema = paths[CHAT]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"messages", "stream", "temperature"} <= schema["properties"].keys()
     assert "/chat/completions" not in paths
+
+
+async def test_anthropics_client_reads_its_own_errors_on_paths_that_are_not_there(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/v1/files", headers={"anthropic-version": "2023-06-01"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+    assert answer.json()["request_id"] == answer.headers["request-id"]
 
 
 @pytest.mark.parametrize(
@@ -456,10 +474,14 @@ async def test_half_an_emoji_is_answered() -> None:
     assert service.requests[0].messages == (Message.user("\ufffd"),)
 
 
-async def test_a_compressed_body_is_refused_by_name(client: httpx2.AsyncClient) -> None:
-    answer = await client.post(CHAT, content=b"\x28\xb5", headers={"content-encoding": "zstd"})
-    assert answer.status_code == 415
-    assert "'zstd'" in answer.json()["error"]["message"]
+async def test_a_compressed_body_is_read_and_another_encoding_is_refused_with_those_that_are(
+    client: httpx2.AsyncClient,
+) -> None:
+    body = gzip.compress(b'{"messages": [{"role": "user", "content": "Hi"}]}')
+    assert (await client.post(CHAT, content=body, headers={"content-encoding": "gzip"})).status_code == 200
+    answer = await client.post(CHAT, content=b"\x28\xb5", headers={"content-encoding": "br"})
+    assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "zstd, gzip, deflate")
+    assert "'br'" in answer.json()["error"]["message"]
 
 
 ANY_JSON = st.recursive(
@@ -525,13 +547,13 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
     lines = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     assert len(lines) == 2
     assert re.fullmatch(
-        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- in=7 cached=4 recalled=0 out=9 evicted=0 "
+        r"id-1 openai-chat model=a\?b\? backend=local:m cache=- upstream=- in=7 cached=4 recalled=0 out=9 evicted=0 "
         r"first_ms=[\d.]+ tokens_per_s=[\d.]+ queue_ms=[\d.]+ received=\d+ sent=\d+ key=- session=- "
         r"status=200 stop=length",
         lines[0],
     )
     assert re.fullmatch(
-        r"id-2 openai-chat model=- backend=- cache=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- "
+        r"id-2 openai-chat model=- backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- "
         r"tokens_per_s=- queue_ms=- received=\d+ sent=\d+ key=- session=- status=400 "
         r"stop=invalid_request field=temperature",
         lines[1],

@@ -17,7 +17,7 @@ from tests.scripted_service import ScriptedService, saying
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.core import Request
 from shepherd.dialects import Template, detect
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 from shepherd.server.endpoints.handler import Limits
 from shepherd.tools.toolbox import ConversationToolbox
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
@@ -210,7 +210,7 @@ class Rendering(ScriptedService):
         self.asked, self.go_on = threading.Event(), threading.Event()
         template = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"
         vocabulary = FakeVocabulary()
-        self.engine = Engine(FakeRuntime(say(vocabulary), frozenset({0}), n_ctx=10_000_000))
+        self.engine = InProcessEngine(FakeRuntime(say(vocabulary), frozenset({0}), n_ctx=10_000_000))
         self.backend = LocalBackend(
             self.engine, vocabulary, template=Template(template, clock=self.clock), dialect=detect(template), model="m"
         )

@@ -175,23 +175,6 @@ async def test_everything_a_client_may_send_along_is_taken(listening: Listening)
     assert request.sampling.logit_bias == ((7, -100.0),)
 
 
-@pytest.mark.parametrize(
-    ("part", "told"),
-    [
-        ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, "no model here can hear"),
-        ({"type": "file", "file": {"file_id": "file-1"}}, "this server stores no files"),
-    ],
-)
-async def test_parts_that_nothing_can_be_done_with_are_refused_by_name(
-    listening: Listening, part: Any, told: str
-) -> None:
-    async with connecting(listening, ScriptedService(saying("Hi."))) as client:
-        with pytest.raises(openai.BadRequestError, match=told) as caught:
-            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": [part]}])
-    assert caught.value.param is not None
-    assert caught.value.param.startswith("messages[0].content[0]")
-
-
 async def test_a_responses_body_is_answered_as_chat(listening: Listening) -> None:
     """What Cursor does with a base URL of one's own."""
     service = ScriptedService(saying("Hi."))

@@ -499,3 +499,16 @@ def test_the_embedded_model_answers_in_this_protocol(server: str) -> None:
     assert loaded.done_reason == "load"
     assert len(vectors) == 2
     assert vectors[0] != vectors[1]
+
+
+@pytest.mark.model
+async def test_a_model_of_ours_calls_a_tool_where_it_must(server: str) -> None:
+    parameters = {"type": "object", "properties": {"side": {"enum": ["left", "right"]}}, "required": ["side"]}
+    tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("look", "turn")]
+    asked = {"messages": [{"role": "user", "content": "Go."}], "tools": tools, "stream": False, "options": {"seed": 1}}
+    async with httpx2.AsyncClient(base_url=server, timeout=60) as client:
+        for choice in ("required", {"type": "function", "function": {"name": "turn"}}):
+            answer = (await client.post("/api/chat", json={**asked, "tool_choice": choice})).json()
+            call = answer["message"]["tool_calls"][0]["function"]
+            assert call["name"] in (("look", "turn") if choice == "required" else ("turn",))
+            assert call["arguments"]["side"] in ("left", "right")

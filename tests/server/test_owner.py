@@ -19,7 +19,7 @@ from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.memory_request import MemoryEndpoint
 from shepherd.server.http.auth import Key
 from shepherd.server.http.caller import USER
-from shepherd.server.response_store import APPLICATION_ID, ResponseStore
+from shepherd.server.response_store import FILE, ResponseStore
 from shepherd.wire.base import Json
 
 R = "/v1/responses"
@@ -127,7 +127,7 @@ async def test_a_file_of_an_earlier_version_is_read_by_an_open_server_only(tmp_p
     kept.close()
     file = apsw.Connection(str(path))
     file.execute("ALTER TABLE response DROP COLUMN owner; PRAGMA user_version = 1").fetchall()
-    assert file.pragma("application_id") == APPLICATION_ID
+    assert file.pragma("application_id") == FILE.application_id
     file.close()
     for keys, status in (((ANN,), 404), (None, 200), (None, 200)):
         kept = ResponseStore(path)

@@ -19,9 +19,9 @@ from tests.fake_engine import FakeRuntime, FakeVocabulary, say
 from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.core import Message, Reasoning, Text, ToolCall, ToolSpec
+from shepherd.core import Message, Reasoning, ReasoningLevel, Text, ToolCall, ToolSpec
 from shepherd.dialects import Template, detect, parse
-from shepherd.engine.engine import Engine
+from shepherd.engine.engine import InProcessEngine
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
@@ -94,12 +94,12 @@ def opened_by(said: Said) -> str:
 
 @asynccontextmanager
 async def serving(
-    listening: Listening, raw: str, template: str, *, thinking: bool | None = None
+    listening: Listening, raw: str, template: str, *, thinking: ReasoningLevel | None = None
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, FakeRuntime]]:
     """A server whose model writes `raw`, and its client."""
     vocabulary = FakeVocabulary()
     runtime = FakeRuntime(say(vocabulary, raw), frozenset({vocabulary.ids["<|im_end|>"]}))
-    engine = Engine(runtime, show=vocabulary.piece)
+    engine = InProcessEngine(runtime, show=vocabulary.piece)
     backend = LocalBackend(
         engine, vocabulary, template=Template(template), dialect=detect(template), model="fake",
         options=LocalOptions(thinking=thinking),
@@ -257,7 +257,7 @@ async def test_14_thoughts_are_reasoning_even_where_the_prompt_opens_them(
 async def test_14_without_thinking_there_is_exactly_one_empty_thought_in_the_prompt(
     listening: Listening, template: str, how: dict[str, Any]
 ) -> None:
-    off = None if how else False  # asked for in the request, or set for the whole cache
+    off: ReasoningLevel | None = None if how else "off"  # asked for in the request, or set for the whole cache
     async with serving(listening, "<think>\n\n</think>\n\nYes.", template, thinking=off) as (client, runtime):
         told, _ = await asked(client, stream=True, **how)
     assert told == {"text": "Yes.", "reasoning": "", "calls": []}
@@ -267,7 +267,7 @@ async def test_14_without_thinking_there_is_exactly_one_empty_thought_in_the_pro
 
 
 async def test_14_a_model_that_knows_no_thoughts_gets_none(listening: Listening) -> None:
-    async with serving(listening, "Yes.", TURNS, thinking=False) as (client, runtime):
+    async with serving(listening, "Yes.", TURNS, thinking="off") as (client, runtime):
         told, _ = await asked(client, stream=True)
     assert "think" not in prompt_of(runtime)
     assert told["text"] == "Yes."

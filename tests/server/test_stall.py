@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.fake_engine import in_process
 from tests.server.conftest import Listening
 
 import shepherd.config as configuration
@@ -42,7 +43,7 @@ async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can
 ) -> None:
     app = app_with(0.5, tmp_path)
     await app.load()
-    (engine,) = [backend.engine for backend in app.backends().values()]
+    (engine,) = [in_process(backend.engine) for backend in app.backends().values()]
     free, entered = threading.Event(), threading.Event()
 
     def stall() -> None:

@@ -103,9 +103,12 @@ def test_line_ends_of_a_file_become_ours(folder: Path) -> None:
     assert "x = 1\ny = 2\n" in file.text
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_marks_at_the_beginning_say_the_encoding(encoding: str) -> None:
-    assert attach.decode("Grüße\r\n".encode(encoding)) == "Grüße\n"
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_marks_at_the_beginning_say_the_encoding(folder: Path, encoding: str) -> None:
+    (folder / "marked.txt").write_bytes("Grüße\r\n".encode(encoding))
+    (file, _) = parts("@marked.txt", folder)
+    assert isinstance(file, Text)
+    assert file.text == "File marked.txt:\n```txt\nGrüße\n```\n\n"
 
 
 def test_bytes_that_are_no_text_in_a_text_are_replaced(folder: Path) -> None:

@@ -329,6 +329,20 @@ async def test_a_conversation_that_was_cleared_is_not_recalled_until_it_continue
     assert "4711" in room.requests[4].messages[0].text
 
 
+async def test_an_exchange_that_was_taken_back_is_not_recalled(
+    play: Play, remembering: tuple[Stage, Scripted, MemoryBackend]
+) -> None:
+    stage, room, memory = remembering
+    room.answers = ["Hi.", "Noted: 4711 opens your bicycle lock.", "I do not know.", "I do not know."]
+    asked = "What opens my bicycle lock?"
+    lines = ["Hello.", "My bicycle lock opens with 4711.", "/undo", asked, "/memory bicycle lock"]
+    played = await play(*lines, stage=stage, backend=memory, user=LOCAL)
+    assert room.requests[2].messages[2:] == (Message.user(asked),)
+    assert "User: My bicycle lock opens with 4711." in played.out, "the search finds it"
+    await play(asked, stage=stage, backend=memory, user=LOCAL)
+    assert room.requests[3].messages == (Message.user(asked),), "in another process as well"
+
+
 # -- export -----------------------------------------------------------------------------------------------------------
 
 

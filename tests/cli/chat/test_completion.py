@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def chat(**fields: Any) -> Chat:
     """What completion looks at of a conversation, and nothing else of it."""
     choices = [SimpleNamespace(name=name, kind="model", detail="") for name in ("lamb", "Qwen3-8B")]
-    models, tools = SimpleNamespace(choices=lambda: choices), SimpleNamespace(servers=None)
+    models, tools = SimpleNamespace(other_providers=tuple, choices=lambda: choices), SimpleNamespace(servers=None)
     host = SimpleNamespace(conversations=models, tools=tools)
     session = SimpleNamespace(toolbox=None)
     return cast(Chat, SimpleNamespace(**{"app": host, "session": session, "saves": None, **fields}))

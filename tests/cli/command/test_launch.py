@@ -339,6 +339,8 @@ def test_the_configuration_says_what_is_printed_when_no_server_runs(stub: Stub, 
     assert f"export ANTHROPIC_DEFAULT_HAIKU_MODEL={SIDE_MODEL}" in lines
     assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=39000" in lines
     assert "no server answers" in ran.stderr
+    ran = stub.run("claude", "--print", "--config", str(config), "--reserve", "1000", "--window", "8x")
+    assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=319000" in ran.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -415,8 +417,10 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
     serving = ("--model", str(lamb), "--port", "0", "--host", "0.0.0.0", "--context-size", "1k", "--threads", "1")
     ran = stub.run("aider", *serving)
     assert ran.returncode == 0, ran.stderr
+    assert "its conversations may have 8192 tokens" in ran.stderr
+    assert "lamb has a context of 1024 tokens" in ran.stderr, "what must stay has to fit into the context"
     url, n_ctx = ran.stdout.split()
-    assert int(n_ctx) == 1024
+    assert int(n_ctx) == 8192
     assert url.startswith("http://127.0.0.1:")
     # Others could reach it: a key was made for the occasion.
     told = stub.told()
@@ -424,6 +428,9 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
     assert told["arguments"][:2] == ["--model", "openai/lamb"]
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url)
+    ran = stub.run("aider", *serving, "--no-window")
+    assert ran.stdout.split()[1] == "1024"
+    assert "its conversations" not in ran.stderr
 
 
 @pytest.mark.model

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.app.test_cloud_embedder import counting_words
+from tests.own_server import serving
 
+from shepherd.agent.compaction_store import CompactionStore
 from shepherd.cli.main import cli
 from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
+from shepherd.core import InvalidRequest, Message
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import State
-from shepherd.memory.users import UserStores
+from shepherd.memory.users import LOCAL, UserStores
 
 FRANCE = [Entry("user", "What is the capital of France?"), Entry("assistant", "The capital of France is Paris.")]
 CAT = [Entry("user", "My cat is called Lamb."), Entry("assistant", "A good name.\nFor a sheep.")]
@@ -292,6 +296,27 @@ def test_conversations_that_caches_keep_on_disk_go_with_what_is_forgotten(told: 
     assert not list(kept.iterdir())
 
 
+def test_compacted_conversations_go_with_what_is_forgotten_of_them(told: Shell) -> None:
+    messages = (Message.user("My cat is called Lamb."), Message.assistant("Noted."))
+
+    def is_kept(word: str) -> bool:
+        try:
+            return bool(kept.open(word).messages)
+        except InvalidRequest:
+            return False
+
+    kept = CompactionStore(told.path.with_name("compactions.db"))
+    mine, bobs = (kept.keep(messages, (), user=user) for user in (LOCAL, "bob"))
+    told.run("forget", "--matching", "blue", "--yes")
+    assert [is_kept(mine), is_kept(bobs)] == [True, True]
+    told.run("forget", "--matching", "cat", "--yes")
+    assert [is_kept(mine), is_kept(bobs)] == [False, True]
+    told.run("facts", "set", "favorite_color", "red", "--user", "bob")
+    told.run("forget", "--user", "bob", "--yes")
+    assert not is_kept(bobs)
+    kept.close()
+
+
 def test_another_users_memory_is_another_and_is_forgotten_with_its_file(told: Shell) -> None:
     told.run("facts", "set", "favorite_color", "red", "--user", "bob")
     assert told.run("facts", "get", "favorite_color", "--user", "bob").stdout == "red\n"
@@ -390,6 +415,60 @@ def test_vectors_are_made_with_an_embedding_model_and_counted(told: Shell, lamb:
     assert (done["vectors"], done["dimensions"]) == (2, 256)
     assert told.json("embed", "--model", lamb)["vectors"] == 0
     assert told.json("stats")["vectors"] == 2
+
+
+def test_a_provider_makes_vectors_until_its_budget_is_spent_or_it_fails_and_what_is_made_stays(shell: Shell) -> None:
+    with shell.store() as store:
+        store.archive([Entry("user", f"The dog number {n} is here.") for n in range(80)])
+    with counting_words() as words:
+        toml = f'[providers.v]\ntype = "vllm"\nbase_url = "{words.url}"\nbudget_tokens = %d\n'
+        config = Path("shepherd.toml")
+        shell.env["SHEPHERD_TRUST"] = "1"
+        shell.env["XDG_STATE_HOME"] = "state"
+        config.write_text(toml % 330 + '[memory]\nembedding_model = "v/e"\n')
+        stopped = shell.run("embed", ends=1)  # 1 for the size, 32 in a step
+        assert "32 new vector(s) are kept; the next run continues behind them" in stopped.stderr
+        assert "budget of the provider 'v' is spent (340 of 330 tokens)" in stopped.stderr
+        config.write_text(toml % 100_000 + '[memory]\nembedding_model = "v/e"\n')
+        words.n_answers = 2
+        failed = shell.run("embed", ends=1)
+        assert "32 new vector(s) are kept" in failed.stderr
+        assert "no key" in failed.stderr
+        words.n_answers = 100
+        assert shell.json("embed") == {"vectors": 16, "embedder": "v/e", "dimensions": 64}
+        assert shell.json("stats")["vectors"] == 80
+        asked = [len(each.json["input"]) for each in words.requests]
+        assert asked == [1, 33, 1, 33, 15, 1, 16], "each step once; short messages bring the one before them"
+        assert shell.json("search", "dog number 7")["results"]
+        words.is_down = True
+        by_words = shell.run("search", "dog number 7")
+        assert "the memory is searched by words only: v: " in by_words.stderr
+        assert "number 7" in by_words.stdout
+        words.is_down = False
+        config.write_text(toml % 100_000)
+        assert shell.json("embed", "--model", "v/other")["embedder"] == "v/other"
+
+
+@pytest.mark.model
+def test_another_shepherd_makes_the_vectors_of_a_memory(told: Shell, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = '[models.vectors]\npath = "embedded"\npooling = "mean"\n'
+    with serving(tmp_path / "other", other) as url:
+        told.env["SHEPHERD_TRUST"] = "1"
+        told.env["XDG_STATE_HOME"] = "state"
+        Path("shepherd.toml").write_text(f'[providers.s]\ntype = "shepherd"\nbase_url = "{url}"\n')
+        done = told.json("embed", "--model", "s/vectors")
+        assert done == {"vectors": 2, "embedder": "s/vectors", "dimensions": 256}
+
+
+def test_messages_that_must_stay_here_get_no_vectors_elsewhere(shell: Shell) -> None:
+    shell.env["SHEPHERD_TRUST"] = "1"
+    shell.env["GROQ_API_KEY"] = "sk-test-0123456789"
+    Path("shepherd.toml").write_text(
+        '[providers.groq]\n[models.m]\npath = "embedded"\n[caches.m]\nmodel = "m"\n'
+        '[[routes]]\nmatch = "*"\ncache = "m"\nprivacy = "local"\n'
+    )
+    assert "'groq' is not on this machine" in shell.run("embed", "--model", "groq/e", ends=1).stderr
 
 
 def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> None:

@@ -33,14 +33,15 @@ from shepherd.cli.command.top import (
 )
 from shepherd.cli.main import cli
 from shepherd.core import BadReply, EngineDown, InvalidRequest, NotAllowed, ShepherdError, TimedOut, Unreachable
-from shepherd.core.status import CacheUsage, Health
+from shepherd.core.status import CacheUsage, Health, ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, SequenceStats
-from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
+from shepherd.server.endpoints.caches import decode_caches, decode_server, decode_spending, encode_caches
 
 Listening = Callable[..., AbstractContextManager[int]]
 
 LIVE = SequenceStats(4, "generate", "a-very-long-name-of-a-session", 600, 412, 550, 50, 33, 41.27, 0.0)
 FRESH = SequenceStats(0, "prefill", None, 100, 0, 0, 100, 0, 0.0, 0.0)
+SIDE = SequenceStats(7, "generate", "s2", 300, 0, 280, 20, 9, 0.0, 0.0, background=True)
 RECENT = SequenceStats(2, "idle", "s2", 200, 0, 10, 20, 30, 250.4, 75.0)
 OLD = SequenceStats(1, "idle", "s1", 100, 0, 1, 2, 3, 0.0, 7300.0)
 MAIN = CacheStats(
@@ -153,12 +154,31 @@ def test_the_board_shows_caches_and_their_sequences() -> None:
     ]
 
 
+def test_a_side_task_is_shown_as_one() -> None:
+    lines = drawn(sample(12.0, main=replace(MAIN, sequences=(SIDE, replace(SIDE, state="idle")))))
+    assert [line.split()[1] for line in lines[-2:]] == ["background", "idle"]
+
+
 def test_the_last_line_of_the_board_is_about_the_server() -> None:
     counts = {"requests": 12, "active": 2, "refused": 1, "recalled_tokens": 380}
     lines = drawn(sample(12.0, counts, main=MAIN, fast=MAIN), sample(10.0, {**counts, "requests": 5}, main=MAIN))
     summary = "2 active · 3.5 requests/s · 12 answered · 1 refused · 380 tokens recalled · 1 model loaded"
     assert lines[-2:] == ["", f"Server  {summary}"]
     assert drawn(sample(1.0, counts))[0] == "This server has no cache."
+
+
+def test_providers_have_a_line_with_what_they_cost_today() -> None:
+    spending = {
+        "claude": ProviderSpending(Spent(9_000, 2_000, 1_000, 0.25), Spent(), 100_000, 2.0),
+        "mine\x1b": ProviderSpending(Spent(5, 0, 5), Spent()),
+    }
+    body = json.loads(json.dumps(encode_caches({}, {}, {}, spending)))
+    assert decode_spending(body) == spending
+    lines = drawn(Sample(0.0, body, {}, {}, decode_spending(body)))
+    assert lines[1:] == ["claude: 12,000 of 100,000 tokens, 0.25 of 2.00 today", "mine␛: 10 tokens today"]
+    assert decode_spending({"caches": {}}) == {}
+    with pytest.raises(InvalidRequest, match=r"providers\.a\.today"):
+        decode_spending({"providers": {"a": {}}})
 
 
 def test_a_server_without_caches_says_so() -> None:
@@ -388,3 +408,13 @@ def test_a_wrong_address_is_refused_with_status_2(home: Path, arguments: list[st
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     assert "internal" not in result.output
+
+
+def test_providers_have_a_line_each(home: Path, listening: Listening) -> None:
+    health = Health("ok", "llamacpp", "", providers={"openai": 12.34, "local-vllm": 0.0})
+    with listening(ScriptedService(saying("Hi"), health=health)) as port:
+        result = shepherd("top", "--url", f"127.0.0.1:{port}", "--once")
+        assert "openai  rests for 12 s  0 answered · 0 failed · 0 replaced\n" in result.stdout
+        assert "local-vllm  ready  0 answered" in result.stdout
+        found = json.loads(shepherd("top", "--url", f"127.0.0.1:{port}", "--json", "--once").stdout)
+    assert found["outcomes"]["openai"] == {"answered": 0, "failed": 0, "replaced": 0, "rests_s": 12.3}

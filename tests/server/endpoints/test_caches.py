@@ -24,6 +24,7 @@ SEQUENCES = st.builds(
     tokens_per_s=NUMBERS,
     idle_s=NUMBERS,
     owner=st.text(max_size=5),
+    background=st.booleans(),
 )
 
 
@@ -170,7 +171,7 @@ async def test_every_cache_is_reported_with_its_sequences() -> None:
     assert (caches["main"]["used"], caches["main"]["live"]) == (40, 1)
     assert caches["main"]["sequences"][0] == {
         "seq": 0, "state": "generate", "session": "s-1", "tokens": 30, "evicted": 5, "cached": 20, "new": 4,
-        "generated": 6, "tokens_per_s": 12.5, "idle_s": 0.0, "owner": "",
+        "generated": 6, "tokens_per_s": 12.5, "idle_s": 0.0, "owner": "", "background": False,
     }  # fmt: skip
     assert caches["a/b"]["sequences"] == []
 

@@ -15,11 +15,11 @@ import openai
 import pytest
 from tests.scripted_service import ScriptedService, saying
 
-from shepherd.core import InvalidRequest, Request, UnknownModel
+from shepherd.core import InvalidRequest, Request, TextOrTokens, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
-Asked = tuple[str, Sequence[str | Sequence[int]], int | None, bool, str]
+Asked = tuple[str, Sequence[TextOrTokens], int | None, bool, str]
 
 
 class Vectors(ScriptedService):
@@ -31,7 +31,7 @@ class Vectors(ScriptedService):
         self.asked: list[Asked] = []
 
     async def embed(
-        self, model: str, inputs: Sequence[str | Sequence[int]], *, dimensions: int | None, truncate: bool,
+        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None, truncate: bool,
         endpoint: str,
     ) -> Embeddings:  # fmt: skip
         self.asked.append((model, inputs, dimensions, truncate, endpoint))

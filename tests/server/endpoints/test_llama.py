@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 from tests.scripted_service import ScriptedService, playing, saying
 
-from shepherd.core import Event, Finished, Progress, Started, TextDelta, Usage
+from shepherd.core import Event, Finished, Progress, ReadPrompt, Sampling, Started, TextDelta, Usage
 from shepherd.core.status import ModelCard
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.app import create_app
@@ -22,7 +23,10 @@ CHAT: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content"
 @pytest.fixture
 def service() -> ScriptedService:
     made = ScriptedService(saying("Hi", " there"))
-    made.cards = (ModelCard("fake", 4096, 1, template="{{ messages }}"), ModelCard("bge", 512, 1, kind="embedding"))
+    made.cards = (
+        ModelCard("fake", 4096, 1, template="{{ messages }}", n_slots=4, sampling=Sampling(seed=7)),
+        ModelCard("bge", 512, 1, kind="embedding"),
+    )
     return made
 
 
@@ -88,9 +92,48 @@ async def test_a_long_prompt_is_reported_as_it_is_read(path: str) -> None:
             assert found == ([2, 6, 10] if wanted else [])
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/completion", "/v1/responses"])
+async def test_each_piece_of_a_stream_says_how_fast_the_answer_is(path: str) -> None:
+    usage = Usage(input=8, cache_read=2, output=3)
+    pieces = (Progress(4, 8), TextDelta("x"), TextDelta("y"), TextDelta("z"))
+    events: list[Event] = [Started("m", usage=usage), *pieces, Finished("end", usage)]
+    async with connected(ScriptedService(playing(*events))) as client:
+        for wanted in (True, False):
+            body = {**CHAT, "prompt": "Hi", "input": "Hi", "stream": True, "timings_per_token": wanted}
+            if path == "/v1/responses":
+                del body["messages"], body["prompt"]
+            text = (await client.post(path, json=body)).text
+            chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+            found = [chunk["timings"] for chunk in chunks if "timings" in chunk]
+            at_end = [] if path == "/v1/responses" and not wanted else [3]
+            assert [timings["predicted_n"] for timings in found] == ([1, 2, 3] if wanted else []) + at_end
+            assert {(timings["prompt_n"], timings["cache_n"]) for timings in found} == ({(8, 2)} if found else set())
+            assert "timings" not in chunks[0] or not path.endswith("chat/completions")
+
+
+async def test_responses_report_the_prompt_as_it_is_read() -> None:
+    usage = Usage(input=8, cache_read=2)
+    events: list[Event] = [Started("m", usage=usage), Progress(4, 8), TextDelta("x"), Finished("end", usage)]
+    async with connected(ScriptedService(playing(*events))) as client:
+        body = {"model": "fake", "input": "Hi", "instructions": "Be brief.", "stream": True}
+        for wanted in (True, False):
+            text = (await client.post("/v1/responses", json={**body, "return_progress": wanted})).text
+            chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+            found = [chunk for chunk in chunks if "prompt_progress" in chunk]
+            assert [chunk["prompt_progress"]["processed"] for chunk in found] == ([2, 6, 10] if wanted else [])
+            assert {chunk["type"] for chunk in found} <= {"response.in_progress"}
+            assert {chunk["response"]["instructions"] for chunk in found} <= {"Be brief."}
+            assert [chunk["sequence_number"] for chunk in chunks] == [*range(len(chunks))]
+
+
 async def test_the_context_is_where_clients_look(client: httpx2.AsyncClient, service: ScriptedService) -> None:
-    props = (await client.get("/props")).json()
-    assert props["default_generation_settings"]["n_ctx"] == 4096
+    made, props = service.cards, (await client.get("/props")).json()
+    settings = props["default_generation_settings"]
+    assert (settings["n_ctx"], props["total_slots"]) == (4096, 4)
+    assert (settings["params"]["seed"], settings["params"]["temperature"]) == (7, 0.8)
+    service.cards = (ModelCard("fake", 4096, 1),)
+    assert (await client.get("/props")).json()["default_generation_settings"]["params"]["seed"] == 2**32 - 1
+    service.cards = made
     assert (props["model_alias"], props["chat_template"]) == ("fake", "{{ messages }}")
     assert (await client.get("/props?model=fake")).json() == props
     assert (await client.get("/props?model=bge")).status_code == 404
@@ -99,28 +142,55 @@ async def test_the_context_is_where_clients_look(client: httpx2.AsyncClient, ser
 
 
 async def test_slots_are_the_conversations_in_the_caches(client: httpx2.AsyncClient, service: ScriptedService) -> None:
-    assert (await client.get("/slots")).json() == []
+    free = {
+        "cache": "",
+        "n_ctx": 4096,
+        "speculative": False,
+        "is_processing": False,
+        "n_prompt_tokens": 0,
+        "n_prompt_tokens_cache": 0,
+        "next_token": [{"has_next_token": False, "n_remain": -1, "n_decoded": 0}],
+    }
+    assert (await client.get("/slots")).json() == [{"id": at, **free} for at in range(4)]
     busy = SequenceStats(0, "generate", "s", 40, 0, 10, 30, 5, 9.0, 0.0)
-    service.caches["main"] = CacheStats(4096, sequences=(busy,))
+    service.caches["main"] = CacheStats(4096, sequences=(busy, replace(busy, state="idle")))
+    used = {**free, "cache": "main", "n_prompt_tokens": 40, "n_prompt_tokens_cache": 10}
     assert (await client.get("/slots")).json() == [
         {
             "id": 0,
-            "cache": "main",
-            "n_ctx": 4096,
-            "speculative": False,
+            **used,
             "is_processing": True,
-            "n_prompt_tokens": 40,
-            "n_prompt_tokens_cache": 10,
-            "next_token": {"n_decoded": 5, "has_next_token": True},
-        }
+            "next_token": [{"has_next_token": True, "n_remain": -1, "n_decoded": 5}],
+        },
+        {"id": 1, **used},
+        {"id": 2, **free},
+        {"id": 3, **free},
     ]
     assert (await client.post("/slots/0?action=erase")).status_code in (404, 405)
 
 
+@pytest.mark.parametrize("body", [{"verbose": True}, {}, {"verbose": False}])
+async def test_a_verbose_server_says_how_the_prompt_was_read_unless_the_body_forbids_it(body: dict[str, Any]) -> None:
+    read = ReadPrompt("<s> Hi", (), Sampling(top_k=40))
+    service = ScriptedService(playing(Started("m", read=read), TextDelta("x"), Finished("end")))
+    for is_verbose in (True, False):
+        async with connected(service, verbose=is_verbose) as client:
+            whole = (await client.post("/v1/chat/completions", json=CHAT | body)).json()
+        assert whole.get("__verbose", {}).get("prompt") == ("<s> Hi" if body.get("verbose", is_verbose) else None)
+        assert service.requests[-1].report == body.get("verbose", is_verbose)
+
+
+async def test_the_operator_can_switch_paths_off(service: ScriptedService) -> None:
+    async with connected(service, disabled=("/slots", "/completion")) as client:
+        for asked in ("GET /slots", "GET /v1/slots", "POST /completion", "POST /completions"):
+            method, path = asked.split()
+            answer = await client.request(method, path)
+            assert (answer.status_code, path in answer.json()["error"]["message"]) == (501, True)
+        assert (await client.get("/props")).status_code == 200
+
+
 async def test_a_conversation_is_rendered_and_counted(client: httpx2.AsyncClient) -> None:
     assert (await client.post("/apply-template", json=CHAT)).json() == {"prompt": "<user>Hi<assistant>"}
-    refused = await client.post("/apply-template", json={**CHAT, "add_generation_prompt": False})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "add_generation_prompt")
     assert (await client.post("/v1/chat/completions/input_tokens", json=CHAT)).json() == {"input_tokens": 2}
 
 
@@ -134,6 +204,24 @@ async def test_the_operator_names_the_web_pages_that_may_use_it(service: Scripte
     assert preflight.headers.get("access-control-allow-origin") == allowed
     assert answer.headers.get("access-control-allow-origin") == allowed
     assert answer.status_code == (200 if allowed else 403)
+    for told in (preflight, answer) if allowed else ():
+        assert told.headers["access-control-allow-credentials"] == "true"
+    if allowed:
+        assert {"GET", "POST", "DELETE", "OPTIONS"} <= set(
+            preflight.headers["access-control-allow-methods"].split(", ")
+        )
+        assert preflight.status_code == 200
+
+
+@pytest.mark.parametrize("origins", [(), ("*",)])
+async def test_no_page_may_send_credentials_unless_its_origin_is_named(
+    service: ScriptedService, origins: tuple[str, ...]
+) -> None:
+    asked = {"origin": "http://localhost:3000", "access-control-request-method": "POST"}
+    async with connected(service, origins=origins) as client:
+        preflight = await client.options("/completion", headers=asked)
+    assert preflight.status_code == 200
+    assert "access-control-allow-credentials" not in preflight.headers
 
 
 async def test_an_anthropic_body_without_messages_stays_a_400(client: httpx2.AsyncClient) -> None:

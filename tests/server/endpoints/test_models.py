@@ -47,7 +47,9 @@ async def test_openais_clients_see_every_model_with_its_context(client: httpx2.A
         "owned_by": "shepherd",
         "max_model_len": 40_960,
         "context_length": 40_960,
-        "meta": {"n_ctx": 40_960, "size": 0},
+        "meta": {"n_ctx": 40_960, "n_cells": 40_960, "size": 0},
+        "aliases": ["qwen3"],
+        "tags": [],
     }
     assert (await client.get("/v1/models/qwen3")).json() == found["data"][0]
     assert (await client.get("/v1/models/nope")).status_code == 404

@@ -244,12 +244,14 @@ def test_a_key_opens_if_and_only_if_it_is_the_same(one: str, other: str) -> None
     assert one not in repr(Key.of(one, name="a")) or len(one) < 6
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST", "127.0.0.1,::1"])
 def test_loopback_addresses_are_known(host: str) -> None:
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "192.168.1.5", "localhost.example", "127.0.0.1.example", "x"])
+@pytest.mark.parametrize(
+    "host", ["", "0.0.0.0", "::", "192.168.1.5", "localhost.example", "127.0.0.1.example", "x", "127.0.0.1,0.0.0.0"]
+)
 def test_all_others_can_be_reached_by_others(host: str) -> None:
     assert not is_loopback(host)
 

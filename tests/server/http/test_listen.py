@@ -95,6 +95,22 @@ def test_port_0_takes_a_free_port_the_same_for_every_address(host: str) -> None:
     assert ports != {0}
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1,::1", "127.0.0.2, 127.0.0.1,"])
+def test_several_addresses_share_one_port(host: str) -> None:
+    try:
+        sockets = bind(host, 0)
+    except ConfigError as error:
+        pytest.skip(f"no such address here: {error}")
+    places = [listener.getsockname()[:2] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    assert [place[0] for place in places] == [name.strip() for name in host.split(",") if name]
+    assert len({place[1] for place in places}) == 1
+    with pytest.raises(ConfigError, match=r"no address '203\.0\.113\.7'"):
+        bind("127.0.0.1,203.0.113.7", places[0][1])
+    bind("127.0.0.1", places[0][1])[0].close()  # the failure has left none open
+
+
 async def test_small_answers_are_not_held_back_by_nagles_algorithm() -> None:
     accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -250,6 +266,39 @@ async def test_half_a_head_behind_a_request_does_not_cut_its_answer() -> None:
     assert b'"status":"ok"' in transport.written
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_the_head_goes_out_with_the_beginning_of_the_body(stream: bool) -> None:
+    connection, transport, _ = connection_in_process()
+    body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+    connection.data_received(head + body)
+    await written_to(transport, b"0\r\n\r\n" if stream else b"}")
+    assert transport.writes[0].startswith(b"HTTP/1.1 200 ")
+    assert b'"role":"assistant"' in transport.writes[0]
+    assert len(transport.writes) == (2 if stream else 1)  # what a stream has at once is one piece; then its end
+
+
+async def test_a_head_without_a_body_goes_out_alone() -> None:
+    connection, transport, _ = connection_in_process()
+    connection.data_received(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nconnection: close\r\n\r\n")
+    await written_to(transport, b"\r\n\r\n")
+    assert transport.is_closing()
+    connection, transport, _ = connection_in_process()
+    connection.data_received(
+        b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+    )
+    await written_to(transport, b"100 Continue\r\n\r\n")
+    connection.data_received(b"{}")
+    await written_to(transport, b"}")
+    assert transport.writes[1].startswith(b"HTTP/1.1 400 ")
+
+
+async def written_to(transport: Transport, end: bytes) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not transport.written.endswith(end):  # noqa: ASYNC110 - nothing sets an event for it
+            await asyncio.sleep(0)
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize(
     "framing",
@@ -335,11 +384,15 @@ class Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written = b""
+        self.writes: list[bytes] = []
         self.closed = False
 
+    @property
+    def written(self) -> bytes:
+        return b"".join(self.writes)
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += bytes(data)
+        self.writes.append(bytes(data))
 
     def close(self) -> None:
         self.closed = True
@@ -353,6 +406,7 @@ class Timers:
 
     def __init__(self) -> None:
         self.create_task = asyncio.get_running_loop().create_task
+        self.call_soon = asyncio.get_running_loop().call_soon
         self.now_s = 0.0
         self.set: list[Timer] = []
 

@@ -1,9 +1,11 @@
 """`GET /metrics`, read back by Prometheus' own parser."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.request import urlopen
 
 import httpx2
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 from tests.scripted_service import ScriptedService, playing, saying
+from tests.server.conftest import Listening
 
 from shepherd.core import (
     CallStarted,
@@ -25,6 +28,7 @@ from shepherd.core import (
     TextDelta,
     Usage,
 )
+from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
 from shepherd.server.app import create_app
 from shepherd.server.observe.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
@@ -50,6 +54,12 @@ def read(text: str) -> dict[Key, float]:
 
 def rendered(stats: Mapping[str, CacheStats]) -> dict[Key, float]:
     return read(Metrics(lambda: stats).render().decode())
+
+
+def llamas(text: str) -> dict[str, float]:
+    """llama-server's figures."""
+    lines = [line.split() for line in text.splitlines() if line.startswith("llamacpp:")]
+    return {name.partition(":")[2]: float(value) for name, value in lines}
 
 
 @asynccontextmanager
@@ -78,11 +88,13 @@ MAIN = CacheStats(
     evictions=2,
     evicted_messages=6,
     evicted_tokens=412,
+    background_jobs=2,
     preemptions=1,
     rebases=4,
     dropped=5,
     saved=4,
     restored=3,
+    checkpoint_bytes=1024,
     ram_bytes=2048,
     disk_bytes=8192,
     eviction_s=histogram(0.0002, 0.02),
@@ -124,16 +136,62 @@ async def test_the_promised_metrics_are_there_with_their_labels() -> None:
         key("shepherd_live_jobs", cache="main"): 2,
         key("shepherd_queue_depth", cache="main"): 3,
         key("shepherd_jobs_total", cache="main"): 9,
+        key("shepherd_background_jobs_total", cache="main"): 2,
         key("shepherd_preemptions_total", cache="main"): 1,
         key("shepherd_rebases_total", cache="main"): 4,
         key("shepherd_sequences_dropped_total", cache="main"): 5,
         key("shepherd_sequences_saved_total", cache="main"): 4,
         key("shepherd_sequences_restored_total", cache="main"): 3,
+        key("shepherd_checkpoint_bytes", cache="main"): 1024,
         key("shepherd_snapshot_bytes", cache="main", tier="ram"): 2048,
         key("shepherd_snapshot_bytes", cache="main", tier="disk"): 8192,
     }
     assert {name: found[name] for name in expected} == {name: pytest.approx(value) for name, value in expected.items()}
     assert found[key("shepherd_eviction_seconds_sum")] == pytest.approx(5.0202)
+
+
+async def test_llama_servers_names_are_there_with_figures_of_all_caches() -> None:
+    first = replace(MAIN, decodes=20, decoded_chunks=30, prefill_s=1.5, generate_s=5.0)
+    second = replace(FAST, decodes=20, decoded_chunks=20, prefill_s=0.51)
+    async with scraping(ScriptedService(saying("Hi"), stats={"main": first, "fast": second})) as client:
+        answer = await client.get("/metrics")
+    lines = [line for line in answer.text.splitlines() if "llamacpp:" in line]
+    names = {name for line in lines if not line.startswith("#") for name in [line.split()[0]]}
+    for name in names:  # their counters are not all called `_total`, which Prometheus' parser would want
+        assert [line.split()[1] for line in lines if line.split()[2:3] == [name]] == ["HELP", "TYPE"]
+    assert llamas(answer.text) == {
+        "prompt_tokens_total": 302,
+        "prompt_tokens_cached_total": 701,
+        "prompt_seconds_total": pytest.approx(2.01),
+        "tokens_predicted_total": 53,
+        "tokens_predicted_seconds_total": 5,
+        "n_decode_total": 40,
+        "n_tokens_max": 500,
+        "spec_decode_num_draft_tokens_total": 0,
+        "spec_decode_num_accepted_tokens_total": 0,
+        "spec_decode_num_drafts_total": 0,
+        "prompt_tokens_seconds": pytest.approx(302 / 2.01),
+        "predicted_tokens_seconds": pytest.approx(53 / 5),
+        "requests_processing": 2,
+        "requests_deferred": 3,
+        "n_busy_slots_per_decode": 1.25,
+    }
+
+
+async def test_the_start_of_the_server_stands_in_a_header_with_llama_servers_capitals(listening: Listening) -> None:
+    async with listening(ScriptedService(saying("Hi"))) as url:
+        with await asyncio.to_thread(urlopen, f"{url}/metrics") as answer:
+            assert int(dict(answer.getheaders())["Process-Start-Time-Unix"]) > 1_700_000_000
+
+
+async def test_llama_servers_rates_are_those_since_the_last_scrape() -> None:
+    service = ScriptedService(saying("Hi"), stats={"main": replace(MAIN, prefill_s=1.5, generate_s=5.0)})
+    rates = []
+    async with scraping(service) as client:
+        for tokens, seconds in ((50, 5.0), (50, 5.0), (62, 6.5), (0, 0.0)):
+            service.caches["main"] = replace(service.caches["main"], generated_tokens=tokens, generate_s=seconds)
+            rates.append(llamas((await client.get("/metrics")).text)["predicted_tokens_seconds"])
+    assert rates == [10, 0, 8, 0]
 
 
 async def test_before_anything_has_happened_the_sums_are_there_and_zero() -> None:
@@ -252,6 +310,18 @@ def test_what_was_not_let_in_is_counted_by_reason_and_every_reason_is_there_from
     assert found[key("shepherd_active_requests")] == 3
     assert found[key("shepherd_model_loads_total", model="qwen")] == 2
     assert metrics.totals() == {"requests": 0, "active": 3, "refused": 2, "recalled_tokens": 0}
+
+
+def test_the_tokens_and_the_money_of_providers_are_counted_since_the_start() -> None:
+    spending = {"claude": ProviderSpending(Spent(9, 9, 9, 9.0), Spent(10, 5, 3, 0.25), budget_tokens=100)}
+    found = read(Metrics(dict, spending=lambda: spending).render().decode())
+    tokens = {
+        kind: found[key("shepherd_provider_tokens_total", provider="claude", kind=kind)]
+        for kind in ("input", "cached", "output")
+    }
+    assert tokens == {"input": 10, "cached": 5, "output": 3}
+    assert found[key("shepherd_provider_cost_total", provider="claude")] == 0.25
+    assert not [name for name, _ in read(Metrics(dict).render().decode()) if name.startswith("shepherd_provider")]
 
 
 def test_applications_count_for_themselves_and_nothing_is_left_behind() -> None:

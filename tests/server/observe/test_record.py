@@ -15,6 +15,7 @@ from tests.scripted_service import Script, ScriptedService, playing
 from shepherd.cli import logs
 from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.server.app import create_app
+from shepherd.server.endpoints.handler import backend_headers
 from shepherd.server.http.auth import Key
 from shepherd.server.observe.record import REQUEST_ID, Record, shown
 from shepherd.wire.base import Decoded
@@ -28,8 +29,8 @@ ANSWER: tuple[Event, ...] = (
     Finished("end", Usage(3, 4, 0, 9)),
 )
 LINE = re.compile(
-    r"(?P<id>\S+) (?P<surface>\S+) model=(?P<model>\S+) backend=(?P<backend>\S+) cache=(?P<cache>\S+) in=(?P<in>\d+) "
-    r"cached=(?P<cached>\d+) recalled=(?P<recalled>\d+) out=(?P<out>\d+) "
+    r"(?P<id>\S+) (?P<surface>\S+) model=(?P<model>\S+) backend=(?P<backend>\S+) cache=(?P<cache>\S+) "
+    r"upstream=(?P<upstream>\S+) in=(?P<in>\d+) cached=(?P<cached>\d+) recalled=(?P<recalled>\d+) out=(?P<out>\d+) "
     r"evicted=(?P<evicted>\d+) first_ms=(?P<first_ms>[\d.]+|-) "
     r"tokens_per_s=(?P<tokens_per_s>[\d.]+|-) queue_ms=(?P<queue_ms>[\d.]+|-) received=(?P<received>\d+) "
     r"sent=(?P<sent>\d+) key=(?P<key>\S+) session=(?P<session>\S+) status=(?P<status>\d+) stop=(?P<stop>.+)"
@@ -65,6 +66,7 @@ async def test_the_line_has_the_cost_of_a_request_and_its_sender(
         "model": "m",
         "backend": "local:qwen",
         "cache": "main",
+        "upstream": "-",
         "in": "7",
         "cached": "4",
         "recalled": "0",
@@ -102,6 +104,12 @@ def test_times_count_from_the_arrival() -> None:
     assert (facts["queue_ms"], facts["first_ms"], facts["tokens_per_s"]) == (500.0, 2000.0, 4.0)
 
 
+def test_a_prompt_leaves_the_queue_before_it_is_computed() -> None:
+    record = Record("id", "s", begun_s=10.0)
+    record.see(Started("m", at_ns=10_500_000_000))
+    assert record.facts()["queue_ms"] == 500.0
+
+
 def test_what_is_not_known_is_none_for_programs_and_a_dash_for_people(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shepherd.server")
     record = Record.of({"type": "http", REQUEST_ID: "id"}, "s")
@@ -110,8 +118,8 @@ def test_what_is_not_known_is_none_for_programs_and_a_dash_for_people(caplog: py
     record.write()
     (written,) = caplog.records
     assert written.getMessage().endswith(
-        "model=m backend=- cache=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- tokens_per_s=- queue_ms=- "
-        "received=0 sent=0 key=- session=- status=0 stop=-"
+        "model=m backend=- cache=- upstream=- in=0 cached=0 recalled=0 out=0 evicted=0 first_ms=- tokens_per_s=- "
+        "queue_ms=- received=0 sent=0 key=- session=- status=0 stop=-"
     )
     facts: Any = vars(written)["facts"]
     assert (facts["first_ms"], facts["queue_ms"], facts["tokens_per_s"]) == (None, None, None)
@@ -162,3 +170,19 @@ def test_a_traceback_stays_with_its_record(written: Any) -> None:
     assert plain.startswith("[INFO ] failed\nTraceback")
     assert plain.endswith("ValueError: a bug\n")
     assert told["exception"].endswith("ValueError: a bug")
+
+
+@pytest.mark.parametrize(
+    ("event", "model"),
+    [
+        (Started("grok-4.3", "xai:grok-4-fast"), "grok-4.3"),
+        (Started("grok-4.3", "xai:grok-4.3"), None),
+        (Started("what the client calls it", "local:lamb"), None),
+    ],
+)
+def test_another_model_than_the_one_asked_for_is_named(event: Started, model: str | None) -> None:
+    record = Record("id", "s")
+    record.see(event)
+    headers = dict(backend_headers(record))
+    assert headers[b"x-shepherd-backend"].decode() == event.origin
+    assert headers.get(b"x-shepherd-model", b"").decode() == (model or "")
