@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.models import gguf
 from shepherd.optimize import store
-from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, measure
+from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, measure, rounds
 from shepherd.optimize.space import Candidate
 from shepherd.optimize.tuning import Progress
 
@@ -32,6 +32,16 @@ def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_p
     assert lossy.divergence is not None
     assert lossy.divergence > 0
     assert bool(lossy.problem) == (lossy.divergence > MOST_DIVERGENCE)
+
+
+@pytest.mark.model
+@pytest.mark.costly
+def test_one_child_measures_again_and_again(lamb: Path) -> None:
+    first, *others = rounds(lamb, ONE, Workload(depth=64, n_generate=4, parallel=True), repeat_s=2.0, timeout_s=60)
+    assert (first.problem, len(others) > 0) == ("", True)
+    assert all(min(each.prompt, each.empty, each.deep, each.parallel) > 0 for each in (first, *others))
+    assert first.took_s > 2
+    assert first.memory_bytes > 0
 
 
 @pytest.mark.model

@@ -1,6 +1,7 @@
 """Measures one candidate in a child process: speed of prompts, of generation at two depths, memory, quality.
 
     Candidate ─▶ child: load, fill the context, generate ─▶ Run        a crash, no memory, no time: a Run with a problem
+                 the same again and again                ─▶ rounds     one child, for those that compare no settings
 
 The child is the program that Shepherd itself is: the same weights, the same runtime, the same options.
 """
@@ -85,6 +86,9 @@ class Run:
         return speed**0.2 / self.memory_bytes if goal == "memory" else speed
 
 
+_CHILD = (sys.executable, "-m", "shepherd.optimize.measure")
+
+
 def measure(
     path: Path,
     candidate: Candidate,
@@ -93,7 +97,7 @@ def measure(
     timeout_s: float,
     reference: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.optimize.measure"),
+    command: tuple[str, ...] = _CHILD,
     use_extra_bufts: bool = True,
 ) -> Run:
     """Measure one candidate in a child. Blocks. It fails by the `problem` of its result alone.
@@ -102,10 +106,35 @@ def measure(
 
     Raises: `child.Unwanted`.
     """
+    (run,) = rounds(
+        path, candidate, workload, repeat_s=0.0, timeout_s=timeout_s, reference=reference, is_wanted=is_wanted,
+        command=command, use_extra_bufts=use_extra_bufts,
+    )  # fmt: skip
+    if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
+        worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
+        run = Run(**{**asdict(run), "problem": f"{worse}, and {MOST_DIVERGENCE} are allowed"})
+    return run
+
+
+def rounds(
+    path: Path,
+    candidate: Candidate,
+    workload: Workload,
+    *,
+    repeat_s: float,
+    timeout_s: float,
+    reference: Path | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+    command: tuple[str, ...] = _CHILD,
+    use_extra_bufts: bool = True,
+) -> list[Run]:
+    """The runs of one child that loads once and measures for `repeat_s` seconds, at least once. As `measure`; the
+    first run has the memory and the quality, and `took_s` of all of them together."""
     task = {
         "path": str(path),
         "candidate": asdict(candidate),
         "workload": asdict(workload),
+        "repeat_s": repeat_s,
         "reference": str(reference) if reference else None,
         "use_extra_bufts": use_extra_bufts,
     }
@@ -113,14 +142,10 @@ def measure(
     ended = child.run((*command, json.dumps(task)), timeout_s=timeout_s, is_wanted=is_wanted)
     took_s = time.monotonic() - began_s
     try:
-        answer = json.loads(ended.answer)
-        run = Run(**answer, took_s=took_s)
+        first, *others = json.loads(ended.answer)
+        return [Run(**first, took_s=took_s), *(Run(**each) for each in others)]
     except (ValueError, TypeError):
-        run = Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)
-    if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
-        worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
-        run = Run(**{**asdict(run), "problem": f"{worse}, and {MOST_DIVERGENCE} are allowed"})
-    return run
+        return [Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)]
 
 
 # -- the child --------------------------------------------------------------------------------------------------------
@@ -140,6 +165,8 @@ def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload) -> di
             decode(*(Chunk(seq, token, (start if seq == 0 else 0) + n, logits=True) for seq in range(n_seq)))
         return workload.n_generate * n_seq / (time.perf_counter() - began_s)
 
+    for seq in range(N_PARALLEL):
+        runtime.apply(Forget(seq))  # of an earlier round
     decode(Chunk(0, tokens[:1], 0, logits=True))  # wakes threads and pages
     runtime.apply(Forget(0))
     found = {"empty": generated(0)}
@@ -188,7 +215,7 @@ def _text(weights: Weights, n_tokens: int) -> array[int]:
     return array("i", (tokens * (n_tokens // len(tokens) + 1))[:n_tokens])
 
 
-def _measured(task: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     import psutil  # noqa: PLC0415 - only the child needs these
 
     from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415
@@ -213,10 +240,13 @@ def _measured(task: Mapping[str, Any]) -> dict[str, Any]:
     )
     runtime = LlamaRuntime(weights, options)
     tokens = _text(weights, max(workload.depth, workload.n_quality) + 1)
-    found: dict[str, Any] = _speeds(runtime, tokens, workload)
-    found["memory_bytes"] = psutil.Process().memory_info().rss
+    until_s = time.monotonic() + float(task["repeat_s"])
+    found: list[dict[str, Any]] = [_speeds(runtime, tokens, workload)]
+    while time.monotonic() < until_s:
+        found.append(_speeds(runtime, tokens, workload))
+    found[0]["memory_bytes"] = psutil.Process().memory_info().rss
     if workload.n_quality and task["reference"]:
-        found["divergence"] = _divergence(runtime, tokens, workload.n_quality, Path(task["reference"]))
+        found[0]["divergence"] = _divergence(runtime, tokens, workload.n_quality, Path(task["reference"]))
     runtime.close()
     weights.close()
     return found
@@ -229,7 +259,7 @@ def _child(text: str) -> int:
     try:
         answer = _measured(task)
     except ShepherdError as error:
-        answer = {"problem": error.message}
+        answer = [{"problem": error.message}]
     sys.stdout.write(json.dumps(answer))
     return 0
 
