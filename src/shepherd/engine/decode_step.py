@@ -69,9 +69,9 @@ class DecodeStep:
                 chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
                 tasks.append(task)
         n_answers = len(chunks)
-        budget = self.speed.budget(n_prompts=len(prompts), n_running=n_answers)
-        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
+        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
+        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
         n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
