@@ -17,7 +17,7 @@ SMALLEST = 16
 """Fewest prompt tokens per decode: smaller chunks cost almost as much."""
 GAP_S = 0.025
 """Seconds that prompts may always add to the gap between two tokens of a running answer ..."""
-SHORT_GAP_S = 0.005
+SHORT_GAP_S = 0.004
 """... if they take long. Prompts that are soon computed add no more than this many, ..."""
 SHARES = 8
 """... or than one part in so many of the time that they take alone."""
