@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine.test_background import Bench
 
 from shepherd.engine.prefill import (
     CHUNK,
@@ -86,3 +89,23 @@ def test_one_slow_decode_does_not_throw_it() -> None:
         pace.observe(0.01, n_prompt=0, n_running=1)
     pace.observe(5.0, n_prompt=0, n_running=1)
     assert pace.decode_s < 0.05
+
+
+@dataclass(slots=True)
+class Noting(SpeedEstimate):
+    """An estimate that shows what it was told."""
+
+    seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def observe(self, seconds: float, *, n_prompt: int, n_running: int) -> None:
+        self.seen.append((n_prompt, n_running))
+
+
+def test_it_is_told_what_each_decode_was_for() -> None:
+    bench, noting = Bench(), Noting()
+    bench.scheduler._decode = replace(bench.scheduler._decode, speed=noting)
+    bench.submit(range(1, 13), 4)
+    bench.step(2)
+    bench.submit(range(20, 25), 2)
+    bench.finish()
+    assert noting.seen == [(12, 0), (0, 1), (5, 1), (0, 2)]

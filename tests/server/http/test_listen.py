@@ -416,6 +416,7 @@ def connection_over_sockets() -> Iterator[tuple[Connection, Transport, socket.so
     """A connection, its transport, which keeps all that it is given, and the client's end."""
     own, peer = socket.socketpair()
     own.setblocking(False)
+    peer.settimeout(30)
     with own, peer:
         transport = Transport({"socket": own})
         connection = connection_in_process(transport)[0]
