@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.engine.llamacpp import child, probe
+from shepherd.engine.llamacpp.machine import processors
 from shepherd.engine.llamacpp.probe import LEAST_PAIRS, Finding, Setup, Value, Verdict
 from shepherd.models import gguf
 
@@ -260,6 +262,14 @@ def test_a_child_that_is_not_wanted_is_killed(setup: Setup) -> None:
     command = (sys.executable, "-c", "import threading; threading.Event().wait()")
     with pytest.raises(child.Unwanted):
         probe.measure(setup, depth=64, command=command, is_wanted=lambda: False)
+
+
+def test_processors_that_other_programs_use_are_not_free() -> None:
+    others = probe._Others()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burner:
+        free = others.free()
+        burner.kill()
+    assert free < len(processors()) + probe.BUSY - 0.1
 
 
 # -- the real library -------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import sys
 import threading
 import time
@@ -61,7 +60,7 @@ CLEAR = 1.05
 TIMEOUT_S, SLOWEST_BYTES_PER_S = 60.0, 64 << 20
 """Time for a child, plus the time to read the model at this speed, from the memory where the engine has it."""
 BUSY, LEAST_LOOK_S = 0.5, 0.3
-"""Processors that others may keep busy of those that the largest number of threads needs; seconds of a look at them."""
+"""Processors that others may keep busy of those that the threads need; seconds of a look at them."""
 MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model."""
 MOST_THREADS = 512
@@ -435,14 +434,13 @@ class _Others:
     def __init__(self) -> None:
         self._before = self._now()
 
-    def check(self, n_threads: int) -> None:
-        """Raises: `_Busy` if there was no free processor for each thread since the start, or since the last check."""
+    def free(self) -> float:
+        """How many threads had a processor to themselves since the start, or since the last call."""
         time.sleep(max(0.0, self._before[0] + LEAST_LOOK_S - time.monotonic()))
         now = self._now()
         wall_s, all_s, own_s = (after - before for after, before in zip(now, self._before, strict=True))
         self._before = now
-        if n_threads > len(processors()) - (all_s - own_s) / wall_s + BUSY:
-            raise _Busy
+        return len(processors()) - (all_s - own_s) / wall_s + BUSY
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
@@ -465,19 +463,24 @@ def _measured(task: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     subject = _Subject(weights, task)
     counts = thread_counts(subject.usual, n_processors()) if "n_threads" in task["asks"] else (subject.usual,)
     if task["is_patient"]:
-        others.check(max(counts))
+        free = others.free()
+        counts = tuple(n for n in counts if n <= free)
+        if subject.usual not in counts:
+            raise _Busy
     over = threading.Timer(BUDGET_S + GRACE_S, subject.end)
     over.daemon = True
     over.start()
     yield from _asked(subject, counts)
-    if task["is_patient"]:
-        others.check(max(counts))
+    if task["is_patient"] and max(counts) > others.free():
+        raise _Busy
     yield {"depth": subject.depth, "computed_s": round(subject.spent_s, 3)}
 
 
 def _child(text: str) -> int:
-    with contextlib.suppress(AttributeError, OSError):  # not on Windows
-        os.nice(19)
+    import psutil  # noqa: PLC0415 - only the child needs it
+
+    with contextlib.suppress(psutil.Error, OSError):
+        psutil.Process().nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has names for them
     child.end_with_parent()
     task = json.loads(text)
 
