@@ -5,6 +5,7 @@ what a request feels of it.
 
 Models: the embedded one, and files. For each one:
 - `probe`: so many probes after one another: what they choose, seconds of computing, seconds in all.
+- `probe_1t`: the same with one thread given, which a busy machine disturbs less.
 - `filled`: flash attention off against on, over cells that are copies, and over cells that were computed; in turn.
 - `first_token`: a short request while a probe runs (which it ends), and without one; in turn. Ratios of the same round.
 - `optimize` (on request): what `shepherd optimize` finds for flash attention and threads in so long.
@@ -24,6 +25,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
@@ -49,8 +51,8 @@ DEPTH, CHUNK = 1024, 64
 """Cells of `filled`, which are really computed on one of its sides."""
 
 
-def probes(header: gguf.Header, rounds: int) -> dict[str, Any]:
-    setup, depth = probe.Setup(header), depth_of(header, Cells(1 << 20))
+def probes(header: gguf.Header, rounds: int, n_threads: int | None = None) -> dict[str, Any]:
+    setup, depth = probe.Setup(header, n_threads=n_threads), depth_of(header, Cells(1 << 20))
     patient = probe.measure(setup, depth=depth)
     told: list[dict[str, Any]] = []
     for _ in range(rounds):
@@ -67,6 +69,7 @@ def probes(header: gguf.Header, rounds: int) -> dict[str, Any]:
             }
         )
     return {
+        "threads": n_threads,
         "depth": depth,
         "is_too_busy_here": patient is None,
         "chooses": dict(Counter(each["chooses"] for each in told)),
@@ -131,7 +134,7 @@ async def first_token(path: Path, rounds: int, folder: Path) -> dict[str, float]
     took: dict[str, list[float]] = {"quiet_s": [], "probed_s": [], "ended_s": []}
     for turn in range(2 * rounds):
         for name in sorted(("quiet_s", "probed_s"), reverse=bool(turn % 2)):
-            begun, ended = threading.Event(), threading.Event()
+            begun, ended = threading.Event(), Future[float]()
             measure = partial(_until_unwanted, begun, ended)
             prober = Prober(folder / str(turn), use_extra_bufts=True, n_jobs=app._n_jobs, quiet_s=0.0, measure=measure)
             if name == "probed_s":
@@ -141,8 +144,7 @@ async def first_token(path: Path, rounds: int, folder: Path) -> dict[str, float]
             began_s = time.perf_counter()
             took[name].append(await asked(f"Question {turn} {name}"))
             if name == "probed_s":
-                await asyncio.to_thread(ended.wait)
-                took["ended_s"].append(time.perf_counter() - began_s)
+                took["ended_s"].append(await asyncio.wrap_future(ended) - began_s)
             await asyncio.to_thread(prober.close)
     await app.aclose()
     ratios = [probed / quiet for probed, quiet in zip(took["probed_s"], took["quiet_s"], strict=True)]
@@ -152,14 +154,15 @@ async def first_token(path: Path, rounds: int, folder: Path) -> dict[str, float]
     }
 
 
-def _until_unwanted(begun: threading.Event, ended: threading.Event, setup: probe.Setup, **options: Any) -> None:
+def _until_unwanted(begun: threading.Event, ended: Future[float], setup: probe.Setup, **options: Any) -> None:
     """Probes of the real kind, one after the other, until a request ends one."""
     begun.set()
     try:
         while True:
             probe.measure(setup, is_patient=False, **options)
     except Unwanted:
-        ended.set()
+        if not ended.done():
+            ended.set_result(time.perf_counter())
         raise
 
 
@@ -187,6 +190,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="shepherd-bench-") as folder:
             steps: dict[str, Callable[[], Any]] = {
                 "probe": partial(probes, header, options.rounds),
+                "probe_1t": partial(probes, header, options.rounds, 1),
                 "filled": partial(filled, path, options.rounds),
                 "first_token": partial(_run, first_token, path, options.rounds, Path(folder)),
             }

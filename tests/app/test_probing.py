@@ -62,6 +62,23 @@ class Measuring:
         return self.verdicts.pop(0) if self.verdicts else FASTER
 
 
+class Jobs:
+    """How many jobs there have been, or None while there is one; counts how often it was asked."""
+
+    def __init__(self, n_jobs: int | None) -> None:
+        self.n_jobs = n_jobs
+        self.n_looks = 0
+
+    def __call__(self) -> int | None:
+        self.n_looks += 1
+        return self.n_jobs
+
+    def was_looked_at(self) -> bool:
+        """Whether it is asked three times more."""
+        n_looks = self.n_looks
+        return becomes_true(lambda: self.n_looks >= n_looks + 3)
+
+
 @contextmanager
 def prober(
     folder: Path, measuring: Measuring, n_jobs: Callable[[], int | None] = lambda: 0, *, quiet_s: float = 0.0
@@ -99,27 +116,28 @@ def test_a_model_is_measured_once_and_the_verdict_is_kept(header: gguf.Header, t
 
 
 def test_a_request_ends_a_probe_at_once_and_it_is_tried_again(header: gguf.Header, tmp_path: Path) -> None:
-    jobs: list[int | None] = [3]
+    jobs = Jobs(3)
     measuring = Measuring(lasts=True)
-    with prober(tmp_path, measuring, lambda: jobs[-1]) as made:
+    with prober(tmp_path, measuring, jobs) as made:
         made.add(header, WANTED, CELLS)
         assert measuring.begun.acquire(timeout=60)
-        jobs.append(None)  # a job is computed
+        jobs.n_jobs = None  # a job is computed
         assert becomes_true(lambda: measuring.n_unwanted == 1)
-        assert not measuring.begun.acquire(timeout=0.3), "not while it is computed"
+        assert jobs.was_looked_at()
+        assert not measuring.begun.acquire(blocking=False), "not while it is computed"
         measuring.may_end.set()
-        jobs.append(4)
+        jobs.n_jobs = 4
         assert becomes_true(lambda: is_over(made))
         assert known(tmp_path, header, WANTED, CELLS) == FASTER
 
 
 def test_a_job_that_came_and_went_between_two_looks_ends_a_probe_too(header: gguf.Header, tmp_path: Path) -> None:
-    jobs = [3]
+    jobs = Jobs(3)
     measuring = Measuring(lasts=True)
-    with prober(tmp_path, measuring, lambda: jobs[-1]) as made:
+    with prober(tmp_path, measuring, jobs) as made:
         made.add(header, WANTED, CELLS)
         assert measuring.begun.acquire(timeout=60)
-        jobs.append(4)
+        jobs.n_jobs = 4
         assert becomes_true(lambda: measuring.n_unwanted == 1)
 
 
@@ -152,14 +170,15 @@ def test_closing_ends_a_probe_and_nothing_is_kept(header: gguf.Header, tmp_path:
 
 
 def test_only_one_shepherd_measures_at_a_time(header: gguf.Header, tmp_path: Path) -> None:
-    first, second = Measuring(lasts=True), Measuring()
-    with prober(tmp_path, first) as one, prober(tmp_path, second, quiet_s=0.1) as other:
+    first, second, jobs = Measuring(lasts=True), Measuring(), Jobs(0)
+    with prober(tmp_path, first) as one, prober(tmp_path, second, jobs, quiet_s=0.1) as other:
         one.add(header, WANTED, CELLS)
         assert first.begun.acquire(timeout=60)
         other.add(header, WANTED, CELLS)
         with open(probe.folder_of(tmp_path) / "lock", "rb") as file:
             assert not try_lock(file.fileno())
-        assert not second.begun.acquire(timeout=0.3)
+        assert jobs.was_looked_at()
+        assert not second.begun.acquire(blocking=False)
         assert not is_over(other), "it waits for its turn"
         first.may_end.set()
         assert becomes_true(lambda: is_over(one) and is_over(other))

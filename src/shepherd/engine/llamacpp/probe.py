@@ -65,7 +65,7 @@ MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model."""
 MOST_THREADS = 512
 """The library's own limit."""
-_TOO_SLOW = f"a token takes {{:.2g}} s, too long for a comparison within {BUDGET_S:g} s"
+_TOO_SLOW = f"{BUDGET_S:g} s are not enough for a comparison: a token takes {{:.2g}} s"
 
 Value = bool | int
 
