@@ -4,7 +4,7 @@ what a request feels of it.
     uv run python bench/probe.py [--model FILE ...] [--rounds 5] [--optimize 60s]
 
 Models: the embedded one, and files. For each one:
-- `probe`: so many probes after one another: what they choose, seconds of computing, seconds in all.
+- `probe`: so many probes after one another, in the foreground: what they choose, seconds of computing, seconds in all.
 - `probe_1t`: the same with one thread given, which a busy machine disturbs less.
 - `filled`: flash attention off against on, over cells that are copies, and over cells that were computed; in turn.
 - `first_token`: a short request while a probe runs (which it ends), and without one; in turn. Ratios of the same round.
@@ -47,6 +47,8 @@ from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import catalog, gguf
 from shepherd.models.sizing import Cells
 
+LOWEST = ("nice", "-n", "39", sys.executable, "-m", "shepherd.engine.llamacpp.probe")
+"""The child of a background probe, which does not look whether the machine is busy."""
 DEPTH, CHUNK = 1024, 64
 """Cells of `filled`, which are really computed on one of its sides."""
 
@@ -57,7 +59,7 @@ def probes(header: gguf.Header, rounds: int, n_threads: int | None = None) -> di
     told: list[dict[str, Any]] = []
     for _ in range(rounds):
         began_s = time.perf_counter()
-        verdict = probe.measure(setup, depth=depth, is_patient=False)
+        verdict = probe.measure(setup, depth=depth, is_background=False)
         assert verdict is not None
         told.append(
             {
@@ -159,7 +161,7 @@ def _until_unwanted(begun: threading.Event, ended: Future[float], setup: probe.S
     begun.set()
     try:
         while True:
-            probe.measure(setup, is_patient=False, **options)
+            probe.measure(setup, is_background=False, command=LOWEST, **options)
     except Unwanted:
         if not ended.done():
             ended.set_result(time.perf_counter())

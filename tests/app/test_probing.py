@@ -110,7 +110,7 @@ def test_a_model_is_measured_once_and_the_verdict_is_kept(header: gguf.Header, t
         assert becomes_true(lambda: is_over(made))
         assert known(tmp_path, header, WANTED, CELLS) == FASTER
         made.add(header, WANTED, CELLS)
-        assert is_over(made), "it is known"
+        assert becomes_true(lambda: is_over(made)), "it is known"
     assert measuring.begun.acquire(blocking=False)
     assert not measuring.begun.acquire(blocking=False)
 
@@ -387,7 +387,7 @@ async def test_a_request_during_a_real_child_ends_it_and_the_answer_is_right(tmp
 async def test_the_first_start_measures_for_real_and_the_next_one_knows(tmp_path: Path) -> None:
     app = made_app(tmp_path)
     await app.load()
-    measure = partial(probe.measure, is_patient=False)
+    measure = partial(probe.measure, is_background=False)
     prober = Prober(app._cache_folder, use_extra_bufts=True, n_jobs=app._n_jobs, quiet_s=0.0, measure=measure)
     try:
         (entry,) = app.dispatcher.registry.entries.values()

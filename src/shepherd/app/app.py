@@ -417,7 +417,7 @@ class App:
 
     def _measure(self, entry: ModelEntry) -> None:
         """Measure a model in the background that has just been opened, for the next start."""
-        if self._prober is not None and isinstance(entry.header, Header) and entry.plans:
+        if self._prober is not None and isinstance(entry.header, Header) and entry.plans and entry.measured is None:
             self._prober.add(entry.header, entry.model, entry.plans[0].cells)
 
     def _n_jobs(self) -> int | None:

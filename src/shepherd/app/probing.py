@@ -112,7 +112,7 @@ class Prober:
     def add(self, header: gguf.Header, model: ModelConfig, cells: Cells) -> None:
         """Measure a model that has just been loaded, unless a verdict is known, or there is a reason not to."""
         setup = setup_of(header, model, cells)
-        if why_not(setup, model.probe) or probe.find(self._cache_folder, setup) is not None:
+        if why_not(setup, model.probe):
             return
         with self._lock:
             if self._closed.is_set() or any(setup == each for each, _ in self._waiting):
@@ -152,6 +152,8 @@ class Prober:
     def _probe(self, setup: Setup, cells: Cells) -> None:
         """Raises: `OSError` if nothing can be kept."""
         name, quiet_s = setup.model.path.name, self._quiet_s
+        if probe.find(self._cache_folder, setup) is not None:
+            return
         for _ in range(MOST_TRIES):
             if (n_jobs := self._quiet(quiet_s)) is None:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import subprocess
@@ -325,7 +326,7 @@ def test_threads_that_were_measured_reach_the_library(lamb: Path) -> None:
 @pytest.mark.model
 @pytest.mark.costly
 def test_the_embedded_model_is_measured_for_real(setup: Setup) -> None:
-    verdict = probe.measure(setup, depth=256, is_patient=False)
+    verdict = probe.measure(setup, depth=256, is_background=False)
     assert verdict is not None
     assert verdict.problem == ""
     assert next(each.setting for each in verdict.findings) == "flash_attn"
@@ -336,10 +337,21 @@ def test_the_embedded_model_is_measured_for_real(setup: Setup) -> None:
 
 @pytest.mark.model
 @pytest.mark.costly
+@pytest.mark.skipif(len(processors()) > 8, reason="a program on each processor would disturb others too much")
+def test_a_machine_that_other_programs_use_is_not_measured(setup: Setup) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in processors():
+            burner = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(burner.kill)
+        assert probe.measure(setup, depth=64) is None
+
+
+@pytest.mark.model
+@pytest.mark.costly
 def test_what_the_library_refuses_keeps_the_default(setup: Setup) -> None:
     """A quantised V cache needs flash attention: with it switched off by hand, no context can be made."""
     refused = replace(setup, flash_attention=False, cache_type_v="q8_0")
-    verdict = probe.measure(refused, depth=64, is_patient=False)
+    verdict = probe.measure(refused, depth=64, is_background=False)
     assert verdict is not None
     assert verdict.changes == ""
 

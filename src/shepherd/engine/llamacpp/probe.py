@@ -197,13 +197,14 @@ def measure(
     depth: int,
     use_extra_bufts: bool = True,
     is_wanted: Callable[[], bool] = lambda: True,
-    is_patient: bool = True,
+    is_background: bool = True,
     command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.llamacpp.probe"),
     timeout_s: float | None = None,
 ) -> Verdict | None:
     """The verdict, measured in a child; None when other programs keep the machine busy. Blocks.
 
-    depth: cells in front of the computed tokens, at most. is_patient: False measures on a busy machine as well.
+    depth: cells in front of the computed tokens, at most. is_background: the child has the lowest priority, and
+    measures nothing on a busy machine.
 
     Raises: `child.Unwanted`.
     """
@@ -213,7 +214,7 @@ def measure(
         "asks": setup.asks,
         "depth": depth,
         "use_extra_bufts": use_extra_bufts and setup.repack,
-        "is_patient": is_patient,
+        "is_background": is_background,
     }
     if timeout_s is None:
         timeout_s = TIMEOUT_S + setup.model.size_bytes / SLOWEST_BYTES_PER_S
@@ -462,7 +463,7 @@ def _measured(task: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     weights = Weights.load(Path(task["path"]), use_extra_bufts=task["use_extra_bufts"], cpu_only=True)
     subject = _Subject(weights, task)
     counts = thread_counts(subject.usual, n_processors()) if "n_threads" in task["asks"] else (subject.usual,)
-    if task["is_patient"]:
+    if task["is_background"]:
         free = others.free()
         counts = tuple(n for n in counts if n <= free)
         if subject.usual not in counts:
@@ -471,7 +472,7 @@ def _measured(task: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     over.daemon = True
     over.start()
     yield from _asked(subject, counts)
-    if task["is_patient"] and max(counts) > others.free():
+    if task["is_background"] and max(counts) > others.free():
         raise _Busy
     yield {"depth": subject.depth, "computed_s": round(subject.spent_s, 3)}
 
@@ -479,10 +480,11 @@ def _measured(task: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _child(text: str) -> int:
     import psutil  # noqa: PLC0415 - only the child needs it
 
-    with contextlib.suppress(psutil.Error, OSError):
-        psutil.Process().nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has names for them
-    child.end_with_parent()
     task = json.loads(text)
+    with contextlib.suppress(psutil.Error, OSError):
+        if task["is_background"]:
+            psutil.Process().nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has names for them
+    child.end_with_parent()
 
     def tell(line: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(line) + "\n")
