@@ -70,7 +70,7 @@ def test_a_model_that_is_too_slow_for_the_budget_is_said_to_be() -> None:
     with pytest.raises(probe._Unclear, match=r"2 s are not enough for a comparison: a token takes 0\.3 s"):
         probe.compared(machine, (False, True), budget_s=1.0, n_most=480)
     assert machine.spent_s <= 1.0
-    just = probe.compared(Machine({False: 0.1, True: 0.1}), (False, True), budget_s=1.01, n_most=480)
+    just = probe.compared(Machine({False: 0.1, True: 0.1}), (False, True), budget_s=1.21, n_most=480)
     assert len(just[True]) == LEAST_PAIRS
 
 
@@ -330,7 +330,9 @@ def test_the_embedded_model_is_measured_for_real(setup: Setup) -> None:
     assert verdict is not None
     assert verdict.problem == ""
     assert next(each.setting for each in verdict.findings) == "flash_attn"
-    assert all("times as fast as" in each.why or "not enough" in each.why for each in verdict.findings)
+    assert all(
+        "times as fast as" in each.why or "2 s were" in each.why or "2 s are" in each.why for each in verdict.findings
+    )
     assert verdict.depth in (0, 256), "0: not one token was computed in time"
     assert verdict.computed_s > 0
 

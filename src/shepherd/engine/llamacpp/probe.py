@@ -54,7 +54,8 @@ RUN_S = 0.01
 """Seconds of one run at least: more than a clock and a scheduler are wrong by."""
 LONGEST_RUN = 16
 """Tokens of one run."""
-LEAST_PAIRS = 4
+LEAST_PAIRS = 5
+"""Of so few ratios the smallest is below their median with 97 % confidence."""
 CLEAR = 1.05
 """How many times as fast as the default a value must be."""
 TIMEOUT_S, SLOWEST_BYTES_PER_S = 60.0, 64 << 20
@@ -65,6 +66,7 @@ MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model."""
 MOST_THREADS = 512
 """The library's own limit."""
+_OVER = f"{BUDGET_S:g} s were over before there was a result"
 _TOO_SLOW = f"{BUDGET_S:g} s are not enough for a comparison: a token takes {{:.2g}} s"
 
 Value = bool | int
@@ -291,8 +293,8 @@ def middle(values: Sequence[float]) -> float:
 
 
 def lowest(ratios: Sequence[float]) -> float:
-    """The lower end of the interval that has the median with 95 % confidence, whatever the distribution is; of few
-    ratios the smallest."""
+    """What the median is above with at least 95 % confidence, whatever the distribution is; of few ratios the
+    smallest."""
     return sorted(ratios)[max(0, int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5))]
 
 
@@ -366,7 +368,7 @@ class _Subject:
         self._n_computed[flash] += n
         self.spent_s += took_s
         if n < n_tokens:  # `end` has aborted it
-            raise _Unclear(_TOO_SLOW.format(took_s / (n + 1)))
+            raise _Unclear(_OVER)
         return took_s
 
     def end(self) -> None:
