@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -113,6 +114,9 @@ def test_a_model_is_measured_once_and_the_verdict_is_kept(header: gguf.Header, t
         assert becomes_true(lambda: is_over(made)), "it is known"
     assert measuring.begun.acquire(blocking=False)
     assert not measuring.begun.acquire(blocking=False)
+    with prober(tmp_path, measuring, quiet_s=3600.0) as made:
+        made.add(header, WANTED, CELLS)
+        assert becomes_true(lambda: is_over(made)), "no quiet is waited for where a verdict is known"
 
 
 def test_a_request_ends_a_probe_at_once_and_it_is_tried_again(header: gguf.Header, tmp_path: Path) -> None:
@@ -362,12 +366,17 @@ async def test_a_request_during_a_real_child_ends_it_and_the_answer_is_right(tmp
             ends.append("unwanted")
             raise
 
+    assert app._n_jobs() is None, "nothing is loaded"
     await app.load()
     prober = Prober(tmp_path, use_extra_bufts=True, n_jobs=app._n_jobs, quiet_s=0.0, measure=measure)
     try:
         (entry,) = app.dispatcher.registry.entries.values()
         assert isinstance(entry.header, gguf.Header)
         assert app._n_jobs() == 0
+        waiting = app.dispatcher.pool._members[entry.key].waiting
+        waiting.append(Future())  # as if it were opened again
+        assert app._n_jobs() is None
+        waiting.clear()
         prober.add(entry.header, entry.model, entry.plans[0].cells)
         await begun.wait()
         events: list[Event] = []
