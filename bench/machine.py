@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("SHEPHERD_PROBE", "0")  # no probe between two measurements, and the same defaults in all of them
 RESULTS = Path(__file__).parent / "results"
 
 

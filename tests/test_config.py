@@ -208,6 +208,7 @@ def test_every_layer_that_spoke_is_a_source(load: Load, tmp_path: Path) -> None:
     [
         ("SHEPHERD_CONTEXT_SIZE", "2048", "caches.0.n_ctx", 2048),
         ("SHEPHERD_THREADS", "3", "models.0.n_threads", 3),
+        ("SHEPHERD_PROBE", "0", "models.0.probe", False),
         ("SHEPHERD_SYSTEM", "", "system", ""),
         ("SHEPHERD_HOST", "0.0.0.0", "server.host", "0.0.0.0"),
         ("SHEPHERD_PORT", "0", "server.port", 0),

@@ -91,6 +91,12 @@ class LoadedModel:
         """It will not answer, and loading it again can help."""
         return self.restarts and any(backend.engine.down for backend in list(self.backends.values()))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no engine of this process computes a job at this moment, or has one waiting."""
+        engines = [backend.engine for backend in list(self.backends.values())]
+        return all(engine.is_idle for engine in engines if isinstance(engine, InProcessEngine))
+
     def stats(self) -> dict[str, CacheStats]:
         """By cache, its figures; a model that makes vectors counts as one."""
         stats = {name: backend.engine.stats() for name, backend in list(self.backends.items())}
@@ -233,16 +239,18 @@ class ModelLoader:
     def _open_caches(
         self, entry: ModelEntry, opened: LoadedModel, weights: Weights, header: gguf.Header, on_progress: Progress
     ) -> None:
+        if entry.measured is not None and (words := entry.measured.changes):
+            logger.info("model %r: %s, as measured on %s", entry.name, words, entry.measured.at)
         # One for all caches: it holds the whole vocabulary.
         speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text)
         for plan in entry.plans:
             on_progress(LoadProgress("context", plan.cache.name, 0.0))
-            self._open_cache(entry.model, plan, opened, weights, speech)
+            self._open_cache(entry, plan, opened, weights, speech)
             on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_cache(
         self,
-        model: ModelConfig,
+        entry: ModelEntry,
         plan: CachePlan,
         opened: LoadedModel,
         weights: Weights,
@@ -250,7 +258,10 @@ class ModelLoader:
     ) -> None:
         from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
-        cache, kv = plan.cache, self.config.kv
+        model, cache, kv = entry.model, plan.cache, self.config.kv
+        measured_flash, measured_threads = None, None
+        if entry.measured is not None:
+            measured_flash, measured_threads = entry.measured.flash_attention, entry.measured.n_threads
         options = ContextOptions(
             n_ctx=plan.n_ctx,
             # States, and the pools of narrow windows, are allocated for each possible sequence.
@@ -260,8 +271,9 @@ class ModelLoader:
             n_batch=model.n_batch,
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
+            most_threads=measured_threads,
             n_threads_batch=model.n_threads_batch,
-            flash_attention=model.flash_attn,
+            flash_attention=measured_flash if model.flash_attn is None else model.flash_attn,
             cache_type_k=plan.cells.types[0],
             cache_type_v=plan.cells.types[1],
         )

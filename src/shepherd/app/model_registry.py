@@ -11,7 +11,7 @@ those leave, since models that are loaded on demand make room for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
@@ -27,6 +27,7 @@ from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, f
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard
+from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
 from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
@@ -100,6 +101,8 @@ class ModelEntry:
     n_tokens: int | None = None
     """Tokens of a text that its vector is made of, at most; None = as many as the model was trained for."""
     problem: str = ""
+    measured: Verdict | None = None
+    """What replaces the defaults of settings that the configuration leaves open."""
 
     @property
     def name(self) -> str:
@@ -130,6 +133,8 @@ class Machine(NamedTuple):
     """Bytes that all models may take together, in the memory that they use."""
     flash_attention: bool = False
     """Whether a model that does not say so is computed with flash attention."""
+    measured: Callable[[gguf.Header, ModelConfig, Cells], Verdict | None] = lambda header, model, cells: None
+    """What an earlier probe of a model on this machine has found; given the cells of its first cache."""
 
 
 class ModelRegistry:
@@ -139,7 +144,7 @@ class ModelRegistry:
         """Reads every model's header. Raises: `ConfigError` for a model that is loaded at the start and cannot be."""
         self._config = config
         self._env = env
-        self._flash = machine.flash_attention
+        self._machine = machine
         self._left = machine.budget_bytes
         """Bytes beside the models that always stay."""
         if config.memory.embedding_model is not None and config.embedding_provider is None:
@@ -266,8 +271,12 @@ class ModelRegistry:
                     )  # fmt: skip
             return self._made(model, header)
         plans: list[CachePlan] = []
+        flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
-            cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._flash)
+            cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
+            if not plans and (measured := self._machine.measured(header, model, cells)) and measured.flash_attention:
+                flash = True
+                cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
             taken = fit(header, [plan.cells for plan in plans])
             room = self._left - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             n_ctx = context_size(
@@ -280,7 +289,7 @@ class ModelRegistry:
             )
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
-        entry = self._made(model, header, tuple(plans))
+        entry = replace(self._made(model, header, tuple(plans)), measured=measured)
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry

@@ -13,7 +13,7 @@ import psutil
 
 import shepherd
 from shepherd.engine.llamacpp import library, selftest
-from shepherd.optimize import store
+from shepherd.engine.llamacpp.machine import hardware
 from shepherd.optimize.subject import Subject
 
 
@@ -25,7 +25,7 @@ def load() -> float:
 def machine() -> dict[str, Any]:
     """What does not change between two runs, and an id of it."""
     return {
-        "id": store.hardware(),
+        "id": hardware(),
         "cpu": _cpu(),
         "cores": psutil.cpu_count(logical=False),
         "processors": os.cpu_count() or 1,

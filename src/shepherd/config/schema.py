@@ -93,6 +93,9 @@ class ModelConfig:
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     repack: bool | None = key(kinds.FLAG)
     """Whether the CPU may compute with a second copy of the weights, in an order that is faster; None = yes."""
+    probe: bool | None = key(kinds.FLAG)
+    """Whether the first start measures the defaults of flash attention and threads; None = of models that are not very
+    small."""
     dialect: str | None = key(kinds.TEXT)
     chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
@@ -526,7 +529,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     **dict.fromkeys(("cache_type_k", "cache_type_v"), kinds.CACHE_TYPE),
     "context_size": kinds.TOKENS,
     "gpu_layers": kinds.LAYERS,
-    "flash_attn": kinds.FLAG,
+    **dict.fromkeys(("flash_attn", "probe"), kinds.FLAG),
     "overflow": kinds.OVERFLOW,
     "window": kinds.WINDOW,
     "sampling": kinds.SAMPLING,
@@ -540,6 +543,7 @@ SHORTHANDS = (
     ("threads", "models", "n_threads"),
     ("batch", "models", "n_batch"),
     ("flash_attn", "models", "flash_attn"),
+    ("probe", "models", "probe"),
     *((f"cache_type_{side}", table, f"cache_type_{side}") for side in "kv" for table in ("models", "caches")),
     *(
         (f"sampling.{name}", table, f"sampling.{name}")
@@ -556,6 +560,7 @@ ENVIRONMENT = {
     "SHEPHERD_CONTEXT_SIZE": "context_size",
     "SHEPHERD_WINDOW": "window",
     "SHEPHERD_THREADS": "threads",
+    "SHEPHERD_PROBE": "probe",
     "SHEPHERD_SYSTEM": "system",
     "SHEPHERD_HOST": "server.host",
     "SHEPHERD_PORT": "server.port",

@@ -1,10 +1,17 @@
-"""Replaces a file in one step: a reader sees the old content or the new one, and other users see neither."""
+"""Replaces a file in one step: a reader sees the old content or the new one, and other users see neither; and locks one
+against other processes."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 
 def replace_private(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
@@ -33,3 +40,15 @@ def replace_private(path: Path, content: bytes, *, mode: int = 0o600, durable: b
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Whether this process has the lock of an open file now; it keeps it until the file is closed."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -5,28 +5,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from shepherd.engine.llamacpp import child, selftest
+from shepherd.engine.llamacpp.machine import hardware
 from shepherd.models import gguf
 from shepherd.optimize.measure import Run, Workload
 from shepherd.optimize.search import Interval, State
 from shepherd.optimize.space import Candidate, Goal
 from shepherd.optimize.tuning import Progress
-
-
-def hardware() -> str:
-    """A short id of this machine, beside its processor, which the id of the build covers: cores, memory, cards."""
-    import psutil  # noqa: PLC0415 - only needed here
-
-    from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
-
-    facts = (psutil.cpu_count(logical=False), psutil.cpu_count(), psutil.virtual_memory().total >> 28, devices())
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def file_of(cache_folder: Path, header: gguf.Header, goal: Goal) -> Path:

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,13 +19,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from shepherd.core.files import replace_private
+from shepherd.core.files import replace_private, try_lock
 from shepherd.tools.mcp.values import ServerOptions
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 LOCKED_S = 90.0
 """A renewal that takes longer than its requests may is one that hangs: the next one no longer waits for it."""
@@ -104,7 +98,7 @@ class LoginFile:
             return
         try:
             until_s = time.monotonic() + wait_s
-            while not _lock(descriptor) and time.monotonic() < until_s:  # noqa: ASYNC110 - only the system knows
+            while not try_lock(descriptor) and time.monotonic() < until_s:  # noqa: ASYNC110 - only the system knows
                 await asyncio.sleep(LOOK_S)
             yield
         finally:
@@ -116,18 +110,6 @@ class LoginFile:
         for path in (self.path, self.path.with_suffix(".lock")):
             path.unlink(missing_ok=True)
         return had_tokens
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether this process has the lock now."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def default_folder() -> Path:
