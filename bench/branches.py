@@ -28,7 +28,6 @@ from typing import Any
 
 import httpx2
 import machine
-import psutil
 from dialogue import SEVEN, text
 from rich.console import Console
 from sides import Server, Setup, Side, in_turn, running
@@ -127,10 +126,9 @@ def play(server: Server, steps: Iterator[Step], side: str, verdict: Verdict, see
     tokens: dict[str, list[int]] = {}
     times: dict[str, list[float]] = {}
     work: dict[str, list[float]] = {}
-    process = psutil.Process(server.pid)
     new: dict[str, int] = {}
     for step in steps:
-        before = process.cpu_times()
+        before = server.processor_s
         reply = ask(server.port, {"messages": step.messages, "max_tokens": ANSWER, **SEVEN})
         if reply.status != 200 or reply.error or not reply.times:
             raise RuntimeError(f"{side}, {step.kind}: status {reply.status}: {reply.error[:300]}")
@@ -140,8 +138,7 @@ def play(server: Server, steps: Iterator[Step], side: str, verdict: Verdict, see
         new[step.kind] = new.get(step.kind, 0) + step.n_new
         seen.append(step)
         time.sleep(0.1)  # both servers tidy up behind an answer
-        now = process.cpu_times()
-        work.setdefault(step.kind, []).append((now.user + now.system - before.user - before.system) * 1000)
+        work.setdefault(step.kind, []).append((server.processor_s - before) * 1000)
     for kind, computed in tokens.items():
         verdict.add(f"{kind}: new", side, new[kind], unit="tokens")
         verdict.add(f"{kind}: computed", side, sum(computed), unit="tokens")

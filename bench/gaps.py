@@ -48,10 +48,10 @@ def _schedule(pids: tuple[int, ...], policy: int, priority: int) -> None:
 
 def note(verdict: Verdict, side: str, server: Server, n_clients: int, seed: int, *, has_priority: bool) -> None:
     """Measure one crowd of one server."""
-    before_s = server.cpu_s()
+    before_s = server.processor_s
     with realtime(server.pid, os.getpid()) if has_priority else contextlib.nullcontext():
         replies = crowd(server.port, seed, n_clients, SIZE)
-    cpu_s = server.cpu_s() - before_s
+    cpu_s = server.processor_s - before_s
     time.sleep(REST_S)
     note_crowd(verdict, side, n_clients, replies)
     name = f"{n_clients} client{'s' if n_clients > 1 else ''}"

@@ -73,11 +73,11 @@ def cold(servers: dict[Side, Server], n_tokens: int, round_: int) -> dict[Side, 
     for n in range(REQUESTS):
         for side in in_turn(round_ + n):
             content = text(random.Random(f"{round_} {n_tokens} {n}"), n_tokens)
-            cpu_s = servers[side].cpu_s()
+            cpu_s = servers[side].processor_s
             reply = ask(
                 servers[side].port, {"messages": [{"role": "user", "content": content}], "max_tokens": 1, **DRAWN}
             )
-            took[side].append((reply.ttft_s * 1000, (servers[side].cpu_s() - cpu_s) * 1000))
+            took[side].append((reply.ttft_s * 1000, (servers[side].processor_s - cpu_s) * 1000))
     medians = {side: [statistics.median(column) for column in zip(*rows, strict=True)] for side, rows in took.items()}
     return {side: (first_ms, cpu_ms) for side, (first_ms, cpu_ms) in medians.items()}
 

@@ -3,6 +3,7 @@
     uv run python bench/sessions.py                 # all recorded clients; a plain and a hybrid model
     uv run python bench/sessions.py --only codex
     uv run python bench/sessions.py --branches      # edits, retries, sub-agents, new chats, a restart: branches.py
+    uv run python bench/sessions.py --newcomers     # conversations that share a beginning, or nothing: newcomers.py
 
 The recordings are those of ../shared/conformance/clients (CONFORMANCE_DIR overrides): Claude Code, Codex and opencode
 over several turns, and sessions made of them in which a client changes something at the front (`changing`; there all
@@ -24,6 +25,7 @@ from typing import Any
 
 import branches
 import machine
+import newcomers
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -49,12 +51,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="clients whose name holds this")
     parser.add_argument("--branches", action="store_true", help="branches of a made session, against llama-server")
-    parser.add_argument("--rounds", type=int, default=3, help="of --branches")
-    parser.add_argument("--before", type=Path, help="the src folder of an earlier commit, for --branches")
+    parser.add_argument("--newcomers", action="store_true", help="new conversations, request by request")
+    parser.add_argument("--rounds", type=int, help="of --branches (3) and --newcomers (by model)")
+    parser.add_argument("--before", type=Path, help="the src folder of an earlier commit, for these two")
     parser.add_argument("--quick", action="store_true", help="one model; the figures are not kept")
     given = parser.parse_args()
     if given.branches:
-        branches.main(given.rounds, given.before, quick=given.quick)
+        branches.main(given.rounds or 3, given.before, quick=given.quick)
+        return
+    if given.newcomers:
+        newcomers.main(given.rounds, given.before, quick=given.quick)
         return
     asyncio.run(recorded(given.only, quick=given.quick))
 

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
-from tests.engine.test_scheduler import END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.engine.test_scheduler import APART, END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.sampling import amount
 
@@ -250,7 +250,7 @@ def in_folder(tiers: Tiers, folder: Path) -> Tiers:
 
 @pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("seed", range(amount(2, 5, 60)))
-@pytest.mark.parametrize("tiers", [RAM, DISK, BOTH], ids=["ram", "disk", "both"])
+@pytest.mark.parametrize("tiers", [RAM, DISK, BOTH, APART], ids=["ram", "disk", "both", "apart"])
 @pytest.mark.parametrize("memory", [PLAIN, SHIFTLESS, RECURRENT], ids=["plain", "shiftless", "recurrent"])
 def test_every_job_starts_after_a_bounded_number_of_operations(
     seed: int, memory: Memory, tiers: Tiers, tmp_path: Path

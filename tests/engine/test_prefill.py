@@ -16,8 +16,10 @@ from shepherd.engine.prefill import (
     SHARES,
     SHORT_GAP_S,
     SMALLEST,
+    STRIDE,
     SpeedEstimate,
     share_budget,
+    to_stride,
 )
 
 DEMANDS = st.lists(st.integers(1, 5000), min_size=1, max_size=8).map(lambda todos: dict(enumerate(todos)))
@@ -43,6 +45,15 @@ def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: dict[int, int
 def test_nothing_is_given_where_nothing_can_be() -> None:
     assert share_budget({}, 10) == {}
     assert share_budget({0: 5}, 0) == {}
+
+
+@given(st.integers(1, 2 * CHUNK), st.integers(1, 5000), st.integers(0, 5000))
+def test_a_prompt_that_goes_on_stops_at_a_stride_of_cells(budget: int, n_wanted: int, n_used: int) -> None:
+    n = to_stride(budget, n_wanted, n_used)
+    assert (n_used + n) % STRIDE == 0 or n == budget
+    assert budget - n < STRIDE
+    assert n == budget or STRIDE <= n < n_wanted, "what fits into one decode, and a small budget, stay as they are"
+    assert n_wanted <= budget or budget < 2 * STRIDE or (n_used + n) % STRIDE == 0
 
 
 def test_alone_a_prompt_is_read_in_large_chunks() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from shepherd.core import Sampling
-from shepherd.engine.sampling import history_length, plan
+from shepherd.engine.sampling import DEFAULTS, history_length, plan, settled
 
 
 def names(sampling: Sampling) -> list[str]:
@@ -73,3 +73,9 @@ def test_a_temperature_that_float32_cannot_divide_by_is_zero() -> None:
     (temp, _) = plan(Sampling(temperature=1e-40, mirostat=2), seed=1, n_ctx=512)
     assert temp.arguments == (0.0,)
     assert names(Sampling(temperature=1e-6))[-1] == "dist"
+
+
+def test_a_sampling_has_the_defaults_where_it_says_nothing_whatever_was_asked_before() -> None:
+    for one in (Sampling(), Sampling(seed=1), Sampling(seed=2), Sampling(top_k=0), Sampling(logit_bias=((5, 1.0),))):
+        for _ in range(2):
+            assert settled(one) == one.over(DEFAULTS)

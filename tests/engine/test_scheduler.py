@@ -321,14 +321,16 @@ class Day:
 
 SHIFTLESS = replace(PLAIN, shift=False)
 RAM = Tiers(ram_bytes=20_000)
+APART = replace(RAM, least_base=8)
+"""Saves even short system prompts once."""
 
 
 @pytest.mark.sampled(0.1, family="memory")
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
     ("memory", "tiers"),
-    [(PLAIN, RAM), (SHIFTLESS, Tiers()), (RECURRENT, RAM)],
-    ids=["plain", "shiftless without tiers", "recurrent"],
+    [(PLAIN, RAM), (SHIFTLESS, Tiers()), (RECURRENT, RAM), (PLAIN, APART)],
+    ids=["plain", "shiftless without tiers", "recurrent", "plain, systems saved once"],
 )
 def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, tiers: Tiers) -> None:
     Day(seed, memory, tiers, reuse_tail=seed % 2 == 1).pass_by(150)

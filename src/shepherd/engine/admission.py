@@ -106,6 +106,8 @@ class Admission:
                     task.bad_snapshots.add(found.key)
                     restored = self.pool.restore(found)
                     task.bad_snapshots.discard(found.key)
+                    if n_refused + 1 < MAX_REFUSED and self._sources(task, refused)[1] is not None:
+                        continue  # it has the beginning that a saved conversation needs
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
                 recent = self.pool.recent(job.whose.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)

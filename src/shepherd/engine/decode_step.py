@@ -20,7 +20,7 @@ from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime, Score
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
-from shepherd.engine.prefill import SpeedEstimate, share_budget
+from shepherd.engine.prefill import SpeedEstimate, share_budget, to_stride
 from shepherd.engine.task import Task
 from shepherd.engine.task_queue import TaskQueue
 
@@ -71,6 +71,8 @@ class DecodeStep:
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
         budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
         budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
+        if self.runtime.pays_for_idle:
+            budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers)
         n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]

@@ -13,6 +13,8 @@ from operator import itemgetter
 
 CHUNK = 512
 """Prompt tokens per decode if no answer runs: the granularity of progress and cancellation."""
+STRIDE = 256
+"""llama.cpp multiplies every token of a decode with all cells up to the last used one, rounded up to so many."""
 SMALLEST = 16
 """Fewest prompt tokens per decode: smaller chunks cost almost as much."""
 GAP_S = 0.025
@@ -48,6 +50,16 @@ def share_budget(demands: Mapping[int, int], budget: int) -> dict[int, int]:
     if left > 0:
         given[oldest] = min(n_oldest, given[oldest] + left)
     return given
+
+
+def to_stride(budget: int, n_wanted: int, n_used: int) -> int:
+    """The budget of a decode that cannot hold all prompt tokens, such that they end at a stride of cells.
+
+    From 3 used cells on, 512 tokens are multiplied with 768 cells each, but 509 with 512. `n_used`: cells that are used
+    before these tokens. A decode of less than a stride stays as it is.
+    """
+    excess = (n_used + budget) % STRIDE
+    return budget - excess if n_wanted > budget >= STRIDE + excess else budget
 
 
 @dataclass(slots=True)

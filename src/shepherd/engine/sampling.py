@@ -7,6 +7,7 @@ then temperature, then the draw. Greedy decoding (temperature 0) needs no cuts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from shepherd.core import Sampling
@@ -37,6 +38,9 @@ DEFAULTS = Sampling(
 )
 """llama.cpp's own defaults, so that a model answers as it does there. There is no default seed: it is drawn."""
 
+SETTLED = 64
+"""Requests' samplings that are remembered with the defaults filled in: clients send the same ones again and again."""
+
 COLDEST = 1e-6
 """Lower temperatures count as 0: only the likeliest token has a chance, and dividing by less overflows float32."""
 
@@ -49,6 +53,12 @@ class Stage:
     arguments: tuple[object, ...] = ()
 
 
+@lru_cache(SETTLED)
+def settled(sampling: Sampling) -> Sampling:
+    """The sampling with `DEFAULTS` for what it leaves open: no value is None but the seed."""
+    return sampling.over(DEFAULTS)
+
+
 def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
     """The chain for `sampling`; values that are None come from `DEFAULTS`.
 
@@ -56,7 +66,7 @@ def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
     none. `logit_bias` stages carry token/bias pairs, `dry` stages the breaker strings: the runtime makes C arrays of
     both. The runtime also adds `ignore_eos`, since it knows the vocabulary's end tokens.
     """
-    s: Any = sampling.over(DEFAULTS)  # no value is None but the seed
+    s: Any = settled(sampling)
     temperature = s.temperature if s.temperature >= COLDEST else 0.0
     repeat_last_n, dry_last_n = (n if 0 <= n < n_ctx else n_ctx for n in (s.repeat_last_n, s.dry_penalty_last_n))
     greedy = not temperature and not s.mirostat
@@ -103,6 +113,6 @@ def uses_history(sampling: Sampling) -> bool:
 
 def history_length(sampling: Sampling, available: int) -> int:
     """How many of the `available` last tokens the samplers must see before the first draw."""
-    s: Any = sampling.over(DEFAULTS)
+    s: Any = settled(sampling)
     wants = [s.repeat_last_n] * uses_history(s) + [s.dry_penalty_last_n] * (s.dry_multiplier > 0)
     return available if min(wants, default=0) < 0 else min(available, max(wants, default=0))

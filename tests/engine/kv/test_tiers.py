@@ -190,6 +190,29 @@ kept = st.lists(snapshots(), max_size=12).map(of_a_size)
 HOW = ("holes", "exact")
 
 
+def test_the_newest_snapshots_are_the_owners_own_the_last_one_first() -> None:
+    with opened() as store:
+        for first, owner in ((10, "ada"), (20, "bob"), (30, "ada"), (40, "ada")):
+            store.put(replace(snap(range(first, first + 9)), owner=owner))
+        store.touch(store.key(replace(snap(range(10, 19)), owner="ada")))
+        assert [each.tokens[0] for each in store.newest("ada", 2)] == [10, 40]
+        assert [each.tokens[0] for each in store.newest("bob", 2)] == [20]
+        assert store.newest("eve", 2) == []
+
+
+@pytest.mark.parametrize("n_held", [0, 5, 6, 9])
+def test_a_snapshot_without_its_beginning_is_found_only_where_that_is_held(n_held: int) -> None:
+    with opened() as store:
+        store.put(replace(snap(range(20), ((6, 20, 6),)), n_base=6))
+        found = store.find(prompt(range(30)), holes=False, n_held=n_held)
+        assert (found is not None) == (n_held >= 6)
+        if found is not None:
+            assert (found.match.length, found.match.saved) == (20, 20), "as the sequence that loading it makes"
+            taken = store.take(found.key)
+            assert taken is not None
+            assert taken.n_resident == 14
+
+
 @given(kept, prompts, st.booleans(), st.booleans())
 def test_find_gives_the_best_of_what_is_kept(puts: list[Snapshot], asked: array[int], holes: bool, exact: bool) -> None:
     with opened(memory=RECURRENT if exact else PLAIN) as store:

@@ -54,7 +54,7 @@ from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
 from shepherd.engine.base import Engine, Job, Vocabulary, Whose
 from shepherd.engine.kv.plan import kept_tokens
-from shepherd.engine.sampling import DEFAULTS
+from shepherd.engine.sampling import settled
 
 logger = logging.getLogger(__name__)
 
@@ -333,7 +333,7 @@ class LocalBackend:
             return None
         ends = sorted(self._vocabulary.end_tokens) if sampling.ignore_eos else ()
         biases = tuple((token, bias) for token, bias in sampling.logit_bias or () if isinstance(token, int))
-        return ReadPrompt(compiled.text, (*biases, *((token, -math.inf) for token in ends)), sampling.over(DEFAULTS))
+        return ReadPrompt(compiled.text, (*biases, *((token, -math.inf) for token in ends)), settled(sampling))
 
     def _whose(self, compiled: Compiled) -> Whose:
         request, common = compiled.request, self._options.shared_prefix

@@ -91,6 +91,16 @@ class Resident:
         """Number of leading tokens that are all resident."""
         return next((start for start, _ in self.gaps()), len(self.tokens))
 
+    @property
+    def n_in_place(self) -> int:
+        """Number of leading tokens that are all resident, each at the position of its index."""
+        at = 0
+        for run in self.runs:
+            if not run.start == run.position == at:
+                break
+            at = run.stop
+        return at
+
     def run_at(self, index: int) -> int:
         """The number of the first run with a token at or after `index`; how many there are if none has."""
         return bisect_right(self.runs, index, key=_STOP)
@@ -223,6 +233,11 @@ class Ledger:
     def has_free_id(self) -> bool:
         return bool(self._free_ids)
 
+    @property
+    def free_ids(self) -> Sequence[int]:
+        """The ids that no sequence has."""
+        return self._free_ids
+
     def used_without(self, leaving: Iterable[Resident]) -> int:
         """Cells that would still hold a token if these sequences were forgotten."""
         gone = {resident.id for resident in leaving}
@@ -280,6 +295,14 @@ class Ledger:
             if match.saved and (best is None or _rank(match, cleared) > highest):
                 best, highest = match, _rank(match, cleared)
         return best
+
+    def find_holder(self, tokens: array[int], n: int, owner: str, other: Resident | None = None) -> Resident | None:
+        """A sequence of `owner`, but not `other`, that has the first `n` of these tokens in place; None without one."""
+        for resident in self:
+            is_other = resident is not other and resident.whose.owner == owner and not resident.aside
+            if is_other and resident.n_in_place >= n and resident.tokens[:n] == tokens[:n]:
+                return resident
+        return None
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

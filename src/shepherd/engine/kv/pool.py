@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Forget, Op, Runtime, Span, Whose
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Runtime, Span, Whose
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
-from shepherd.engine.prefill import CHUNK
+from shepherd.engine.prefill import CHUNK, STRIDE
 from shepherd.engine.stats import CacheStats
 
 logger = logging.getLogger(__name__)
@@ -31,11 +31,13 @@ WORTH_SAVING = 32
 """Fewest tokens of an idle sequence, not held by others, to save; of a short one a `SMALL_PART`."""
 SMALL_PART = 8
 """Saving and loading so many tokens costs less than computing one of them."""
-WORTH_TIDYING = 256
-"""Fewest cells held only by idle sequences to move; fewer cost less than moving them. llama.cpp's own cell stride."""
+WORTH_TIDYING = STRIDE
+"""Fewest cells held only by idle sequences to move; fewer cost less than moving them."""
 WORTH_SHARING = 32
 """Fewest common tokens to share with a long idle conversation if idle cells cost time: llama.cpp reads all cells up to
 the last used one, so a few cells that stay of it slow every decode as much as all of it. It leaves them instead."""
+LEAST_BASE = 256
+"""Fewest tokens of a system prompt to leave out of a conversation that is saved; fewer are copied as fast."""
 N_LOGGED = 8
 """Snapshots, the newest ones, with which a prompt is compared for the log."""
 REBASE_AT = 0.9
@@ -54,6 +56,8 @@ class Tiers:
     folder: Path | None = None
     """For snapshots on disk; None = no disk tier."""
     disk_bytes: int = 0
+    least_base: int = LEAST_BASE
+    """Fewest tokens of a system prompt that a conversation in host memory leaves out while another one has them."""
 
 
 def start_of(spans: Sequence[Span], message: int) -> int:
@@ -98,6 +102,7 @@ class Pool:
         """Bytes of a saved state per token; 0 = not known yet."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
         self._keeps_on_disk = tiers.folder is not None
+        self._least_base = tiers.least_base
         self._on_disk: dict[int, str] = {}
         """Sequence id -> the key of its last snapshot on disk."""
         self.parked: dict[int, Resident] = {}
@@ -131,7 +136,9 @@ class Pool:
         Sequences in `without` and keys in `bad` are ignored.
         """
         match = self.ledger.find(tokens, whose, holes=holes, spans=spans, without=without)
-        found = self.snapshots.find(tokens[:-1], whose.owner, holes=holes, spans=spans, without=bad)
+        own = (each for each in self.ledger if each.whose.owner == whose.owner and not each.aside)
+        n_held = max((min(each.n_in_place, common_prefix(each.tokens, tokens)) for each in own), default=0)
+        found = self.snapshots.find(tokens[:-1], whose.owner, holes=holes, spans=spans, without=bad, n_held=n_held)
         gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
         least = min(least_gain, found.match.resident.n_resident // SMALL_PART) if found else 0
         return match, found if gain > least else None
@@ -169,8 +176,7 @@ class Pool:
     def recent(self, owner: str) -> Iterator[Resident]:
         """All sequences, then the owner's newest snapshots as the sequences that they would make."""
         yield from self.ledger
-        own = [each for each in self.snapshots.outlines().values() if each.owner == owner]
-        yield from (each.sequence() for each in own[-N_LOGGED:])
+        yield from self.snapshots.newest(owner, N_LOGGED)
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
@@ -272,9 +278,9 @@ class Pool:
             self.ledger.has_free_id or any(resident is not source for resident in self.ledger.idle())
         )
 
-    def _need_id(self, keep: Resident | None) -> None:
+    def _need_id(self, keep: Resident | None, n: int = 1) -> None:
         for resident in self.ledger.idle():
-            if self.ledger.has_free_id:
+            if len(self.ledger.free_ids) >= n:
                 return
             if resident is not keep:
                 self.drop(resident)
@@ -394,7 +400,7 @@ class Pool:
 
     def _fits_into_ram(self, resident: Resident) -> bool:
         """The same, by the bytes per token known so far."""
-        size = resident.n_resident * self._token_bytes
+        size = (resident.n_resident - self._n_left_out(resident)) * self._token_bytes
         size += sum(len(state) for _, state in self.checkpoints.within(resident, self._saved_room))
         return size <= self._ram_bytes - self.snapshots.ram_bytes
 
@@ -421,7 +427,7 @@ class Pool:
     def park(self, resident: Resident) -> None:
         """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
         if self._is_worth_saving(resident):
-            self._save(resident)
+            self._save(resident, leaves=True)
         self._on_disk.pop(resident.id, None)
         self.give_up_tail(resident)
         if not self.checkpoints.bequeath(resident) and self._has_tiers:
@@ -468,18 +474,57 @@ class Pool:
         least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
         return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
-    def _save(self, resident: Resident) -> None:
+    def _save(self, resident: Resident, *, leaves: bool = False) -> None:
+        """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there."""
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
             return  # host memory has this state already
-        state = self.runtime.save(resident.id)
+        state = b""
+        if n_base := self._n_left_out(resident):
+            behind = self._behind(outline, n_base)
+            if self.snapshots.touch(self.snapshots.key(behind)):
+                return
+            if state := self._state_behind(resident, n_base, leaves=leaves):
+                outline = behind
+        state = state or self.runtime.save(resident.id)
         if not state:
             return
-        self._token_bytes = len(state) / max(1, resident.n_resident)
+        self._token_bytes = len(state) / max(1, outline.n_resident)
         kept = {length for length, _ in outline.checkpoints}
         checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
         self.snapshots.put(replace(outline, state=state, checkpoints=checkpoints))
         self.totals.saved += 1
+
+    def _n_left_out(self, resident: Resident) -> int:
+        """How many tokens of its system prompt need not be saved with a conversation: another one in the cells has
+        them, too, and the last of these is saved whole. 0: it is saved whole; a file has to be of use by itself, and a
+        sliding window loses its beginning.
+        """
+        n, memory = resident.n_system, self.ledger.memory
+        is_possible = memory.share and memory.hole and memory.rollback == "any" and not memory.window
+        if not is_possible or self._keeps_on_disk or n < self._least_base or resident.n_in_place < n:
+            return 0
+        return n if self.ledger.find_holder(resident.tokens, n, resident.whose.owner, resident) else 0
+
+    def _behind(self, outline: Snapshot, n_base: int) -> Snapshot:
+        """The outline of the same conversation without its first `n_base` tokens."""
+        cut = ((max(start, n_base), stop, position + max(0, n_base - start)) for start, stop, position in outline.runs)
+        runs = tuple(run for run in cut if run[0] < run[1])
+        cost_s = outline.cost_s and outline.cost_s * (1 - n_base / outline.n_resident)
+        return replace(outline, runs=runs, n_base=n_base, cost_s=cost_s)
+
+    def _state_behind(self, resident: Resident, n_base: int, *, leaves: bool) -> bytes:
+        """The state of a sequence from token `n_base` on; empty if it cannot be saved by itself."""
+        if leaves:
+            is_alone = self.apply(self.ledger.evict(resident, [(0, n_base)]))
+            return self.runtime.save(resident.id) if is_alone else b""
+        if not self.ledger.has_free_id:
+            return b""
+        spare = self.ledger.free_ids[-1]
+        is_alone = self.runtime.apply(Copy(resident.id, spare, n_base, resident.end))
+        state = self.runtime.save(spare) if is_alone else b""
+        self.runtime.apply(Forget(spare))
+        return state
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
         """Number of its resident tokens that none of `others` has for the same owner."""
@@ -517,8 +562,12 @@ class Pool:
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
             raise OperationRefused
-        self._need_id(None)
-        self.make_room(found.match.resident.n_resident)
+        base = self.ledger.find_holder(snapshot.tokens, snapshot.n_base, snapshot.owner) if snapshot.n_base else None
+        self._need_id(base, 2 if base else 1)
+        self.make_room(snapshot.n_resident, keep=base)
+        if snapshot.n_base and (base is None or len(self.ledger.free_ids) < 2):
+            self.snapshots.put(snapshot)  # for a job that finds its beginning
+            raise OperationRefused
         resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints = list(snapshot.checkpoints)
@@ -531,12 +580,22 @@ class Pool:
         except LedgerError as error:
             logger.warning("a saved conversation differs after loading and is not used: %s", error)
             raise OperationRefused from error
+        if base is not None:
+            resident = self._joined(base, resident, snapshot.n_base)
         self.totals.restored += 1
         self.checkpoints.bound()
         if self.snapshots.is_on_disk(found.key):
             self._on_disk[resident.id] = found.key
         if resident.reach(found.match.length, self.ledger.memory) < found.match.length:
             raise OperationRefused  # its first positions are missing; the rest stays as an idle sequence
+        return resident
+
+    def _joined(self, base: Resident, rest: Resident, n_base: int) -> Resident:
+        """The sequence of the first `n_base` tokens of `base` and of `rest`, which has those behind them."""
+        resident, ops = self.ledger.fork(base, n_base)
+        resident.spans, resident.n_prompt, resident.n_system = rest.spans, rest.n_prompt, rest.n_system
+        resident.whose = rest.whose
+        self._do(resident, [*ops, *self.ledger.splice(resident, rest, n_base, len(rest))])
         return resident
 
     def save_one(self) -> bool:

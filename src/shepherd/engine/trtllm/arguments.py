@@ -14,7 +14,7 @@ from typing import Any
 
 from shepherd.core import Sampling, Unsupported
 from shepherd.engine.base import Job
-from shepherd.engine.sampling import COLDEST, DEFAULTS, uses_history
+from shepherd.engine.sampling import COLDEST, settled, uses_history
 
 MAX_SEED = 2**63 - 1
 
@@ -67,7 +67,7 @@ def _sampling(sampling: Sampling) -> dict[str, Any]:
         value = getattr(sampling, name)
         if value is not None and not has_no_effect(value):
             raise Unsupported(f"TensorRT-LLM has no {name}; leave it out", field=name)
-    s: Any = sampling.over(DEFAULTS)
+    s: Any = settled(sampling)
     found: dict[str, Any] = {}
     if s.temperature < COLDEST:
         found["top_k"] = 1  # greedy in both back ends; a temperature of 0 is not known to all

@@ -37,6 +37,8 @@ class Snapshot:
     """Whose conversation it is (`Whose`)."""
     n_system: int = 0
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
+    n_base: int = 0
+    """Leading tokens that the state leaves out: it is loaded behind a sequence in the cells that has them in place."""
 
     @property
     def size_bytes(self) -> int:
@@ -54,12 +56,13 @@ class Snapshot:
         return replace(self, state=b"", checkpoints=tuple((length, b"") for length, _ in self.checkpoints))
 
     def sequence(self) -> Resident:
-        """The sequence that loading it makes; it belongs to no ledger and has no states."""
+        """The sequence that loading it makes, with what it leaves out; it belongs to no ledger and has no states."""
+        runs = [(0, self.n_base, 0), *self.runs] if self.n_base else self.runs
         return Resident(
             id=-1,
             block=-1,
             tokens=self.tokens,
-            runs=[Run(start, stop, position, -1) for start, stop, position in self.runs],
+            runs=[Run(start, stop, position, -1) for start, stop, position in runs],
             spans=self.spans,
             n_prompt=self.n_prompt,
             checkpoints=[(length, b"") for length, _ in self.checkpoints],

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from math import inf, isfinite
 from pathlib import Path
 from typing import Literal
@@ -128,8 +128,12 @@ class Snapshots:
         holes: bool,
         spans: Sequence[Span] = (),
         without: Container[str] = (),
+        n_held: int = 0,
     ) -> SnapshotMatch | None:
         """The owner's snapshot that has most of the prompt; of equals one in RAM, then the smallest.
+
+        `n_held`: how many tokens of the prompt a sequence in the cells has in place; a snapshot that leaves out more
+        cannot be loaded.
 
         With `holes`, evicted tokens count too: an older snapshot would bring them back. Each snapshot is judged by
         `ledger.usable` with the same `spans`. Keys in `without` are ignored. If one token must be left to compute,
@@ -150,6 +154,8 @@ class Snapshots:
                     continue
                 if entry.outline.owner != owner or not (in_ram or entry.on_disk) or entry.key in without:
                     continue
+                if entry.outline.n_base > n_held:
+                    continue
                 common = common_prefix(tokens, prompt)
                 match = usable(entry.sequence, common, self._memory, holes=holes, kept=kept, spans=spans)
                 rank = (match.length, in_ram, -entry.size)
@@ -163,6 +169,12 @@ class Snapshots:
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
+
+    def newest(self, owner: str, n: int) -> list[Resident]:
+        """The sequences that loading the owner's `n` newest snapshots would make. They must not be changed."""
+        with self._lock:
+            own = (entry for entry in reversed(self._entries.values()) if entry.outline.owner == owner)
+            return [entry.sequence for entry in islice((e for e in own if e.snapshot is not None or e.on_disk), n)]
 
     def take(self, key: str) -> Snapshot | None:
         """Remove a snapshot from RAM and return it; a copy on disk stays. None if it is not in RAM any more."""
@@ -227,6 +239,7 @@ class Snapshots:
         """
         assert snapshot.tokens, "a snapshot of nothing"
         assert snapshot.tokens.typecode == "i"
+        assert not (snapshot.n_base and self._thread), "a file has to be of use by itself"
         cost_s = max(0.0, snapshot.cost_s) if isfinite(snapshot.cost_s) else 0.0
         snapshot = replace(snapshot, cost_s=cost_s)
         key, outline, size = snapshot.key(self._fingerprint_id), snapshot.outline(), snapshot.size_bytes
@@ -344,6 +357,8 @@ class Snapshots:
 
     def _spill(self, allowed: int) -> None:
         """Queue writes, least valuable first, until at most `allowed` bytes of RAM are neither on disk nor queued."""
+        if not self._can_write:
+            return
         waiting = {
             key: entry.size
             for key, entry in self._entries.items()
