@@ -239,9 +239,9 @@ def turns(ways: Sequence[Way], at: int) -> Iterator[Way]:
 def settle(ways: Sequence[Way]) -> None:
     """Wait for what routers still do behind their answers: it would disturb the others."""
     for _ in range(40):
-        before = sum(way.processor_s for way in ways)
+        before = sum(way.cpu_s() for way in ways)
         time.sleep(0.25)
-        if sum(way.processor_s for way in ways) - before < 0.02:
+        if sum(way.cpu_s() for way in ways) - before < 0.02:
             return
 
 
@@ -259,7 +259,7 @@ def first_tokens(ways: Sequence[Way], measured: Measured, case: Case, n_asks: in
                 lines = {way: stack.enter_context(contextlib.closing(Lines(way.port, streams))) for way in turned}
                 for way in turned:
                     lines[way].ask(case.path, case.body(2, 500))  # connections are opened
-                    used[way] -= way.processor_s
+                    used[way] -= way.cpu_s()
                 for at in range(n):
                     for way in turns(turned, at):
                         answers = lines[way].ask(case.path, case.body(2, 500))
@@ -267,7 +267,7 @@ def first_tokens(ways: Sequence[Way], measured: Measured, case: Case, n_asks: in
                         measured.add(what, "ms", way, median_s * 1e3)
             for way in some:
                 name = f"{case.what}: processor per request, {_streams(streams)}"
-                measured.add(name, "ms per request", way, (used[way] + way.processor_s) / (n * streams) * 1e3)
+                measured.add(name, "ms per request", way, (used[way] + way.cpu_s()) / (n * streams) * 1e3)
 
 
 def beside(router: str) -> str:
@@ -283,7 +283,7 @@ def throughput(ways: Sequence[Way], measured: Measured, case: Case, sizes: Mappi
                 n = n_tokens // 8 if way.name == "litellm" and not rate else n_tokens
                 with contextlib.closing(Lines(way.port, streams)) as lines:
                     lines.ask(case.path, case.body(2, 500))
-                    cpu, begun = way.processor_s, time.perf_counter()
+                    cpu, begun = way.cpu_s(), time.perf_counter()
                     answers = lines.ask(case.path, case.body(n, rate))
                     seconds = time.perf_counter() - begun
                 n_all = sum(each.n_tokens for each in answers)
@@ -291,7 +291,7 @@ def throughput(ways: Sequence[Way], measured: Measured, case: Case, sizes: Mappi
                 measured.add(f"{case.what}: {_streams(streams)}{pace}", "tokens/s", way, n_all / seconds)
                 if way.pid and not rate:
                     name = f"{case.what}: processor per token, {_streams(streams)}"
-                    measured.add(name, "us", way, (way.processor_s - cpu) / n_all * 1e6)
+                    measured.add(name, "us", way, (way.cpu_s() - cpu) / n_all * 1e6)
 
 
 @dataclass(frozen=True, slots=True)
