@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.config.kinds import keys_of
+from shepherd.config.schema import CacheConfig, ModelConfig
 from shepherd.core import EngineError
 from shepherd.optimize import search, store
 from shepherd.optimize.measure import Run, Workload
-from shepherd.optimize.space import KEYS, RULES, Candidate, Facts, refusal, stages
+from shepherd.optimize.space import AXES, KEYS, OF_CACHES, RULES, Candidate, Facts, refusal, stages
 from shepherd.optimize.tuning import Progress, tune
 
 FACTS = Facts(n_cores=4, n_processors=8, n_ctx=4096, n_layer=20)
@@ -28,12 +31,16 @@ class Machine:
     noise: float = 0.03
     drift: float = 0.3
     crashing: frozenset[tuple[str, Any]] = frozenset()
+    planted: tuple[str, Any] | None = None
+    """A setting that is three times as fast as all others, which are equal."""
     asked: list[Candidate] = field(default_factory=list)
     spent_s: float = 0.0
     dies_after: int = 10**9
 
     def speed(self, candidate: Candidate) -> float:
-        made = 100.0
+        made = 1000.0
+        if self.planted is not None:
+            return made * (3 if getattr(candidate, self.planted[0]) == self.planted[1] else 1)
         candidate = replace(candidate, n_threads_batch=candidate.n_threads_batch or candidate.n_threads)
         for name in KEYS:
             made *= random.Random(f"{self.seed} {name} {getattr(candidate, name)}").uniform(0.6, 1.0)
@@ -90,6 +97,88 @@ def test_a_budget_for_few_runs_is_used_for_the_settings_that_matter_most() -> No
     assert {each.n_threads for each in machine.asked} == {None, 1, 2, 3, 4, 8}
 
 
+EVERYTHING = replace(FACTS, repacks=True, has_gpu=True, fits_gpu=False, has_crowds=True, n_cells=8192)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_threads", 3),
+        ("n_threads_batch", 2),
+        ("n_batch", 1024),
+        ("n_ubatch", 256),
+        ("flash_attn", True),
+        ("cache_type_k", "q8_0"),
+        ("cache_type_v", "q4_0"),
+        ("repack", False),
+        ("gpu_layers", 15),
+        ("override_tensor", (r"blk\.(0|1|2|3|4)\.ffn_(up|down|gate)\.=CPU",)),
+        ("mmap", False),
+        ("mlock", True),
+        ("sequences", 16),
+    ],
+)
+def test_a_start_that_is_slow_for_one_reason_is_mended_whatever_the_reason(name: str, value: Any) -> None:
+    machine = Machine(1, planted=(name, value))
+    found = tune(START, EVERYTHING, "chat", machine, budget_s=10_000)
+    assert getattr(found.best, name) == value
+    assert found.gain is not None
+    assert found.gain.low > 2.5
+
+
+def test_what_leads_when_the_budget_ends_gets_the_last_comparison() -> None:
+    for budget_s in (120, 140, 150):
+        machine = Machine(1, planted=("n_ubatch", 256))
+        found = tune(START, FACTS, "chat", machine, budget_s=budget_s)
+        assert found.state is not None
+        assert found.state.best.n_ubatch == 512, "the stage has not ended"
+        assert found.best.n_ubatch == 256
+        assert found.gain is not None
+        assert found.gain.low > 2
+        assert store.from_json(store.to_json(found)) == found
+    longer = tune(START, FACTS, "chat", machine, budget_s=10_000, known=found)
+    assert longer.state is not None
+    assert longer.best == longer.state.best == longer.finalist, (
+        "what was compared last is compared again where it changed"
+    )
+
+
+def test_noise_leads_to_nothing_when_the_budget_ends_early() -> None:
+    changed = [
+        (seed, budget_s)
+        for seed in range(12)
+        for budget_s in (20, 50, 90)
+        if tune(START, FACTS, "chat", Machine(seed, 0.15, planted=("n_threads", 77)), budget_s=budget_s).best != START
+    ]
+    assert len(changed) <= 3, changed
+
+
+def test_every_setting_is_tried_and_is_a_key_of_the_configuration() -> None:
+    tried = {name for _, axes in AXES for name, _ in axes}
+    assert tried == set(KEYS)
+    assert set(KEYS) - OF_CACHES <= set(keys_of(ModelConfig))
+    assert set(keys_of(CacheConfig)) >= OF_CACHES
+
+
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_tensors_are_placed_elsewhere_only_where_the_gpu_is_too_small(has_experts: bool) -> None:
+    facts = replace(FACTS, n_layer=8, has_gpu=True, fits_gpu=False, has_experts=has_experts)
+    at = [name for name, _ in AXES].index("placement of tensors")
+    assert stages(replace(facts, fits_gpu=True))[at](START) == ()
+    found = stages(facts)[at](START)
+    assert {each.gpu_layers for each in found} == {9}, "all the rest is on the GPU"
+    moved = "ffn_down_exps" if has_experts else "ffn_down"
+    counts = []
+    for each in found:
+        ((pattern, kind),) = (text.rsplit("=", 1) for text in each.override_tensor or ())
+        counts.append(sum(re.search(pattern, f"blk.{n}.{moved}.weight") is not None for n in range(8)))
+        assert kind == "CPU"
+        assert not any(
+            re.search(pattern, f"blk.{n}.{name}.weight") for n in range(8) for name in ("attn_q", "ffn_norm")
+        )
+    assert counts == ([2, 4, 6, 8] if has_experts else [2, 4, 6])
+
+
 def test_noise_alone_changes_nothing() -> None:
     class Flat(Machine):
         def speed(self, candidate: Candidate) -> float:
@@ -137,13 +226,17 @@ def test_an_interrupted_search_goes_on_where_it_stopped() -> None:
         (replace(START, cache_type_k="q4_0"), replace(FACTS, has_cache=False), "a recurrent model has no cells"),
         (replace(START, gpu_layers=3), FACTS, "there is no GPU"),
         (replace(START, gpu_layers=30), replace(FACTS, has_gpu=True), "more layers than the model has"),
+        (replace(START, override_tensor=("x=CPU",)), FACTS, "tensors are placed only beside a GPU"),
+        (replace(START, mlock=True), replace(FACTS, lockable=7, n_weights=8), "the system does not lock so much"),
+        (replace(START, sequences=8), replace(FACTS, n_cells=4095), "the context has too few tokens for so many"),
         (START, replace(FACTS, room=9, needed=lambda _: 10), "it needs more memory than is free"),
     ],
 )
 def test_what_is_never_tried_and_why(candidate: Candidate, facts: Facts, why: str) -> None:
     assert (refusal(candidate, facts) or "").startswith(why)
     assert refusal(START, FACTS) is None
-    assert len(RULES) == 10, "each rule is in this table"
+    assert any(stage(candidate) for stage in stages(facts)), "what works for its user is no reason to try nothing"
+    assert len(RULES) == 13, "each rule is in this table"
 
 
 def test_the_interval_narrows_with_every_pair() -> None:

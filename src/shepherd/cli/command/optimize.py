@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from shepherd.optimize.space import Candidate, Facts, Goal
     from shepherd.optimize.tuning import Measure, Progress
 
-_UNSET: Mapping[str, Any] = {"cache_type_k": "f16", "cache_type_v": "f16", "repack": True}
+_UNSET: Mapping[str, Any] = {
+    "cache_type_k": "f16", "cache_type_v": "f16", "repack": True, "mmap": True, "mlock": False, "override_tensor": [],
+}  # fmt: skip
 """What a setting that was taken back is in a file."""
 _QUALITY = 32
 """Tokens whose probabilities a quantised cache must keep."""
@@ -43,6 +45,8 @@ class Subject:
     """The model that is optimised."""
 
     name: str
+    cache: str
+    """The name of its first cache, whose settings count."""
     path: Path
     start: Candidate
     facts: Facts
@@ -55,6 +59,7 @@ def run(
     goal: Goal,
     apply: bool,
     fresh: bool,
+    text: Path | None,
     json_file: Path | None,
     svg_file: Path | None,
 ) -> int:
@@ -79,11 +84,11 @@ def run(
         config = configure.read_config(options, looks=True)
         named = None
     file = _file(options) if apply else None
-    subject = _subject(config, named)
+    subject = _subject(config, named, goal)
     if file is not None:
-        changed(file, subject.name, {})  # a file of an unusual form fails before the work, not behind it
+        changed(file, subject, {})  # a file of an unusual form fails before the work, not behind it
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
-    kept = store.file_of(cache_folder, gguf.read_header(subject.path), goal)
+    kept = store.file_of(cache_folder, gguf.read_header(subject.path), goal, text)
     known = None if fresh else store.load(kept, subject.start)
     progress, status = known or Progress(subject.start, Workload()), 0
 
@@ -97,7 +102,7 @@ def run(
 
         try:
             progress = tune(
-                subject.start, subject.facts, goal, _measure(subject, Path(folder), cache_folder),
+                subject.start, subject.facts, goal, _measure(subject, Path(folder), cache_folder, text),
                 budget_s=budget_s, known=known, on_step=step,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -105,7 +110,7 @@ def run(
     if not progress.runs:
         return status
     _show_end(progress, goal, subject.name)
-    render.write(to_toml(subject.name, progress))
+    render.write(to_toml(subject, progress))
     if json_file is not None:
         _save(json_file, json.dumps(report(subject.name, progress, goal), indent=2) + "\n")
     if svg_file is not None:
@@ -113,7 +118,7 @@ def run(
     if file is not None and status == 0:
         changes = _settings(progress)
         if changes:
-            write_settings(file, subject.name, changes)
+            write_settings(file, subject, changes)
         else:
             render.show_note(f"{file} stays as it is: nothing is proved to be better.")
     return status
@@ -122,7 +127,7 @@ def run(
 # -- what is optimised ------------------------------------------------------------------------------------------------
 
 
-def _subject(config: Config, named: str | None) -> Subject:
+def _subject(config: Config, named: str | None, goal: Goal) -> Subject:
     import psutil
 
     from shepherd.app.model_registry import ModelRegistry, machine_of
@@ -142,8 +147,10 @@ def _subject(config: Config, named: str | None) -> Subject:
         raise ConfigError(
             f"{entry.name!r} is for TensorRT-LLM, which is not tuned here; name a GGUF model with --model"
         )
-    header, cells, model = entry.header, entry.plans[0].cells, entry.model
-    has_gpu = bool(library.devices())
+    header, cells, cache, model = entry.header, entry.plans[0].cells, entry.plans[0].cache, entry.model
+    has_gpu, cards = bool(library.devices()), library.gpu_memory()
+    if has_gpu:  # a part of the model may be in the memory of the CPU
+        machine = machine_of(replace(config, models=tuple(replace(each, gpu_layers=1) for each in config.models)))
     flash = model.flash_attn if model.flash_attn is not None or has_gpu else cells.flash_attention
     cores, processors = psutil.cpu_count(logical=False) or 1, os.cpu_count() or 1
     # What Shepherd chooses depends on how busy the machine is; the start must be the same in every run.
@@ -158,6 +165,10 @@ def _subject(config: Config, named: str | None) -> Subject:
         cache_type_v=None if cells.types[1] == "f16" else cells.types[1],
         repack=None if model.repack else model.repack,
         gpu_layers=model.gpu_layers,
+        override_tensor=model.override_tensor or None,
+        mmap=model.mmap,
+        mlock=model.mlock or None,
+        sequences=cache.sequences,
     )
 
     def needed(candidate: Candidate) -> int:
@@ -166,6 +177,8 @@ def _subject(config: Config, named: str | None) -> Subject:
             types=(candidate.cache_type_k or "f16", candidate.cache_type_v or "f16"),
             n_ubatch=candidate.n_ubatch or cells.n_ubatch,
             flash_attention=bool(candidate.flash_attn),
+            n_seq=cells.n_seq + (candidate.sequences or cache.sequences) - cache.sequences,
+            n_outputs=candidate.sequences or cache.sequences,
         )
         return fit(header, [made]).needed
 
@@ -173,30 +186,48 @@ def _subject(config: Config, named: str | None) -> Subject:
         n_cores=cores,
         n_processors=processors,
         n_ctx=cells.n_ctx,
+        n_cells=cells.n_ctx,
         key_length=header.key_length or 1,
         value_length=header.value_length or 1,
         n_layer=header.n_layer,
         has_gpu=has_gpu,
         repacks=fit(header, [], repacked=library.repacked_types()).copies > 0,
         has_cache=fit(header, [cells]).cells > 0,
+        has_experts=any(header.each("expert_count", 1)),
+        fits_gpu=cards is None or fit(header, [cells]).needed < cards.free,
+        lockable=_lockable(),
+        n_weights=header.size_bytes,
+        has_crowds=goal == "throughput",
         room=machine.budget_bytes,
         needed=needed,
     )
-    return Subject(entry.name, header.path, start, facts)
+    return Subject(entry.name, cache.name, header.path, start, facts)
 
 
-def _measure(subject: Subject, folder: Path, cache_folder: Path) -> Measure:
+def _lockable() -> int | None:
+    """Bytes that this process may lock in memory; None = not limited."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if limit == resource.RLIM_INFINITY or os.geteuid() == 0 else limit
+
+
+def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | None) -> Measure:
     from shepherd.engine.llamacpp import selftest
     from shepherd.optimize.measure import Run, Workload, measure
 
     verdict = selftest.verdict(cache_folder)
-    reference = folder / "reference.npy"
 
     def measured(candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
+        reference = folder / f"reference-{workload.depth}.npy"
+
         def child(each: Candidate, work: Workload, left_s: float) -> Run:
             return measure(
-                subject.path, each, work, timeout_s=left_s, reference=reference, use_extra_bufts=verdict.use_extra_bufts
-            )
+                subject.path, each, work, timeout_s=left_s, reference=reference, text=text,
+                use_extra_bufts=verdict.use_extra_bufts,
+            )  # fmt: skip
 
         if not candidate.lossy:
             return child(candidate, workload, timeout_s)
@@ -231,6 +262,8 @@ def rows(progress: Progress, goal: Goal) -> list[dict[str, Any]]:
                 for name in ("prompt", "empty", "deep", "parallel")
             }
             row |= {"score": score, **speeds, "memory_bytes": max(run.memory_bytes for run in done)}
+            if any(differences := [run.divergence for run in done if run.divergence is not None]):
+                row["divergence"] = max(differences)
         else:
             row |= {"problem": progress.failures.get(candidate, "")}
         found.append(row)
@@ -244,14 +277,20 @@ def _table(progress: Progress, goal: Goal) -> Table:
 
     title = f"{stage_name(progress)}: {len(progress.runs)} runs, {progress.spent_s:.0f} s"
     table = Table(title=title, title_justify="left", caption=f"best so far: {_best(progress)}", caption_justify="left")
-    for name in ("SETTINGS", "PROMPT", "EMPTY", f"{progress.workload.depth} DEEP", "MEMORY", "RUNS"):
+    found = rows(progress, goal)
+    speeds = {"PROMPT": "prompt", "EMPTY": "empty", f"{progress.workload.depth} DEEP": "deep"}
+    if progress.workload.parallel:
+        speeds["TOGETHER"] = "parallel"
+    differs = ("DIFFERS",) if any("divergence" in row for row in found) else ()
+    for name in ("SETTINGS", *speeds, *differs, "MEMORY", "RUNS"):
         table.add_column(name, justify="left" if name == "SETTINGS" else "right")
-    for row in rows(progress, goal)[:_SHOWN]:
+    for row in found[:_SHOWN]:
         if "problem" in row:
-            table.add_row(row["settings"], *("-",) * 4, row["problem"][:40])
+            table.add_row(row["settings"], *("-",) * (len(speeds) + len(differs) + 1), row["problem"][:40])
             continue
-        speeds = (f"{row[name]:.1f}" for name in ("prompt", "empty", "deep"))
-        table.add_row(row["settings"], *speeds, format_size(row["memory_bytes"]), str(row["runs"]))
+        nats = (f"{row['divergence']:.4f}" if "divergence" in row else "" for _ in differs)
+        figures = (f"{row[name]:.1f}" for name in speeds.values())
+        table.add_row(row["settings"], *figures, *nats, format_size(row["memory_bytes"]), str(row["runs"]))
     return table
 
 
@@ -282,8 +321,14 @@ def _view(goal: Goal) -> Iterator[Callable[[Progress], None]]:
 def _show_end(progress: Progress, goal: Goal, name: str) -> None:
     render.console(sys.stderr).print(_table(progress, goal))
     gain = progress.gain
-    if gain is None or progress.best == progress.start:
+    if progress.best == progress.start:
         render.show_note(f"No settings are proved to be better for {name} ({goal}) than those that it has.")
+        return
+    if gain is None:
+        render.show_note(
+            f"{name} ({goal}): better in each comparison of the search; there was no time left to compare it with the "
+            "settings at the start. The next run goes on; give it a larger --budget."
+        )
         return
     low, middle, high = ((each - 1) * 100 for each in gain)
     render.show_note(f"{name} ({goal}): {middle:+.1f} % with 95 % confidence between {low:+.1f} % and {high:+.1f} %")
@@ -331,21 +376,31 @@ def to_svg(progress: Progress, goal: Goal) -> str:
 
 
 def _settings(progress: Progress) -> dict[str, Any]:
-    """The keys of `[models.NAME]` that change."""
+    """The keys that change."""
     changes = progress.best.changes(progress.start)
-    return {name: _UNSET.get(name) if value is None else value for name, value in changes.items()}
+    return {
+        name: _UNSET.get(name) if value is None else list(value) if isinstance(value, tuple) else value
+        for name, value in changes.items()
+    }
 
 
 def _toml_value(name: str, value: Any) -> str:
     return json.dumps(_UNSET.get(name, "auto") if value is None else value)
 
 
-def to_toml(name: str, progress: Progress) -> str:
+def to_toml(subject: Subject, progress: Progress) -> str:
     """The settings as a part of a configuration file."""
     import tomlkit
 
+    from shepherd.optimize.space import OF_CACHES
+
     changes = _settings(progress)
-    return tomlkit.dumps({"models": {name: changes}}) if changes else f"# models.{name}: nothing to change\n"
+    of_model = {name: value for name, value in changes.items() if name not in OF_CACHES}
+    of_cache = {name: value for name, value in changes.items() if name in OF_CACHES}
+    tables: dict[str, Any] = {"models": {subject.name: of_model}} if of_model else {}
+    if of_cache:
+        tables["caches"] = {subject.cache: {"model": subject.name, **of_cache}}
+    return tomlkit.dumps(tables) if tables else f"# models.{subject.name}: nothing to change\n"
 
 
 def _file(options: Mapping[str, Any]) -> Path:
@@ -362,7 +417,7 @@ def _file(options: Mapping[str, Any]) -> Path:
     return file
 
 
-def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The text of a file with other settings of a model, and what it means then; comments and other keys stay.
 
     Raises: `ConfigError`.
@@ -370,7 +425,9 @@ def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, di
     import tomlkit
 
     from shepherd.config.layers import read_bytes
+    from shepherd.optimize.space import OF_CACHES
 
+    model = subject.name
     document: Any = tomlkit.parse(read_bytes(file).decode("utf-8-sig"))
     models = document.get("models")
     if not isinstance(models, Mapping) or not isinstance(models.get(model), Mapping):
@@ -386,23 +443,27 @@ def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, di
             for cache in (document.get("caches") or {}).values()
             if isinstance(cache, Mapping) and name in cache and cache.get("model", model) == model
         ]
+        if name in OF_CACHES:
+            caches = document.setdefault("caches", tomlkit.table(is_super_table=True))
+            own = [caches.setdefault(subject.cache, {"model": model})]
         for table in own or [models[model]]:
             table[name] = value
     return tomlkit.dumps(document), document.unwrap()
 
 
-def write_settings(file: Path, model: str, changes: Mapping[str, Any]) -> None:
+def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> None:
+    """Change the settings of a model in a file, and keep the file before. Raises: `ConfigError`."""
     from shepherd.cli.command import mcp_file
     from shepherd.core.files import replace_private
 
-    text, after = changed(file, model, changes)
+    text, after = changed(file, subject, changes)
     backup = file.with_name(f"{file.name}.bak")
     try:
         replace_private(backup, file.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
-    mcp_file.write(file, after, text, f"change [models.{model}] by hand", key="models")
-    render.show_note(f"Wrote {', '.join(changes)} of [models.{model}] to {file}; the file before is {backup}.")
+    mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models")
+    render.show_note(f"Wrote {', '.join(changes)} of [models.{subject.name}] to {file}; the file before is {backup}.")
 
 
 def _save(file: Path, text: str) -> None:
