@@ -5,8 +5,8 @@
 Each stage is successive halving: all its candidates are compared once with the best one so far, the better half twice,
 and so on. A comparison is a run of the candidate between two of the best one, of which the next comparison uses the
 second again, and counts as the ratio of the scores: a machine that is slower for a minute is slower for both, and one
-that becomes slower counts half. The last one left becomes the best if the interval of its ratio is clearly above 1. What
-has no clear interval after `MOST_PAIRS` changes nothing: no setting without proof.
+that becomes slower counts half. The last one left becomes the best if the interval of its ratio is clearly above 1.
+What has no clear interval after `MOST_PAIRS` changes nothing: no setting without proof.
 """
 
 from __future__ import annotations
