@@ -136,11 +136,30 @@ def test_what_leads_when_the_budget_ends_gets_the_last_comparison() -> None:
         assert found.gain is not None
         assert found.gain.low > 2
         assert store.from_json(store.to_json(found)) == found
-    longer = tune(START, FACTS, "chat", machine, budget_s=10_000, known=found)
+    steps: list[Progress] = []
+    longer = tune(START, FACTS, "chat", machine, budget_s=10_000, known=found, on_step=steps.append)
+    assert any(step.final == () and step.best == START for step in steps), (
+        "an interrupt behind new pairs proves nothing"
+    )
     assert longer.state is not None
     assert longer.best == longer.state.best == longer.finalist, (
         "what was compared last is compared again where it changed"
     )
+
+
+def test_a_large_gain_needs_few_comparisons() -> None:
+    class Slow(Machine):
+        def __call__(self, candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
+            run = super().__call__(candidate, workload, timeout_s=timeout_s)
+            return replace(run, took_s=2.0 if candidate.n_threads == 1 else 60.0)
+
+    one = replace(FACTS, n_cores=2, n_processors=2)
+    machine = Slow(1, noise=0.1, planted=("n_threads", 1))
+    found = tune(replace(START, n_threads=2), one, "chat", machine, budget_s=300)
+    assert len(machine.asked) < 9
+    assert found.best.n_threads == 1
+    assert found.gain is not None
+    assert 1.5 < found.gain.low < 3 < found.gain.high
 
 
 def test_noise_leads_to_nothing_when_the_budget_ends_early() -> None:

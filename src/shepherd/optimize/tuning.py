@@ -21,6 +21,8 @@ from shepherd.optimize.space import AXES, Candidate, Facts, Goal, stages
 SEARCHED = 0.8
 """The part of the budget that the search may use; the rest is for the last comparison."""
 FINAL_PAIRS = 5
+LARGE = 1.5
+"""A gain that is certainly larger than this needs fewer comparisons than `search.LEAST_PAIRS`."""
 SLOWEST, PATIENCE_S = 4, 3.0
 """A run may take so many times as long as usual, and so many seconds; what takes longer counts as failed."""
 MOST_DEPTH, LEAST_DEPTH = 4096, 128
@@ -54,12 +56,12 @@ class Progress:
         """The best settings that are proved."""
         if self.state is None:
             return self.start
-        found, last = self.state.best, self._last
+        found, last, n_pairs = self.state.best, self._last, len(self.final)
         if self.finalist in {None, found}:
-            return self.start if last is not None and last.low <= 1 else found
+            return self.start if last is not None and n_pairs > 1 and last.low <= 1 else found
         assert self.finalist is not None
-        is_proved = len(self.final) >= search.LEAST_PAIRS and last is not None and last.low > 1 + search.MARGIN
-        return self.finalist if is_proved else found
+        least = 1 + search.MARGIN if n_pairs >= search.LEAST_PAIRS else LARGE
+        return self.finalist if last is not None and last.low > least else found
 
     @property
     def gain(self) -> Interval | None:
@@ -69,7 +71,7 @@ class Progress:
 
     @property
     def _last(self) -> Interval | None:
-        if len(self.final) > 1 and self.state is not None:
+        if self.final and self.state is not None:
             compared = State("start", ratios={"best": self.final}, noise=search.noise_of(self.state))
             return search.interval(compared, "best")
         return None
