@@ -157,10 +157,10 @@ def _placements(facts: Facts) -> Sequence[tuple[str, ...]]:
 
 AXES: tuple[tuple[str, tuple[Axis, ...]], ...] = (
     ("threads", (("n_threads", _threads),)),
-    ("flash attention", (("flash_attn", lambda f: (False, True)),)),
     ("conversations at a time", (
         ("sequences", lambda f: (1, 2, 4, 8, 16, 32, 64) if f.has_crowds else ()),
     )),
+    ("flash attention", (("flash_attn", lambda f: (False, True)),)),
     ("batches", (
         ("n_batch", lambda f: (256, 512, 1024, 2048)), ("n_ubatch", lambda f: (128, 256, 512, 1024, 2048)),
     )),

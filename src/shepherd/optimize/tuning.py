@@ -27,6 +27,8 @@ SLOWEST, PATIENCE_S = 4, 3.0
 """A run may take so many times as long as usual, and so many seconds; what takes longer counts as failed."""
 MOST_DEPTH, LEAST_DEPTH = 4096, 128
 """Tokens of the filled context."""
+CROWDED_DEPTH = 512
+"""The most where many conversations are measured, each in a context of its own."""
 RUNS = 24
 """The first run decides how deep the others go: so that about so many fit into the budget."""
 
@@ -184,8 +186,8 @@ class _Duel:
 def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Workload:
     """As deep as the budget allows: prompts and generation behind a context are what the settings change."""
     spare_s = budget_s / RUNS - first.took_s
-    depth = workload.depth
-    while depth * 2 <= min(MOST_DEPTH, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:
+    depth, most = workload.depth, CROWDED_DEPTH if workload.parallel else MOST_DEPTH
+    while depth * 2 <= min(most, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:
         depth *= 2
     return replace(workload, depth=depth, n_generate=32 if first.deep * spare_s > 100 else workload.n_generate)
 
