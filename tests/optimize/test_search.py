@@ -162,6 +162,19 @@ def test_a_large_gain_needs_few_comparisons() -> None:
     assert 1.5 < found.gain.low < 3 < found.gain.high
 
 
+def test_without_a_last_comparison_that_of_the_search_counts_if_it_was_with_the_start() -> None:
+    proved = search.Interval(1.5, 2.0, 2.5)
+    better, best = replace(START, n_threads=1), replace(START, n_threads=1, flash_attn=True)
+    first = search.State(better, adopted=((better, proved),))
+    assert Progress(START, Workload(), first).gain == proved
+    second = search.State(best, adopted=((better, proved), (best, proved)))
+    assert Progress(START, Workload(), second).gain is None, "it was compared with another one"
+    assert Progress(START, Workload(), search.State(START)).gain is None
+    last = Progress(START, Workload(), first, final=(0.1, 0.1, 0.1)).gain
+    assert last is not None
+    assert last.middle < 1.2, "the last comparison counts before that of the search"
+
+
 def test_noise_leads_to_nothing_when_the_budget_ends_early() -> None:
     changed = [
         (seed, budget_s)

@@ -68,8 +68,13 @@ class Progress:
     @property
     def gain(self) -> Interval | None:
         """How much better the best is than the start, as a ratio with 95 % confidence; None where they were not
-        compared at the end."""
-        return self._last if self.state is not None and self.best == (self.finalist or self.state.best) else None
+        compared. Without a comparison at the end that of the search counts, if it was with the start."""
+        if self.state is None:
+            return None
+        if self.best == (self.finalist or self.state.best) and self._last is not None:
+            return self._last
+        first = self.state.adopted[:1]
+        return first[0][1] if first and first[0][0] == self.best else None
 
     @property
     def _last(self) -> Interval | None:

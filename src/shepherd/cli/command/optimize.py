@@ -331,6 +331,8 @@ def _show_end(progress: Progress, goal: Goal, name: str) -> None:
         )
         return
     low, middle, high = ((each - 1) * 100 for each in gain)
+    if not progress.final:
+        render.show_note("There was no time left to compare again at the end; the next run goes on.")
     render.show_note(f"{name} ({goal}): {middle:+.1f} % with 95 % confidence between {low:+.1f} % and {high:+.1f} %")
 
 
