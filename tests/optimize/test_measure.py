@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from array import array
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,8 +16,8 @@ import pytest
 
 from shepherd.models import gguf
 from shepherd.optimize import store
-from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, _measured, measure
-from shepherd.optimize.space import Candidate
+from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, _measured, _speeds, measure
+from shepherd.optimize.space import GOALS, Candidate
 from shepherd.optimize.tuning import Progress
 
 ONE = Candidate(n_threads=1, n_batch=64, n_ubatch=64, flash_attn=False)
@@ -65,6 +66,27 @@ def test_what_a_child_is_asked_for_reaches_the_library(lamb: Path, caplog: pytes
     assert "(load_mode = mlock)" in caplog.text
     assert re.search(r"n_seq_max += 7\n", caplog.text)
     assert re.search(r"tensor blk\.0\.ffn_up\.weight .* overridden to CPU", caplog.text)
+
+
+@pytest.mark.model
+def test_each_of_many_conversations_has_cells_of_its_own(lamb: Path) -> None:
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
+
+    work = Workload(64, 4, parallel=True)
+    with closing(Weights.load(lamb)) as weights:
+        options = ContextOptions(work.cells(5), n_seq=5, n_threads=1)
+        with closing(LlamaRuntime(weights, options)) as runtime:
+            found = _speeds(runtime, array("i", range(65)), work, None)
+            assert [runtime.held(seq) for seq in range(5)] == [(0, 67)] * 5
+    assert found["parallel"] > 0
+
+
+def test_many_conversations_count_for_throughput_alone() -> None:
+    few, many = Run(100.0, 10.0, 10.0, 20.0, 2**20), Run(100.0, 10.0, 10.0, 40.0, 2**20)
+    ratios = {goal: (many.score(goal) or 0) / (few.score(goal) or 1) for goal in GOALS}
+    assert ratios == {"chat": 1, "agent": 1, "memory": 1, "throughput": pytest.approx(1.6)}
+    assert Run(100.0, 10.0, 10.0).score("throughput") is None
 
 
 @pytest.mark.model

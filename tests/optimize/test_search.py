@@ -31,6 +31,7 @@ class Machine:
     noise: float = 0.03
     drift: float = 0.3
     crashing: frozenset[tuple[str, Any]] = frozenset()
+    hanging: frozenset[tuple[str, Any]] = frozenset()
     planted: tuple[str, Any] | None = None
     """A setting that is three times as fast as all others, which are equal."""
     asked: list[Candidate] = field(default_factory=list)
@@ -51,8 +52,11 @@ class Machine:
         if len(self.asked) > self.dies_after:
             raise KeyboardInterrupt
         dice = random.Random(f"{self.seed} {len(self.asked)}")
-        took_s = min(timeout_s, 2.0)
+        hangs = any(getattr(candidate, name) == value for name, value in self.hanging)
+        took_s = timeout_s if hangs else min(timeout_s, 2.0)
         self.spent_s += took_s
+        if hangs:
+            return Run(problem="this combination makes the library hang for more than 9 s", took_s=took_s)
         if any(getattr(candidate, name) == value for name, value in self.crashing):
             return Run(problem="this combination makes the library crash (SIGSEGV)", took_s=took_s)
         drift = 1 + self.drift * (len(self.asked) // 20 % 2)
@@ -82,9 +86,9 @@ def test_it_finds_the_best_of_nearly_every_noisy_machine_within_ten_per_cent() -
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 300))
-def test_it_never_exceeds_the_budget_nor_tries_what_is_invalid(seed: int, budget_s: float) -> None:
-    machine = Machine(seed, noise=0.3)
+@given(st.integers(0, 10**6), st.floats(0.5, 300), st.sampled_from([1, 2, 3, 4, 8]))
+def test_it_never_exceeds_the_budget_nor_tries_what_is_invalid(seed: int, budget_s: float, n_hanging: int) -> None:
+    machine = Machine(seed, noise=0.3, hanging=frozenset({("n_threads", n_hanging)}))
     tune(START, FACTS, "agent", machine, budget_s=budget_s)
     assert machine.spent_s <= budget_s + 0.2
     assert [each for each in machine.asked if refusal(each, FACTS)] == []
@@ -173,6 +177,15 @@ def test_without_a_last_comparison_that_of_the_search_counts_if_it_was_with_the_
     last = Progress(START, Workload(), first, final=(0.1, 0.1, 0.1)).gain
     assert last is not None
     assert last.middle < 1.2, "the last comparison counts before that of the search"
+
+
+def test_contexts_are_as_deep_as_the_budget_allows_and_those_of_many_conversations_less() -> None:
+    depths = {
+        (goal, budget_s): tune(START, FACTS, goal, Machine(1), budget_s=budget_s).workload.depth
+        for goal in ("chat", "throughput")
+        for budget_s in (50.0, 2_000.0)
+    }
+    assert depths == {("chat", 50): 128, ("chat", 2_000): 2048, ("throughput", 50): 128, ("throughput", 2_000): 512}
 
 
 def test_noise_leads_to_nothing_when_the_budget_ends_early() -> None:
