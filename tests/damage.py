@@ -1,9 +1,11 @@
-"""Every place of a JSON value, and the value with another one at that place."""
+"""Every place of a JSON value, and the value with another one at that place; and JSON values that nobody meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from hypothesis import strategies as st
 
 LEFT_OUT = object()
 KINDS: tuple[Any, ...] = (LEFT_OUT, None, True, -1, 1e300, "", "x", [], ["x"], [[]], [None], {}, {"x": []})
@@ -31,3 +33,12 @@ def damaged(value: Any, at: Place, by: Any) -> Any:
     else:
         copy[at[0]] = damaged(value[at[0]], at[1:], by)
     return copy
+
+
+def garbage(keys: Sequence[str]) -> st.SearchStrategy[Any]:
+    """Any JSON values, in objects with these keys."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4),
+        max_leaves=12,
+    )

@@ -7,7 +7,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,13 @@ json.dump(told, sys.stdout)
 """
 """Runs the programs that it is given one after the other, since imports are what costs time; tells what each has
 printed, and its traceback."""
+
+
+@pytest.fixture(scope="session")
+def server(start_server: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """For these tests alone: the pages tell how many tokens are cached."""
+    with start_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ class FakeCells:
                 old = enumerate(request.messages[:-2])
                 cleared |= {(at, WHOLE) for at, message in old if message.role != "system"}
                 applied.append(AppliedEdit("compact", len(cleared - request.cleared), len(cleared - request.cleared)))
-        return Edited(cleared, tuple(applied), n, len(request.messages) - len(cleared))
+        return Edited(cleared, tuple(applied), n, len(request.messages) - len(cleared), model="m")
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         self.requests.append(request)

@@ -246,6 +246,27 @@ async def test_a_child_that_never_connects_is_an_error_that_says_why() -> None:
         ChildEngine(["/nowhere/python"], "a:b")
 
 
+LITTER = "import os, pathlib; pathlib.Path(os.environ['LITTER'], 'x').write_text('x'); "
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "raise SystemExit(0)"])
+async def test_its_temporary_files_go_with_it_however_it_ends(end: str, tmp_path: Path) -> None:
+    usual, own = tmp_path / "usual", tmp_path / "own"
+    usual.mkdir()
+    own.mkdir()
+    for variables, place in (({}, usual), ({"LITTER": str(own)}, own)):
+        is_there = f"os.environ['LITTER'].startswith({str(place / 'shepherd-')!r})"
+        told = f"print({is_there}, 'NOWHERE' in os.environ, flush=True); "
+        with pytest.raises(EngineError, match=r"its last words: True False$"):
+            ChildEngine(
+                [sys.executable, "-c", LITTER + told + end], "a:b",
+                folders={"LITTER": str(usual), "NOWHERE": "/nowhere"}, environment=environment() | variables,
+            )  # fmt: skip
+    with pytest.raises(EngineError, match="cannot be started"):
+        ChildEngine(["/nowhere/python"], "a:b", folders={"LITTER": str(usual)})
+    assert [*usual.iterdir(), *own.iterdir()] == []
+
+
 WRONG_KEY = f"""
 import os
 from multiprocessing.connection import Client

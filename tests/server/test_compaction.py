@@ -130,6 +130,10 @@ def test_a_threshold_a_trigger_and_a_chain_of_answers(tmp_path: Path, monkeypatc
         paused = ask(client, [{"type": "compaction_trigger"}], previous_response_id=chained.id, store=True)
         assert [item.type for item in paused.output] == ["compaction"]
         assert paused.status == "completed"
+        unnamed = client.post(
+            "/responses", body={"input": [asked("Hm."), {"type": "compaction_trigger"}]}, cast_to=dict[str, Any]
+        )
+        assert unnamed["model"] == paused.model == "lamb"
         after = ask(client, [asked("After?")], previous_response_id=paused.id)
         assert computed(after) < NEW_TOKENS
 

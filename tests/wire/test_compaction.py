@@ -121,6 +121,12 @@ def test_our_items_stand_where_they_were_and_others_are_the_providers() -> None:
     assert native.demand is None
 
 
+def test_a_window_is_asked_of_a_named_model() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        compact.decode_request({"input": [ASKED]})
+    assert (caught.value.field, caught.value.message) == ("model", "model is missing")
+
+
 @pytest.mark.parametrize("content", [None, "", 7])
 def test_an_item_without_content_is_refused(content: Any) -> None:
     assert refused({"input": [{"type": "compaction", "encrypted_content": content}]}).field == (

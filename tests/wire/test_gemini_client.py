@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.damage import garbage
 from tests.sampling import examples
 from tests.wire.recordings import differences, load, replayed, replies, sessions, stream_text
 
@@ -317,14 +318,9 @@ def test_an_answer_that_breaks_the_protocol_is_broken(chunks: list[object]) -> N
 
 
 _KEYS = ("candidates", "content", "parts", "text", "thought", "functionCall", "name", "args", "finishReason", "error")
-_JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4),
-    max_leaves=12,
-)
 
 
-@given(st.lists(_JSON, max_size=4))
+@given(st.lists(garbage(_KEYS), max_size=4))
 @settings(max_examples=examples(400))
 def test_garbage_is_a_broken_answer_and_never_another_error(chunks: list[Any]) -> None:
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks)

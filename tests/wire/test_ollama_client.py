@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.damage import garbage
 from tests.sampling import examples
 from tests.wire.recordings import differences, load, replayed, replies, sessions
 
@@ -274,14 +275,9 @@ def test_an_answer_that_breaks_the_protocol_is_broken(lines: list[object]) -> No
 
 
 _KEYS = ("message", "content", "thinking", "tool_calls", "function", "name", "arguments", "done", "error", "id")
-_JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS), inner, max_size=4),
-    max_leaves=12,
-)
 
 
-@given(st.lists(_JSON, max_size=4))
+@given(st.lists(garbage(_KEYS), max_size=4))
 @settings(max_examples=examples(300))
 def test_garbage_is_a_broken_answer_and_never_another_error(lines: list[Any]) -> None:
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)

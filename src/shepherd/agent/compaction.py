@@ -108,7 +108,7 @@ class CompactingBackend:
             block, word = await asyncio.to_thread(self._item, whole, edited)
             wishes = self._wishes(edits, has_room=is_paused or edited.can_wait)
         if block is not None and is_paused:
-            source = _paused(request, edited, self._name)
+            source = _paused(edited, self._name)
         else:
             source = self._backend.stream(request if wishes is None or not edited.can_wait else before)
         assembler, answered = Assembler(), list[Message]()
@@ -235,10 +235,10 @@ class CompactingBackend:
         return OpaqueBlock(Opaque(COMPACTION, body, (Text(extract(request.messages)),))), word
 
 
-async def _paused(request: Request, edited: Edited, cache: str) -> AsyncGenerator[Event, None]:
+async def _paused(edited: Edited, cache: str) -> AsyncGenerator[Event, None]:
     """An answer that has nothing but its item."""
     usage = Usage(cache_read=edited.n_before)  # read, and nothing computed
-    yield Started(request.model, usage=usage, cache=cache)
+    yield Started(edited.model, usage=usage, cache=cache)
     yield Finished("end", usage)
 
 

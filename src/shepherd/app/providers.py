@@ -73,7 +73,7 @@ class CountingCloud:
             n_left = await self.count(replace(request, cleared=cleared)) if gone else n_after
             applied.append(AppliedEdit("compact", len(gone), n_after - n_left))
             n_after = n_left
-        return Edited(cleared, tuple(applied), n_before, n_after)
+        return Edited(cleared, tuple(applied), n_before, n_after, model=self.cloud.model_of(request))
 
     async def render(self, request: Request) -> str:
         raise InvalidRequest(

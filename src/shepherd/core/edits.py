@@ -80,6 +80,8 @@ class Edited:
     can_wait: bool = False
     """Whether there is room for the next answer with all turns that a compaction clears, so that they may leave behind
     it."""
+    model: str = ""
+    """Which model would answer, as its answers name it; the request may name none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ class LocalBackend:
             n_tokens=len(compiled.encoded.tokens),
             n_window=self.n_window,
         )
-        return replace(edited, can_wait=await self._can_wait(compiled, edited))
+        return replace(edited, model=self.model, can_wait=await self._can_wait(compiled, edited))
 
     async def _can_wait(self, compiled: Compiled, edited: Edited) -> bool:
         """Whether the turns that a compaction clears can stay for the next answer: there is room, and the cells hold

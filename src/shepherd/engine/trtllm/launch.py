@@ -47,7 +47,7 @@ DEFAULTS = {
 }
 """What a rank finds in its environment unless the user sets it."""
 
-FOLDERS = {"TMPDIR": tempfile.gettempdir(), "OMPI_MCA_btl_vader_backing_directory": "/dev/shm"}
+FOLDERS = {"TMPDIR": tempfile.gettempdir(), "OMPI_MCA_btl_vader_backing_directory": "/dev/shm"}  # noqa: S108
 """Where Open MPI puts its files: megabytes per rank of shared memory, and sockets. A rank that is killed leaves its
 own, and `mpirun` does not always find them."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shepherd.core import BadReply, Reply
+from shepherd.core import BadReply, InvalidRequest, Reply
 from shepherd.wire.base import Decoded, Json
 from shepherd.wire.openai.responses import codec, stream
 from shepherd.wire.openai.responses.codec import COMPACT_NOW, COUNT_BODY, encode_error, message_of
@@ -19,11 +19,13 @@ from shepherd.wire.openai.responses.stream import ResponsesOptions
 
 __all__ = ["BODY", "Encoder", "decode_request", "encode_error", "encoder"]
 
-BODY = COUNT_BODY
+BODY = {**COUNT_BODY, "required": ["model"]}
 
 
 def decode_request(body: Json) -> Decoded[ResponsesOptions]:
-    """As that of `codec`; nothing is generated, streamed or stored."""
+    """As that of `codec`; nothing is generated, streamed or stored. The protocol wants the model named here."""
+    if body.get("model") is None:
+        raise InvalidRequest("model is missing", field="model")
     decoded = codec.decode_request({**body, "store": False})
     given = body.get("input")
     items = [message_of(given)] if isinstance(given, str) else given or []
