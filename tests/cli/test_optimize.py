@@ -144,7 +144,7 @@ mmap = false
 
 [caches.main]
 model = "m"
-n_ctx = 1024   # short
+n_ctx = 512   # short
 """
 
 
@@ -156,7 +156,7 @@ async def test_a_slow_setting_is_found_proved_and_written_and_reaches_the_engine
     file, found, text = tmp_path / "shepherd.toml", tmp_path / "report.json", tmp_path / "text.txt"
     file.write_text(SLOW)
     text.write_text("The lamb eats grass on the hill, and the shepherd counts the lambs. " * 20)
-    command = ("optimize", "--config", file, "--goal", "agent", "--budget", "90s", "--apply", "--text", text)
+    command = ("optimize", "--config", file, "--goal", "agent", "--budget", "60s", "--apply", "--text", text)
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     done = run(*command, "--json", found, cwd=tmp_path, env=env, timeout_s=300)
     assert done.returncode == 0, done.stderr
@@ -169,7 +169,7 @@ async def test_a_slow_setting_is_found_proved_and_written_and_reaches_the_engine
     before, after = tomllib.loads(SLOW), tomllib.loads(file.read_text())
     assert after["models"]["m"] == before["models"]["m"] | settings
     assert {**after, "models": None} == {**before, "models": None}
-    for line in ("# mine", "# planted: a prompt", "n_ctx = 1024   # short"):
+    for line in ("# mine", "# planted: a prompt", "n_ctx = 512   # short"):
         assert line in file.read_text()
     config = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
     app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
