@@ -31,6 +31,7 @@ from typing import Any
 
 import machine
 import numpy as np
+import psutil
 from llama_tools import tool
 from paired import Estimate, median
 from sides import MODELS, Server, Setup, in_turn, model_path, running
@@ -164,7 +165,9 @@ def written(found: Estimate) -> dict[str, float]:
 
 
 def chat(server: Server, round_: int) -> dict[str, float]:
-    """Seconds until the first token of a new conversation, and tokens per second behind it."""
+    """Seconds until the first and the last token of a new conversation, and the server's processor time for it."""
+    process = psutil.Process(server.pid)
+    before = process.cpu_times()
     text = " ".join(f"w{(round_ * 997 + 31 * n) % 5000}" for n in range(60))
     body = {"model": "bench", "messages": [{"role": "user", "content": text}], "stream": True, "temperature": 0,
             "max_tokens": 32, "ignore_eos": True}  # fmt: skip
@@ -176,7 +179,9 @@ def chat(server: Server, round_: int) -> dict[str, float]:
         if line.startswith(b"data: {") and json.loads(line[6:]).get("choices", [{}])[0].get("delta", {}).get("content"):
             at.append(time.perf_counter() - began_s)
     connection.close()
-    return {"first_s": at[0], "all_s": at[-1], "n": len(at)}
+    after = process.cpu_times()
+    return {"first_s": at[0], "all_s": at[-1], "n": len(at),
+            "cpu_s": after.user + after.system - before.user - before.system}  # fmt: skip
 
 
 def served(path: Path, settings: Settings, rounds: int) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def served(path: Path, settings: Settings, rounds: int) -> dict[str, Any]:
                     rows[side].append(done)
     pairs = {
         name: [[row[name] for row in rows[side]] for side in ("llama-server", "shepherd")]
-        for name in ("first_s", "all_s")
+        for name in ("first_s", "all_s", "cpu_s")
     }
     return {"rows": rows, "ratios": {f"speed by {name}": written(ratio(*pair)) for name, pair in pairs.items()}}
 
