@@ -3,6 +3,7 @@ are loaded when they are asked for."""
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -92,6 +93,15 @@ async def test_before_loading_and_after_closing_requests_are_refused_as_passing(
     await app.aclose()
     with pytest.raises(EngineDown):
         await ask(app)
+
+
+async def test_the_collector_leaves_out_what_is_loaded_until_it_is_closed(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    gc.unfreeze()
+    await app.load()
+    assert gc.get_freeze_count() > 10_000
+    await app.aclose()
+    assert gc.get_freeze_count() == 0
 
 
 async def test_closing_while_loading_is_orderly(tmp_path: Path) -> None:

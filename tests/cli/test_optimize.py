@@ -24,15 +24,17 @@ from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.cli.command import optimize
 from shepherd.core import ConfigError
+from shepherd.models import catalog, gguf
 from shepherd.optimize.measure import Run, Workload
 from shepherd.optimize.search import State
 from shepherd.optimize.space import Candidate, Facts
+from shepherd.optimize.subject import Subject
 from shepherd.optimize.tuning import Progress
 
 START = Candidate(n_batch=512, n_ubatch=512, flash_attn=False, cache_type_v="q8_0")
 BEST = Candidate(n_threads=2, n_batch=512, n_ubatch=512, flash_attn=True)
 CRASHED = Candidate(n_threads=3)
-SUBJECT = optimize.Subject("m", "main", Path("m.gguf"), START, Facts(2, 2, 1024))
+SUBJECT = Subject("m", gguf.read_header(catalog.embedded()), START, Facts(2, 2, 1024), "main")
 FILE = """# my file
 model = "m"   # the default
 

@@ -300,7 +300,7 @@ async def test_claude_code_on_its_ready_configuration(
         await user.run(*command, "--continue", "Go on")
     said = log.read_text()
     assert "Traceback" not in said
-    asked = re.findall(r"anthropic-messages model=(\S+) .* cache=(\S+) in=(\d+) cached=(\d+) .* status=(\d+)", said)
+    asked = re.findall(r"anthropic-messages model=(\S+) .* cache=(\S+) .*in=(\d+) cached=(\d+) .* status=(\d+)", said)
     assert {(model, cache) for model, cache, *_, status in asked if status == "200"} == {("coder", "main")}
     assert {status for model, *_, status in asked if model != "coder"} == {"400"}
     (_, _, prompt, cached, _), *later = [each for each in asked if each[-1] == "200"]

@@ -16,7 +16,7 @@ import pytest
 
 from shepherd.models import gguf
 from shepherd.optimize import store
-from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, _measured, _speeds, measure
+from shepherd.optimize.measure import MOST_DIVERGENCE, Run, Workload, _measured, _speeds, measure, rounds
 from shepherd.optimize.space import GOALS, Candidate
 from shepherd.optimize.tuning import Progress
 
@@ -41,6 +41,16 @@ def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_p
 
 
 @pytest.mark.model
+@pytest.mark.costly
+def test_one_child_measures_again_and_again(lamb: Path) -> None:
+    first, *others = rounds(lamb, ONE, Workload(depth=64, n_generate=4, parallel=True), repeat_s=2.0, timeout_s=60)
+    assert (first.problem, len(others) > 0) == ("", True)
+    assert all(min(each.prompt, each.empty, each.deep, each.parallel) > 0 for each in (first, *others))
+    assert first.took_s > 2
+    assert first.memory_bytes > 0
+
+
+@pytest.mark.model
 def test_a_combination_that_the_library_refuses_is_a_result(lamb: Path) -> None:
     refused = Candidate(n_threads=1, flash_attn=False, cache_type_v="q8_0")
     run = measure(lamb, refused, Workload(64, 2), timeout_s=60)
@@ -61,7 +71,7 @@ def test_what_a_child_is_asked_for_reaches_the_library(lamb: Path, caplog: pytes
     candidate = Candidate(n_threads=1, mmap=False, mlock=True, sequences=7, override_tensor=(r"ffn_up=CPU",))
     task = {"path": lamb, "candidate": asdict(candidate), "workload": asdict(Workload(64, 2, parallel=True))}
     with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
-        found = _measured({**json.loads(json.dumps(task, default=str)), "use_extra_bufts": True})
+        (found,) = _measured({**json.loads(json.dumps(task, default=str)), "repeat_s": 0, "use_extra_bufts": True})
     assert found["parallel"] > 0
     assert "(load_mode = mlock)" in caplog.text
     assert re.search(r"n_seq_max += 7\n", caplog.text)

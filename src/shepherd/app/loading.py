@@ -10,6 +10,7 @@ Not here: when a model is loaded (`model_pool.py`), and how large its caches are
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -120,6 +121,7 @@ class LoadedModel:
                 stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
         self.backends.clear()
         self.memory_backends.clear()
+        gc.unfreeze()  # what is in circles can be collected again
 
 
 class ModelLoader:
@@ -170,6 +172,8 @@ class ModelLoader:
         except BaseException:
             opened.close()
             raise
+        # A collection that goes through all that was imported and loaded stops every thread for 0.1 s and more.
+        gc.freeze()
         return opened
 
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:

@@ -42,6 +42,10 @@ def _number(*flags: str, most: int | None = None, least: int = 0, default: Any =
     return click.Option(flags, metavar="N", type=click.IntRange(least, most), default=default, help=help)
 
 
+def _file(*flags: str, help: str) -> click.Option:
+    return click.Option(flags, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=help)
+
+
 def _words(name: str, metavar: str, *, required: bool = True, **settings: Any) -> click.Argument:
     return click.Argument([name], metavar=metavar, nargs=-1, required=required, **settings)
 
@@ -208,18 +212,29 @@ _GENERAL = (
                 metavar="FILE",
                 help="A text by which the quality of quantised caches is judged; one of its own by default.",
             ),
-            click.Option(
-                ["--json", "json_file"],
-                type=click.Path(dir_okay=False, path_type=Path),
-                metavar="FILE",
-                help="Write a report, for programs.",
+            _file("--json", "json_file", help="Write a report, for programs."),
+            _file("--svg", "svg_file", help="Draw the comparison."),
+        ),
+        ("Model",),
+    ),
+    Subcommand(
+        "bench",
+        "command.bench.run",
+        """Measure a model on this machine, in about a minute.
+
+        The speed of prompts and of generation, the first token of a new and of a known prompt, what the server costs,
+        evictions, the memory. --compare shows what has changed since an earlier report; --against measures another
+        server with OpenAI's protocol in turn with this one. Your own memory is not touched.
+        """,
+        (
+            _text("--budget", metavar="TIME", default="1m", help="How long it may take, such as 30s or 5m; 1m."),
+            _file("--json", "json_file", help="Write a report, for programs and for --compare."),
+            _file("--svg", "svg_file", help="Draw the figures."),
+            _file("--compare", help="Compare with the report in this file."),
+            _text(
+                "--against", metavar="URL", help="Measure the server at this address as well; --api-key has its key."
             ),
-            click.Option(
-                ["--svg", "svg_file"],
-                type=click.Path(dir_okay=False, path_type=Path),
-                metavar="FILE",
-                help="Draw the comparison.",
-            ),
+            _text("--against-model", metavar="NAME", help="Its model; the default is the only one that it lists."),
         ),
         ("Model",),
     ),

@@ -33,10 +33,7 @@ class Batch(NamedTuple):
     chunks: list[Chunk]
     tasks: list[Task]
     """The task of each chunk."""
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(len(chunk.tokens) for chunk in self.chunks)
+    n_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +62,15 @@ class DecodeStep:
             if task.phase == "prefill":
                 prompts[resident.id] = task
             else:
-                token = task.tokens[task.todo[0][0] :]
+                token = task.tokens[-1:]
                 chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
                 tasks.append(task)
         n_answers = len(chunks)
-        budget = self.speed.budget(n_prompts=len(prompts), n_running=n_answers)
-        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
+        if not prompts:
+            return Batch(chunks, tasks, n_answers)
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
+        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
+        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
         n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
@@ -84,24 +83,25 @@ class DecodeStep:
             wants_logits = stop == len(task.tokens)
             chunks.append(Chunk(seq, task.tokens[start:stop], resident.end, wants_logits, task.scores_prompt))
             tasks.append(task)
-        return Batch(chunks, tasks)
+        return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""
-        ledger = self.pool.ledger
-        n_prompt = n_answers = 0
+        pool = self.pool
+        n_prompt = 0
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):
             resident = task.cells
             n = len(chunk.tokens)
-            ledger.extend(resident, chunk.tokens)
+            pool.ledger.extend(resident, chunk.tokens)
             task.advance(n)
+            if task.phase == "generate":
+                self._draw(task, index)
+                continue
             if task.phase == "prefill":
                 n_prompt += n
                 self._record_prefill(task, resident, n)
                 if chunk.each:
                     task.score_prompt(self.runtime, index)
-            else:
-                n_answers += 1
             if task.phase == "closing":
                 # The end tag is in the cache too, so that the next prompt extends it (K1).
                 tag = self.show(task.tokens[-1]).decode("utf-8", "replace")
@@ -109,13 +109,14 @@ class DecodeStep:
                 self.queue.retire(task)
             elif chunk.logits:
                 self._draw(task, index)
-        totals = self.pool.totals
+        totals = pool.totals
+        prefill_s = seconds * n_prompt / batch.n_tokens
         totals.decodes += 1
         totals.decoded_chunks += len(batch.chunks)
-        totals.prefill_s += seconds * n_prompt / (n_prompt + n_answers)
-        totals.generate_s += seconds * n_answers / (n_prompt + n_answers)
-        self.speed.observe(seconds, n_prompt=n_prompt, n_running=n_answers)
-        self.pool.token_s = self.speed.token_s
+        totals.prefill_s += prefill_s
+        totals.generate_s += seconds - prefill_s
+        self.speed.observe(seconds, n_prompt=n_prompt, n_running=batch.n_tokens - n_prompt)
+        pool.token_s = self.speed.token_s
 
     def _record_prefill(self, task: Task, resident: Resident, n: int) -> None:
         task.n_done += n

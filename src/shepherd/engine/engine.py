@@ -273,14 +273,13 @@ class InProcessEngine:
         """Handle all mail. `block`: nothing runs, so wait for mail and do idle work meanwhile. `to_end`: also when the
         engine stops."""
         while to_end or not self._stopping:
-            try:
-                if block:
-                    mail = self._mailbox.get(timeout=IDLE_S if self._has_idle_work else None)
-                else:
-                    mail = self._mailbox.get_nowait()
-            except queue.Empty:
-                if not block:
+            if not block:
+                if self._mailbox.empty():
                     return
+                self._scheduler.queue.notifier.flush()  # the mail may take long
+            try:
+                mail = self._mailbox.get(timeout=IDLE_S if block and self._has_idle_work else None)
+            except queue.Empty:
                 self._has_idle_work = False
                 while self._mailbox.empty() and not self._stopping and self._scheduler.idle():
                     self._has_idle_work = True

@@ -16,7 +16,11 @@ CHUNK = 512
 SMALLEST = 16
 """Fewest prompt tokens per decode: smaller chunks cost almost as much."""
 GAP_S = 0.025
-"""Seconds that prompts may always add to the gap between two tokens of a running answer."""
+"""Seconds that prompts may always add to the gap between two tokens of a running answer ..."""
+SHORT_GAP_S = 0.004
+"""... if they take long. Prompts that are soon computed add no more than this many, ..."""
+SHARES = 8
+"""... or than one part in so many of the time that they take alone."""
 GAP_STEPS = 2.0
 """The gap may also be this many times a decode without prompts, so that prompts advance on a slow model too. It grows
 in proportion if more prompts wait than answers run, so that many requests do not wait for few ..."""
@@ -67,14 +71,15 @@ class SpeedEstimate:
         """Expected seconds of a decode of `n_tokens`; None if the speed is not measured yet."""
         return None if self.token_s == 0.0 else self.decode_s + n_tokens * self.token_s
 
-    def budget(self, *, n_prompts: int, n_running: int) -> int:
-        """Prompt tokens for the next decode beside `n_running` answers, when `n_prompts` prompts are computed."""
+    def budget(self, *, n_prompts: int, n_todo: int, n_running: int) -> int:
+        """Prompt tokens for the next decode beside `n_running` answers, of `n_todo` tokens of `n_prompts` prompts."""
         if n_running == 0:
             return CHUNK
         if self.token_s == 0.0:
             return 4 * SMALLEST
         fair_s = GAP_STEPS * self.decode_s
-        gap_s = max(GAP_S, fair_s, min(LONGEST_GAP_S, fair_s * n_prompts / n_running))
+        longest_s = max(GAP_S, fair_s, min(LONGEST_GAP_S, fair_s * n_prompts / n_running))
+        gap_s = min(longest_s, max(SHORT_GAP_S, self.decode_s, n_todo * self.token_s / SHARES))
         return max(SMALLEST, min(CHUNK, int(gap_s / self.token_s)))
 
 

@@ -129,8 +129,11 @@ class Scheduler:
 
     def admit(self) -> None:
         """Start waiting jobs, in order of arrival, as long as there is room."""
-        self._admit()
-        self.queue.notifier.flush()  # those that have ended too: nothing may run now, and the thread waits for mail
+        if self.waiting:
+            self.queue.notifier.flush()  # planning takes long
+            self._admit()
+        if not self.running:
+            self.queue.notifier.flush()  # the thread may wait for mail now; before a decode `step` does it
 
     def _admit(self) -> None:
         if any(task.phase == "closing" for task in self.running):
@@ -186,9 +189,10 @@ class Scheduler:
         self._end_cancelled()
         if self._recovery.ensure_cells():
             batch = self._decode.compose()
+            # Not before: an event loop that is woken needs the interpreter lock, which only the decode releases.
+            self.queue.notifier.flush()
             if batch.chunks:
                 self._compute(batch)
-        self.queue.notifier.flush()
 
     def _end_cancelled(self) -> None:
         """End cancelled jobs, and rebase those that have used all positions."""

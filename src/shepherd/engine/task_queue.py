@@ -88,6 +88,7 @@ class TaskQueue:
         gone = tuple(index for turn in turns for index in turn.gone)
         partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
         task.ticket.post(Evicted(messages, tokens, gone, partly))
+        self.notifier.add(task.ticket)
 
     def requeue(self, task: Task, *, is_broken: bool = False) -> None:
         """Put a running task first in the queue. It has lost its sequence and keeps its tokens."""

@@ -1,6 +1,7 @@
 """Measures one candidate in a child process: speed of prompts, of generation at two depths, memory, quality.
 
     Candidate ─▶ child: load, fill the context, generate ─▶ Run        a crash, no memory, no time: a Run with a problem
+                 the same again and again                ─▶ rounds     one child, for those that compare no settings
 
 The child is the program that Shepherd itself is: the same weights, the same runtime, the same options.
 """
@@ -98,6 +99,9 @@ class Run:
         return speed**0.2 / self.memory_bytes if goal == "memory" else speed
 
 
+_CHILD = (sys.executable, "-m", "shepherd.optimize.measure")
+
+
 def measure(
     path: Path,
     candidate: Candidate,
@@ -107,7 +111,7 @@ def measure(
     reference: Path | None = None,
     text: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.optimize.measure"),
+    command: tuple[str, ...] = _CHILD,
     use_extra_bufts: bool = True,
 ) -> Run:
     """Measure one candidate in a child. Blocks. It fails by the `problem` of its result alone.
@@ -117,10 +121,36 @@ def measure(
 
     Raises: `child.Unwanted`.
     """
+    (run,) = rounds(
+        path, candidate, workload, repeat_s=0.0, timeout_s=timeout_s, reference=reference, text=text,
+        is_wanted=is_wanted, command=command, use_extra_bufts=use_extra_bufts,
+    )  # fmt: skip
+    if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
+        worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
+        run = Run(**{**asdict(run), "problem": f"{worse}, and {MOST_DIVERGENCE} are allowed"})
+    return run
+
+
+def rounds(
+    path: Path,
+    candidate: Candidate,
+    workload: Workload,
+    *,
+    repeat_s: float,
+    timeout_s: float,
+    reference: Path | None = None,
+    text: Path | None = None,
+    is_wanted: Callable[[], bool] = lambda: True,
+    command: tuple[str, ...] = _CHILD,
+    use_extra_bufts: bool = True,
+) -> list[Run]:
+    """The runs of one child that loads once and measures for `repeat_s` seconds, at least once. As `measure`; the
+    first run has the memory and the quality, and `took_s` of all of them together."""
     task = {
         "path": str(path),
         "candidate": asdict(candidate),
         "workload": asdict(workload),
+        "repeat_s": repeat_s,
         "reference": str(reference) if reference else None,
         "text": str(text) if text else None,
         "use_extra_bufts": use_extra_bufts,
@@ -129,14 +159,10 @@ def measure(
     ended = child.run((*command, json.dumps(task)), timeout_s=timeout_s, is_wanted=is_wanted)
     took_s = time.monotonic() - began_s
     try:
-        answer = json.loads(ended.answer)
-        run = Run(**answer, took_s=took_s)
+        first, *others = json.loads(ended.answer)
+        return [Run(**first, took_s=took_s), *(Run(**each) for each in others)]
     except (ValueError, TypeError):
-        run = Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)
-    if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
-        worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
-        run = Run(**{**asdict(run), "problem": f"{worse}, and {MOST_DIVERGENCE} are allowed"})
-    return run
+        return [Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)]
 
 
 # -- the child --------------------------------------------------------------------------------------------------------
@@ -163,7 +189,7 @@ def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload, refer
             decode(Chunk(0, tokens[start : min(start + runtime.n_batch, depth)], start, logits=True))
 
     for seq in range(runtime.n_seq):
-        runtime.apply(Forget(seq))
+        runtime.apply(Forget(seq))  # of an earlier round
     decode(Chunk(0, tokens[:1], 0, logits=True))  # wakes threads and pages
     runtime.apply(Forget(0))
     found: dict[str, Any] = {"empty": generated(0)}
@@ -224,7 +250,7 @@ def _text(weights: Weights, n_tokens: int, file: Path | None) -> array[int]:
     return array("i", (tokens * (n_tokens // len(tokens) + 1))[:n_tokens])
 
 
-def _measured(task: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     import psutil  # noqa: PLC0415 - only the child needs these
 
     from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415
@@ -253,8 +279,12 @@ def _measured(task: Mapping[str, Any]) -> dict[str, Any]:
     )
     runtime = LlamaRuntime(weights, options)
     tokens = _text(weights, workload.depth + workload.n_quality, Path(task["text"]) if task.get("text") else None)
-    found = _speeds(runtime, tokens, workload, Path(task["reference"]) if task.get("reference") else None)
-    found["memory_bytes"] = psutil.Process().memory_info().rss
+    reference = Path(task["reference"]) if task.get("reference") else None
+    until_s = time.monotonic() + float(task["repeat_s"])
+    found = [_speeds(runtime, tokens, workload, reference)]
+    while time.monotonic() < until_s:
+        found.append(_speeds(runtime, tokens, workload, None))
+    found[0]["memory_bytes"] = psutil.Process().memory_info().rss
     runtime.close()
     weights.close()
     return found
@@ -267,7 +297,7 @@ def _child(text: str) -> int:
     try:
         answer = _measured(task)
     except ShepherdError as error:
-        answer = {"problem": error.message}
+        answer = [{"problem": error.message}]
     sys.stdout.write(json.dumps(answer))
     return 0
 

@@ -220,6 +220,40 @@ async def test_a_connection_that_the_provider_has_closed_is_not_used() -> None:
             assert len(writers) == n + 1
 
 
+@pytest.mark.parametrize("said", [b"", b"H", b"HTTP/1.1 200 OK\r\n"])
+async def test_a_request_is_sent_again_where_a_kept_connection_closes_without_a_byte(said: bytes) -> None:
+    """llama-server closes a connection that it has kept while the next request is on its way."""
+    requests: list[int] = []
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for n in range(2):
+            await reader.readuntil(b"{}")
+            requests.append(n)
+            writer.write(said if n else SOUND["a length"][0])
+
+    async with connected(peer) as (connections, url):
+        await answer(connections, url)
+        if said:  # an answer has begun: the request may have done its work
+            with pytest.raises(httpx2.RemoteProtocolError):
+                await answer(connections, url)
+            assert requests == [0, 1]
+        else:
+            assert (await answer(connections, url))[1] == b"hello"
+            assert requests == [0, 1, 0]
+
+
+async def test_a_new_connection_that_closes_without_a_byte_is_an_error() -> None:
+    requests: list[bytes] = []
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"{}"))
+
+    async with connected(peer) as (connections, url):
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await answer(connections, url)
+    assert len(requests) == 1
+
+
 async def test_an_answer_that_nobody_reads_waits_at_the_provider() -> None:
     sent = 0
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
-from tests.in_time import until
+from tests.in_time import becomes_true, until
 from tests.sampling import examples
 
 from shepherd.backends.base import Backend
@@ -632,6 +632,19 @@ async def test_leaving_the_stream_stops_the_engine_and_keeps_the_prefix(make: Ma
     again = await reply(backend, ask(max_tokens=1))
     assert computed < 40
     assert again.usage.cache_read == again.usage.prompt - 1
+
+
+async def test_other_tasks_have_a_turn_between_the_last_text_and_the_end(make: Make) -> None:
+    backend, _ = make("Hi there.")
+    sent: list[Event] = []
+    async with aclosing(backend.stream(ask())) as stream:
+        assert isinstance(await anext(stream), Started)
+        assert becomes_true(lambda: (backend.engine.stats().jobs, backend.engine.stats().live) == (1, 0))
+        async for event in stream:  # all are there
+            if isinstance(event, Finished):
+                break
+            asyncio.get_running_loop().call_soon(sent.append, event)
+    assert fold([Started("fake"), *sent, event]).message.text == "Hi there."
 
 
 async def test_an_engine_failure_reaches_the_reader(make: Make) -> None:

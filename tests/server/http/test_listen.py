@@ -379,11 +379,55 @@ async def test_a_connection_that_sends_nothing_is_closed() -> None:
     assert transport.written == b""
 
 
+# ---- writing
+
+
+async def test_bytes_go_to_the_kernel_as_far_as_it_takes_them_and_the_rest_behind_them_in_order() -> None:
+    with connection_over_sockets() as (connection, transport, peer):
+        sent = b"".join(b"%07d " % n for n in range(100_000))
+        connection.transport.write(sent[:8])
+        assert transport.written == b"", "the kernel had room"
+        assert peer.recv(100) == sent[:8]
+        for at in range(8, len(sent), 64_000):
+            connection.transport.write(sent[at : at + 64_000])
+        assert len(transport.writes) > 2, "this is more than the kernel takes"
+        received = bytearray()
+        while len(received) < len(sent) - 8 - len(transport.written):
+            received += peer.recv(1 << 20)
+        connection.transport.write(b"behind what waits")
+        assert sent[:8] + received + transport.written == sent + b"behind what waits"
+
+
+async def test_a_closed_or_broken_socket_is_left_to_the_transport() -> None:
+    with connection_over_sockets() as (connection, transport, peer):
+        peer.close()
+        connection.transport.write(b"to nobody")
+        assert transport.written == b"to nobody"
+    with connection_over_sockets() as (connection, transport, peer):
+        connection.transport.close()
+        connection.transport.write(b"too late")
+        peer.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            peer.recv(100)
+
+
+@contextmanager
+def connection_over_sockets() -> Iterator[tuple[Connection, Transport, socket.socket]]:
+    """A connection, its transport, which keeps all that it is given, and the client's end."""
+    own, peer = socket.socketpair()
+    own.setblocking(False)
+    peer.settimeout(30)
+    with own, peer:
+        transport = Transport({"socket": own})
+        connection = connection_in_process(transport)[0]
+        yield connection, transport, peer
+
+
 class Transport(asyncio.Transport):
     """The side of a connection that a test looks at."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(extra)
         self.writes: list[bytes] = []
         self.closed = False
 
@@ -393,6 +437,9 @@ class Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
 
     def close(self) -> None:
         self.closed = True
@@ -432,11 +479,11 @@ class Timer:
         self.cancelled = True
 
 
-def connection_in_process() -> tuple[Connection, Transport, Timers]:
+def connection_in_process(transport: Transport | None = None) -> tuple[Connection, Transport, Timers]:
     loop = Timers()
     config = uvicorn.Config(create_app(ScriptedService(saying("Hi"))), lifespan="off", timeout_keep_alive=IDLE_S)
     connection = Connection(config, ServerState(), {}, _loop=loop)  # type: ignore[arg-type]  # all that it needs
-    transport = Transport()
+    transport = transport or Transport()
     connection.connection_made(transport)
     return connection, transport, loop
 

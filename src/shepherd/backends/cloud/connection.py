@@ -45,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._n_held = self._n_frame = self._n_unsent = 0
         self._has_head = self._is_paused = False
         self._is_whole = True
+        self.has_heard = False
+        """Whether anything has come since the last request."""
         self._fault: httpx2.TransportError | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._idle_s = 0.0
@@ -57,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._parser, self._idle_s = httptools.HttpResponseParser(self), idle_s
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_chunked_length=True)
         self._headers, self._n_frame = [], 0
-        self._has_head = self._is_whole = False
+        self._has_head = self._is_whole = self.has_heard = False
         self._transport.write(content)
         while not self._has_head:
             await self._news()
@@ -127,6 +129,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._n_frame += len(data)
+        self.has_heard = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -217,13 +220,22 @@ class Connections:
         head += [f"{name}: {value}" for name, value in headers.items()]
         if method == "POST":
             head.append(f"content-length: {len(content)}")
-        connection = self._usable() or await self._opened()
-        try:
-            status, named = await connection.send("\r\n".join([*head, "\r\n"]).encode("latin-1") + content, idle_s)
-        except BaseException:
-            connection.close()
-            raise
-        return httpx2.Response(status, headers=named, stream=_Body(connection, self))
+        sent = "\r\n".join([*head, "\r\n"]).encode("latin-1") + content
+        while True:
+            kept = self._usable()
+            connection = kept or await self._opened()
+            try:
+                status, named = await connection.send(sent, idle_s)
+            except httpx2.RemoteProtocolError:
+                connection.close()
+                # A server may close a connection that it has kept just when the next request is on its way.
+                if connection is not kept or connection.has_heard:
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                return httpx2.Response(status, headers=named, stream=_Body(connection, self))
 
     def take_back(self, connection: Connection) -> None:
         """An answer has been read, or is given up."""

@@ -145,21 +145,26 @@ class LocalBackend:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
         answer = self._answer(compiled, job)
+        is_learnt = False
         try:
             async with aclosing(ticket.batches()) as batches:
                 async for batch in batches:
                     for step in batch:
                         events = answer.take(step)
-                        if answer.has_ended:  # before the client can send a request that contains the answer
+                        if answer.has_ended:
+                            if step is not batch[0]:
+                                await asyncio.sleep(0)  # the text before the end is sent meanwhile
+                            # Before the client can send a request that contains the answer.
                             self._kept.learn(compiled, answer.tokens, answer.message)
+                            is_learnt = True
                         for event in events:
                             yield event
                         if answer.has_ended:
                             return
         finally:
             self.engine.cancel(ticket)
-            if not answer.has_ended:
-                self._kept.learn(compiled, answer.tokens, None)
+            if not is_learnt:
+                self._kept.learn(compiled, answer.tokens, answer.message)
 
     async def _quoted(self, request: Request, compiled: Compiled) -> Compiled:
         """The same, with quotes of what has left the context and its newest message names."""

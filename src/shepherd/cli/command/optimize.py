@@ -8,26 +8,24 @@ Not here: what is measured and how it is searched (the room `optimize`).
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shepherd.cli import configure, render, trust
+from shepherd.cli import measuring, render, trust
 from shepherd.cli.text import format_size
-from shepherd.core import ConfigError, InvalidRequest
+from shepherd.core import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shepherd.config import Config
-    from shepherd.models.sizing import Cells
-    from shepherd.optimize.space import Candidate, Facts, Goal
+    from shepherd.optimize.space import Candidate, Goal
+    from shepherd.optimize.subject import Subject
     from shepherd.optimize.tuning import Measure, Progress
 
 _UNSET: Mapping[str, Any] = {
@@ -38,18 +36,6 @@ _QUALITY = 32
 """Tokens whose probabilities a quantised cache must keep."""
 _SHOWN = 12
 """Rows of the table on the terminal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The model that is optimised."""
-
-    name: str
-    cache: str
-    """The name of its first cache, whose settings count."""
-    path: Path
-    start: Candidate
-    facts: Facts
 
 
 def run(
@@ -66,29 +52,20 @@ def run(
     """Search, and print the settings. Raises: `ConfigError`, `EngineError`, `InvalidRequest`."""
     import platformdirs
 
-    from shepherd.config.quantity import seconds
-    from shepherd.models import gguf
     from shepherd.optimize import store
     from shepherd.optimize.measure import Workload
+    from shepherd.optimize.subject import subject_of
     from shepherd.optimize.tuning import Progress, tune
 
-    try:
-        budget_s = seconds(budget)
-    except ValueError:
-        budget_s = -1.0
-    if not 0 < budget_s < float("inf"):
-        raise InvalidRequest(f"{budget!r} is no budget; write seconds, or a text such as 90s or 5m", field="budget")
-    named = options.get("model")
-    config = configure.load_config({name: value for name, value in options.items() if name != "model"}, looks=True)
-    if named and named not in {model.name for model in config.models}:
-        config = configure.read_config(options, looks=True)
-        named = None
+    budget_s = measuring.budget_s(budget)
+    measuring.check_writable(json_file, svg_file)
+    config, named = measuring.model_config(options)
     file = _file(options) if apply else None
-    subject = _subject(config, named, goal)
+    subject = subject_of(config, named, goal)
     if file is not None:
         changed(file, subject, {})  # a file of an unusual form fails before the work, not behind it
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
-    kept = store.file_of(cache_folder, gguf.read_header(subject.path), goal, text)
+    kept = store.file_of(cache_folder, subject.header, goal, text)
     known = None if fresh else store.load(kept, subject.start)
     progress, status = known or Progress(subject.start, Workload()), 0
 
@@ -112,9 +89,9 @@ def run(
     _show_end(progress, goal, subject.name)
     render.write(to_toml(subject, progress))
     if json_file is not None:
-        _save(json_file, json.dumps(report(subject.name, progress, goal), indent=2) + "\n")
+        measuring.save(json_file, json.dumps(report(subject.name, progress, goal), indent=2) + "\n")
     if svg_file is not None:
-        _save(svg_file, to_svg(progress, goal))
+        measuring.save(svg_file, to_svg(progress, goal))
     if file is not None and status == 0:
         changes = _settings(progress)
         if changes:
@@ -124,94 +101,7 @@ def run(
     return status
 
 
-# -- what is optimised ------------------------------------------------------------------------------------------------
-
-
-def _subject(config: Config, named: str | None, goal: Goal) -> Subject:
-    import psutil
-
-    from shepherd.app.model_registry import ModelRegistry, machine_of
-    from shepherd.engine.llamacpp import library
-    from shepherd.engine.llamacpp.runtime import SMALL_MODEL
-    from shepherd.models.checkpoint import Checkpoint
-    from shepherd.models.sizing import fit
-    from shepherd.optimize.space import Candidate, Facts
-
-    machine = machine_of(config)
-    registry = ModelRegistry(config, env=os.environ, machine=machine)
-    chats = [entry for entry in registry.entries.values() if entry.plans and entry.header is not None]
-    entry = next((each for each in chats if each.name == named), None) if named else next(iter(chats), None)
-    if entry is None or entry.header is None:
-        raise ConfigError(f"there is no model {named!r} here that answers; 'shepherd models' shows the configured ones")
-    if isinstance(entry.header, Checkpoint):
-        raise ConfigError(
-            f"{entry.name!r} is for TensorRT-LLM, which is not tuned here; name a GGUF model with --model"
-        )
-    header, cells, cache, model = entry.header, entry.plans[0].cells, entry.plans[0].cache, entry.model
-    has_gpu, cards = bool(library.devices()), library.gpu_memory()
-    if has_gpu:  # a part of the model may be in the memory of the CPU
-        machine = machine_of(replace(config, models=tuple(replace(each, gpu_layers=1) for each in config.models)))
-    flash = model.flash_attn if model.flash_attn is not None or has_gpu else cells.flash_attention
-    cores, processors = psutil.cpu_count(logical=False) or 1, os.cpu_count() or 1
-    # What Shepherd chooses depends on how busy the machine is; the start must be the same in every run.
-    threads = 1 if header.n_params < SMALL_MODEL else min(cores, processors)
-    start = Candidate(
-        n_threads=model.n_threads or threads,
-        n_threads_batch=model.n_threads_batch,
-        n_batch=model.n_batch or cells.n_ubatch,
-        n_ubatch=cells.n_ubatch,
-        flash_attn=flash,
-        cache_type_k=None if cells.types[0] == "f16" else cells.types[0],
-        cache_type_v=None if cells.types[1] == "f16" else cells.types[1],
-        repack=None if model.repack else model.repack,
-        gpu_layers=model.gpu_layers,
-        override_tensor=model.override_tensor or None,
-        mmap=model.mmap,
-        mlock=model.mlock or None,
-        sequences=cache.sequences,
-    )
-
-    def needed(candidate: Candidate) -> int:
-        made: Cells = replace(
-            cells,
-            types=(candidate.cache_type_k or "f16", candidate.cache_type_v or "f16"),
-            n_ubatch=candidate.n_ubatch or cells.n_ubatch,
-            flash_attention=bool(candidate.flash_attn),
-            n_seq=cells.n_seq + (candidate.sequences or cache.sequences) - cache.sequences,
-            n_outputs=candidate.sequences or cache.sequences,
-        )
-        return fit(header, [made]).needed
-
-    facts = Facts(
-        n_cores=cores,
-        n_processors=processors,
-        n_ctx=cells.n_ctx,
-        n_cells=cells.n_ctx,
-        key_length=header.key_length or 1,
-        value_length=header.value_length or 1,
-        n_layer=header.n_layer,
-        has_gpu=has_gpu,
-        repacks=fit(header, [], repacked=library.repacked_types()).copies > 0,
-        has_cache=fit(header, [cells]).cells > 0,
-        has_experts=any(header.each("expert_count", 1)),
-        fits_gpu=cards is None or fit(header, [cells]).needed < cards.free,
-        lockable=_lockable(),
-        n_weights=header.size_bytes,
-        has_crowds=goal == "throughput",
-        room=machine.budget_bytes,
-        needed=needed,
-    )
-    return Subject(entry.name, cache.name, header.path, start, facts)
-
-
-def _lockable() -> int | None:
-    """Bytes that this process may lock in memory; None = not limited."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return None if limit == resource.RLIM_INFINITY or os.geteuid() == 0 else limit
+# -- what is measured -------------------------------------------------------------------------------------------------
 
 
 def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | None) -> Measure:
@@ -298,24 +188,9 @@ def _best(progress: Progress) -> str:
     return described(progress.best, progress.start)
 
 
-@contextmanager
-def _view(goal: Goal) -> Iterator[Callable[[Progress], None]]:
+def _view(goal: Goal) -> AbstractContextManager[Callable[[Progress], None]]:
     """A function that shows each state, as a table that stays in place or as a line for each new best."""
-    from rich.live import Live
-
-    if render.is_terminal(sys.stderr):
-        with Live(console=render.console(sys.stderr), auto_refresh=False, transient=True) as live:
-            yield lambda now: live.update(_table(now, goal), refresh=True)
-        return
-    said = "as it is"
-
-    def line(now: Progress) -> None:
-        nonlocal said
-        if (best := _best(now)) != said:
-            render.show_note(f"after {len(now.runs)} runs: {best}")
-            said = best
-
-    yield line
+    return measuring.shown(lambda now: _table(now, goal), lambda now: f"best so far: {_best(now)}")
 
 
 def _show_end(progress: Progress, goal: Goal, name: str) -> None:
@@ -354,24 +229,15 @@ def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
 
 def to_svg(progress: Progress, goal: Goal) -> str:
     """A picture: a bar for each combination, as long as its score."""
-    from html import escape
-
     found = [row for row in rows(progress, goal) if "score" in row]
     most = max((row["score"] for row in found), default=1.0)
-    width, height, left = 960, 24 * len(found) + 40, 430
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        f'font-size="13"><text x="8" y="20">Score for {goal}, by settings; longer is better</text>'
+    best = _best(progress)
+    bars = [
+        measuring.Bar(row["settings"], part, f"{100 * part:.0f} %", "#2a7" if row["settings"] == best else "#89b")
+        for row in found
+        for part in (row["score"] / most,)
     ]
-    for index, row in enumerate(found):
-        y, length = 32 + 24 * index, (width - left - 90) * row["score"] / most
-        colour = "#2a7" if row["settings"] == _best(progress) else "#89b"
-        lines.append(
-            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(row["settings"])}</text>'
-            f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="18" fill="{colour}"/>'
-            f'<text x="{left + length + 6:.1f}" y="{y + 15}">{100 * row["score"] / most:.0f} %</text>'
-        )
-    return "\n".join((*lines, "</svg>", ""))
+    return measuring.to_svg(f"Score for {goal}, by settings; longer is better", bars)
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -466,10 +332,3 @@ def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> 
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
     mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models")
     render.show_note(f"Wrote {', '.join(changes)} of [models.{subject.name}] to {file}; the file before is {backup}.")
-
-
-def _save(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from error

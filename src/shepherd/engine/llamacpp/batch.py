@@ -38,11 +38,11 @@ class Batch:
             kind: Any = type(getattr(self.struct, name))
             setattr(self.struct, name, ctypes.cast(values.buffer_info()[0], kind))
 
-    def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Fill the batch with `chunks`. No array may grow: C holds their addresses."""
+    def fill(self, chunks: Sequence[Chunk]) -> int:
+        """Fill the batch with `chunks`; how many logits it asks for. No array may grow: C holds their addresses."""
         tokens, positions, flags, seqs = self._tokens, self._positions, self._flags, self._seqs
         outputs = []
-        at = 0
+        at = n_logits = 0
         for seq, chunk, position, logits, each in chunks:
             assert seq >= 0
             n = len(chunk)
@@ -61,6 +61,8 @@ class Batch:
                 ctypes.memmove(flags.buffer_info()[0] + at, self._ones if each else self._zeros, n)
                 flags[end - 1] = logits or each
             outputs.append(end - 1 if logits or each else -1)
+            n_logits += n if each else logits
             at = end
         self.struct.n_tokens = at
         self.outputs[:] = outputs  # the same list: samplers read it
+        return n_logits

@@ -153,10 +153,9 @@ class LlamaRuntime:
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
         filled = self._batch
-        filled.fill(batch)
-        outputs = filled.outputs
-        assert outputs
-        assert sum(len(c.tokens) if c.each else c.logits for c in batch) <= self.n_outputs
+        n_logits = filled.fill(batch)
+        assert batch
+        assert n_logits <= self.n_outputs
         assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
         code: int = C.llama_decode(self._context, filled.struct)
         if code == 0:
@@ -164,7 +163,7 @@ class LlamaRuntime:
             if self._asynchronous:
                 C.llama_synchronize(self._context)  # a call that releases the interpreter lock
             return "ok"
-        outputs[:] = [-1] * len(outputs)
+        filled.outputs[:] = [-1] * len(batch)
         if code == 1:
             return "full"
         if code == 2:

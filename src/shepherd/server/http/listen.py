@@ -14,12 +14,15 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -166,6 +169,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other
+        opened = transport.get_extra_info("socket")
+        if opened is not None and sys.platform != "win32":  # there a socket is no file
+            self.transport = _UnlockedTransport(self.transport, opened.fileno())  # type: ignore[assignment]  # as below
         # uvicorn's own timer, which it sets only after an answer.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
@@ -266,6 +272,29 @@ class Connection(HttpToolsProtocol):
             self.cycle.message_event.set()
         self._is_refused = True
         self.loop.call_later(UNREAD_S, self.transport.close)
+
+
+class _UnlockedTransport:
+    """A transport whose writes release the interpreter lock; the rest is the transport's.
+
+    uvloop keeps the lock while the kernel takes the bytes. The client that wakes up there may get this thread's core,
+    and an engine thread that has its next token would wait for the lock until this thread runs again: milliseconds.
+    """
+
+    def __init__(self, transport: asyncio.Transport, file: int) -> None:
+        self._transport = transport
+        self._file = file
+
+    def write(self, content: bytes) -> None:
+        """Send what the kernel takes now; the transport keeps the rest, and finds out what is wrong with a socket."""
+        if not self._transport.is_closing() and not self._transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):
+                content = content[os.write(self._file, content) :]
+        if content:
+            self._transport.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class _HeadWithBody:

@@ -1,0 +1,291 @@
+"""`shepherd bench`: the standard figures of a model on this machine, in about a minute; compared, if that is asked for.
+
+    options ─▶ model, an earlier report, another server ─▶ bench.session ─▶ a table; JSON and a picture on request
+
+Not here: what is measured and how (the room `bench`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shepherd.cli import measuring, render, signals
+from shepherd.cli.text import json_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shepherd.bench.figures import Change, Figure, Measured
+    from shepherd.bench.report import Compared
+    from shepherd.bench.session import Other, Session
+
+_COLOURS = {"better": "green", "worse": "red", "same": "dim"}
+_WORDS = {"better": "better", "worse": "worse", "same": "within the noise"}
+_OURS, _THEIRS = "#2a7", "#89b"
+
+
+def run(
+    options: Mapping[str, Any],
+    *,
+    budget: str,
+    json_file: Path | None,
+    svg_file: Path | None,
+    compare: Path | None,
+    against: str | None,
+    against_model: str | None,
+) -> int:
+    """Measure, and print the table. Raises: `ConfigError`, `EngineError`, `InvalidRequest`; with another server
+    `BackendError`, `NotAllowed`."""
+    import platformdirs
+
+    from shepherd.app.providers import limits_of
+    from shepherd.bench import facts, http, report
+    from shepherd.bench.session import Other, Session
+    from shepherd.cli.command import bench_server
+    from shepherd.cli.command.replay import listening
+    from shepherd.cli.command.server_client import find_address
+    from shepherd.optimize.subject import subject_of
+
+    if compare is not None and against is not None:
+        raise click.UsageError("--compare and --against exclude each other: measure twice.")
+    if against_model is not None and against is None:
+        raise click.UsageError("--against-model needs --against URL.")
+    budget_s = measuring.budget_s(budget)
+    measuring.check_writable(json_file, svg_file)
+    old = report.read(compare) if compare is not None else None
+    config, named = measuring.model_config(options)
+    other = None
+    if against is not None:
+        address = find_address(config, against, tuple(options.get("api_keys") or ()))
+        other = Other(address.url, against_model, address.key, limits_of(config.network, http.DEADLINES)[0])
+    subject = subject_of(config, named)
+    signed: dict[str, Any] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {**facts.machine(), "load": facts.load()},
+        "build": facts.build(),
+        "model": facts.model(subject),
+        "settings": facts.settings(subject),
+    }
+    if busy := report.busy(signed):
+        render.show_warning(f"this machine is busy: {busy}; the figures are worse than they could be")
+    cache_folder, status = Path(platformdirs.user_cache_dir("shepherd")), 0
+    with _temporary(cache_folder) as folder:
+        session = Session(
+            config, subject, budget_s=budget_s, folder=folder, cache_folder=cache_folder, served=listening
+        )
+        view = View(session, other, old)
+        with measuring.shown(lambda _: view.table(), lambda _: f"measuring: {session.phase}") as show:
+            session.on_step = lambda: show(session)
+            try:
+                if other is not None:
+                    apart = partial(bench_server.running, options, folder=folder, cache_folder=cache_folder)
+                    signals.run(session.run_against(other, apart, env=os.environ))
+                else:
+                    signals.run(session.run())
+            except SystemExit as left:  # Ctrl-C; what is known is shown all the same
+                status = int(left.code or 0)
+    if not session.found.samples:
+        render.show_error("stopped before anything was measured")
+        return status
+    signed |= {"complete": status == 0, "budget_s": budget_s}
+    signed["machine"]["load_after"] = facts.load()
+    if old is not None and (why := report.busy(old) or report.busy(signed)):
+        when = "when the earlier report was made" if report.busy(old) else "now"
+        render.show_warning(f"no verdict on changes: the machine was busy {when} ({why})")
+        view = replace(view, is_busy=True)
+    if other is not None:
+        signed["against"] = {"url": other.url, "model": session.other_model}
+    new = report.made(session.found, signed, against=session.other if other else None)
+    for line in report.differences(old, new) if old else ():
+        render.show_warning(f"not the same as in the earlier report: {line}")
+    render.console().print(view.table())
+    for line in view.notes():
+        render.show_note(line)
+    if json_file is not None:
+        measuring.save(json_file, json_text(new, indent=2) + "\n")
+    if svg_file is not None:
+        measuring.save(svg_file, view.svg())
+    return status
+
+
+@contextmanager
+def _temporary(cache_folder: Path) -> Iterator[Path]:
+    """A folder on the user's own disk, where the memory usually is: a folder for temporary files may be in memory."""
+    try:
+        cache_folder.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder)
+    except OSError:
+        folder = tempfile.TemporaryDirectory(prefix="shepherd-bench-")
+    with folder as path:
+        yield Path(path)
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a session has measured so far, as a table and as a picture."""
+
+    session: Session
+    other: Other | None = None
+    old: Mapping[str, Any] | None = None
+    is_busy: bool = False
+    """Other programs have had the machine: a change of two runs may be theirs."""
+
+    def table(self) -> Table:
+        from rich.table import Table
+
+        found = self.session.found
+        table = Table(title=self._title(), title_justify="left")
+        for name in self._head():
+            table.add_column(name, justify="left" if name in ("FIGURE", "UNIT", "CHANGE", "RATIO") else "right")
+        compared = self._compared()
+        for figure in self._figures():
+            first = found.title(figure)
+            if self.other is not None:
+                changed, theirs = self._ratio(figure), _middle(self.session.other, figure)
+                cells = (_middle(found, figure), theirs, figure.unit, _change(changed), _n(found, figure))
+                table.add_row(first, *cells, style=_style(changed))
+                continue
+            alone = (_middle(found, figure), figure.unit, _interval(found, figure), _n(found, figure))
+            if self.old is None:
+                table.add_row(first, *alone)
+            else:
+                row = compared.get(figure.name)
+                changed = row.change if row else None
+                words = (row.problem if row else "") or _change(changed, judged=not self.is_busy)
+                style = None if self.is_busy else _style(changed)
+                table.add_row(first, *alone, _earlier(self.old, figure), words, style=style)
+        return table
+
+    def notes(self) -> Iterator[str]:
+        """Why figures are missing, and how the table is read."""
+        for measured, name in (
+            (self.session.found, "Shepherd: " if self.other else ""),
+            (self.session.other, "other: "),
+        ):
+            for figure in self._figures():
+                if why := measured.missing.get(figure.name):
+                    yield f"{name}{measured.title(figure)}: {why}"
+        if self.other is not None:
+            yield "ratio: Shepherd to the other server; 'better' and 'worse' are about Shepherd"
+        yield "medians; the true one is in the interval with 95 % confidence, or all samples are, where n is below 6"
+
+    def svg(self) -> str:
+        """A bar for each figure, or two where something is compared; the longest of a unit is as long as there is
+        room."""
+        bars = []
+        for figure in self._figures():
+            values = [(self._names()[0], _OURS, _median(self.session.found, figure))]
+            if self.other is not None:
+                values.append((self._names()[1], _THEIRS, _median(self.session.other, figure)))
+            elif self.old is not None:
+                values.append(("earlier", _THEIRS, _earlier_median(self.old, figure)))
+            most = self._most(figure) if len(values) == 1 else max((value or 0.0 for *_, value in values), default=0.0)
+            for name, colour, value in values:
+                label = self.session.found.title(figure)
+                if value is not None:
+                    part = value / most if most > 0 else 0.0
+                    text = f"{_number(value)} {figure.unit}"
+                    bars.append(measuring.Bar(f"{label} ({name})" if len(values) > 1 else label, part, text, colour))
+        return measuring.to_svg(self._title(), bars, note="medians")
+
+    def _names(self) -> Sequence[str]:
+        return ("Shepherd", self.session.other_name) if self.other is not None else ("now",)
+
+    def _most(self, figure: Figure) -> float:
+        values = (_median(self.session.found, each) for each in self._figures() if each.unit == figure.unit)
+        return max((value for value in values if value is not None), default=0.0)
+
+    def _title(self) -> str:
+        subject = self.session.subject
+        threads = f"{subject.start.n_threads} threads" if subject.start.n_threads != 1 else "1 thread"
+        return f"{subject.name} ({subject.header.file_type}), {threads}: {self.session.phase}"
+
+    def _head(self) -> Sequence[str]:
+        if self.other is not None:
+            return ("FIGURE", *(name.upper() for name in self._names()), "UNIT", "RATIO", "N")
+        head = ("FIGURE", "MEDIAN", "UNIT", "INTERVAL", "N")
+        return head if self.old is None else (*head, "EARLIER", "CHANGE")
+
+    def _figures(self) -> list[Figure]:
+        from shepherd.bench.figures import FIGURES
+
+        known = {*self.session.found.samples, *self.session.found.missing}
+        return [figure for figure in FIGURES if figure.name in known]
+
+    def _ratio(self, figure: Figure) -> Change | None:
+        from shepherd.bench.figures import paired
+
+        ours, theirs = (each.samples.get(figure.name, []) for each in (self.session.found, self.session.other))
+        return paired(figure, theirs, ours)
+
+    def _compared(self) -> Mapping[str, Compared]:
+        from shepherd.bench import report
+
+        return report.compared(self.old, self.session.found) if self.old is not None else {}
+
+
+def _median(found: Measured, figure: Figure) -> float | None:
+    from shepherd.bench.figures import spread
+
+    samples = found.samples.get(figure.name)
+    return spread(samples).median if samples else None
+
+
+def _middle(found: Measured, figure: Figure) -> str:
+    return _number(_median(found, figure))
+
+
+def _interval(found: Measured, figure: Figure) -> str:
+    from shepherd.bench.figures import spread
+
+    samples = found.samples.get(figure.name)
+    if not samples:
+        return "-"
+    low, _, high, _ = spread(samples)
+    return f"{_number(low)} to {_number(high)}"
+
+
+def _n(found: Measured, figure: Figure) -> str:
+    return str(len(found.samples.get(figure.name, ())))
+
+
+def _earlier_median(old: Mapping[str, Any], figure: Figure) -> float | None:
+    value = next((each.get("median") for each in old["figures"] if each["name"] == figure.name), None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _earlier(old: Mapping[str, Any], figure: Figure) -> str:
+    return _number(_earlier_median(old, figure))
+
+
+def _change(change: Change | None, *, judged: bool = True) -> str:
+    if change is None:
+        return "-"
+    sign, times = ("", "×") if change.is_ratio else ("+", "")
+    middle, low, high = (f"{each:{sign}.2f}" for each in (change.middle, change.low, change.high))
+    return f"{times}{middle} ({low} to {high})" + (f", {_WORDS[change.verdict]}" if judged else "")
+
+
+def _style(change: Change | None) -> str | None:
+    return _COLOURS[change.verdict] if change is not None and change.verdict != "same" else None
+
+
+def _number(value: float | None) -> str:
+    """With three digits that count."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    return f"{value:,.{0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3}f}"
