@@ -3,8 +3,11 @@
     uv run python bench/memory_fit.py       # five architectures of about 0.5 GB; JSON on stdout, a table on stderr
 
 `library` is the sum of the buffers that llama.cpp reports when it makes them; it is compared with the same parts of the
-estimate. `resident` is what the process holds more than before the load, after a context filled to the last cell; it is
-compared with all of the estimate.
+estimate. `resident` is what the process holds more than before the load, after a context filled to the last cell and a
+step of all sequences at once: it is compared with all of the estimate. `alone` is the same before that step: what one
+conversation takes, since pages of the others' states and logits are there only once they are written.
+
+Before that, the windows of architectures in `models/sizing.py` are compared with llama.cpp's source.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from llama_tools import source
 from memory_shapes import SHAPES, model
 
 from shepherd.engine.base import Chunk
@@ -30,7 +34,7 @@ from shepherd.engine.llamacpp import library
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import gguf
-from shepherd.models.sizing import Cells, fit
+from shepherd.models.sizing import FULL_FIRST, WINDOWED, Cells, fit
 
 CASES = {
     "default": Cells(2048, n_seq=4),
@@ -72,8 +76,12 @@ def measure(path: Path, cells: Cells) -> dict[str, Any]:
     ):
         library.logger.setLevel(logging.INFO)
         tokens = array("i", (index % 997 for index in range(runtime.n_batch)))
-        for start in range(0, cells.n_ctx, len(tokens)):
-            assert runtime.decode([Chunk(0, tokens, start, logits=True)]) == "ok"
+        most = cells.n_ctx - cells.n_seq
+        for start in range(0, most, len(tokens)):
+            assert runtime.decode([Chunk(0, tokens[: most - start], start, logits=True)]) == "ok"
+        alone = me.memory_info().rss - before
+        step = [Chunk(seq, tokens[:1], 0 if seq else most, logits=True) for seq in range(cells.n_seq)]
+        assert runtime.decode(step) == "ok"
         resident = me.memory_info().rss - before
     header = gguf.read_header(path)
     found = fit(header, [cells], repacked=library.repacked_types())
@@ -81,12 +89,30 @@ def measure(path: Path, cells: Cells) -> dict[str, Any]:
         "foreseen": found.total,
         "library": round(sum(heard.found.values())),
         "resident": resident,
+        "alone": alone,
         "by_kind": heard.found,
         **asdict(found),
     }
 
 
+PATTERN = re.compile(r"load_swa_pattern\(ml, (\d+)(?:, *(?:/\*dense_first=\*/)?(true))?\)")
+NAMED = {"openai-moe": "gpt-oss"}
+"""Files of the source that are not called as their architecture."""
+
+
+def check_windows() -> None:
+    """Stop where the table of windows differs from the library's source; `lfm2` has another form there."""
+    found: dict[str, tuple[int, bool]] = {}
+    for file in (source() / "src" / "models").glob("*.cpp"):
+        if match := PATTERN.search(file.read_text()):
+            found[NAMED.get(file.stem, file.stem)] = (int(match[1]), match[2] is not None)
+    ours = {name: (every, name in FULL_FIRST) for name, every in WINDOWED.items() if every}
+    assert ours == found, sorted(set(ours.items()) ^ set(found.items()))
+    sys.stderr.write(f"windows: {len(ours)} architectures are as in the source\n")
+
+
 def main() -> None:
+    check_windows()
     rows = []
     for name, kind in MODELS:
         model(name, kind=kind)
@@ -95,11 +121,11 @@ def main() -> None:
             row = json.loads(ended.stdout)
             row = {"model": f"{name} {kind}", "case": case, **row}
             rows.append(row)
-            total = row["foreseen"]
+            total, alone = row["foreseen"], row["alone"] / 2**20
             off, held = (total - row["scratch"]) / row["library"] - 1, total / row["resident"] - 1
             sys.stderr.write(
                 f"{row['model']:16} {case:30} foreseen {total / 2**20:7.1f} MiB  library {row['library'] / 2**20:7.1f} "
-                f"({off:+.1%})  resident {row['resident'] / 2**20:7.1f} ({held:+.1%})\n"
+                f"({off:+.1%})  resident {row['resident'] / 2**20:7.1f} ({held:+.1%})  alone {alone:7.1f}\n"
             )
     worst = {
         "library": max(abs((row["foreseen"] - row["scratch"]) / row["library"] - 1) for row in rows),

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +62,8 @@ class Setup:
     """Where Shepherd's disk tier and llama-server's saved slots go; None = no disk."""
     llama: tuple[str, ...] = ()
     """More options for llama-server."""
+    ours: Mapping[str, object] = field(default_factory=dict)
+    """More keys of the model for Shepherd."""
     source: Path | None = None
     """Another `src` folder that Shepherd runs from: one of an earlier commit."""
 
@@ -145,7 +147,8 @@ def _ours(setup: Setup, port: int, folder: Path) -> list[str]:
         table("server", {"host": "127.0.0.1", "port": port}),
         table(
             "models.bench",
-            {"path": str(setup.model.resolve()), "n_threads": setup.threads, "flash_attn": setup.flash_attn},
+            {"path": str(setup.model.resolve()), "n_threads": setup.threads, "flash_attn": setup.flash_attn}
+            | dict(setup.ours),
         ),
         table("caches.bench", cache | {"overflow": "evict" if setup.evict else "error"}),
     ]

@@ -668,6 +668,9 @@ REFUSED = [
     ("[kv]\nlow_water = 0.05", r"kv\.low_water: got 0\.05, expected a number from 0\.1 to 0\.95"),
     ("[kv]\nlow_water = 1", r"kv\.low_water: got 1, expected a number from 0\.1 to 0\.95"),
     ("[kv]\nlow_water = '75%'", r'kv\.low_water: got "75%", expected a number'),
+    ("[models.m]\noverride_tensor = ['ffn']", r"models\.m\.override_tensor: got .*, expected a list of PATTERN=BUFFER"),
+    ("[models.m]\noverride_tensor = ['ffn_(=CPU']", r"models\.m\.override_tensor: got .*, expected a list of PATTERN"),
+    ("[models.m]\nmlock = 1", r"models\.m\.mlock: got 1, expected true or false"),
     ("[models.m]\nn_threads = 513", r"models\.m\.n_threads: got 513, expected a whole number from 0 to 512"),
     ("[models.m.sampling]\nrepetition_penalty = 0", r"repetition_penalty: got 0, expected a number from 0\.01 to 100"),
     (

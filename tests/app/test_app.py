@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -306,6 +307,15 @@ async def running(app: App) -> AsyncIterator[App]:
         yield app
     finally:
         await app.aclose()
+
+
+async def test_the_loading_keys_reach_the_library(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\n"
+    with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
+        async with running(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
+            pass
+    assert "(load_mode = mlock)" in caplog.text
+    assert re.search(r"tensor blk\.0\.ffn_up\.weight .* overridden to CPU", caplog.text)
 
 
 async def test_without_routes_a_models_name_is_its_own_and_every_other_name_the_default(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from xml.etree import ElementTree
@@ -15,17 +18,23 @@ from xml.etree import ElementTree
 import pytest
 from tests.command_line import run
 from tests.in_time import becomes_true
+from tests.proven import proven
 
+from shepherd import config as configuration
+from shepherd.app.app import App
 from shepherd.cli.command import optimize
 from shepherd.core import ConfigError
+from shepherd.models import catalog, gguf
 from shepherd.optimize.measure import Run, Workload
 from shepherd.optimize.search import State
-from shepherd.optimize.space import Candidate
+from shepherd.optimize.space import Candidate, Facts
+from shepherd.optimize.subject import Subject
 from shepherd.optimize.tuning import Progress
 
 START = Candidate(n_batch=512, n_ubatch=512, flash_attn=False, cache_type_v="q8_0")
 BEST = Candidate(n_threads=2, n_batch=512, n_ubatch=512, flash_attn=True)
 CRASHED = Candidate(n_threads=3)
+SUBJECT = Subject("m", gguf.read_header(catalog.embedded()), START, Facts(2, 2, 1024), "main")
 FILE = """# my file
 model = "m"   # the default
 
@@ -50,11 +59,11 @@ def progress(best: Candidate = BEST, final: tuple[float, ...] = (0.2, 0.21, 0.19
 
 
 def test_the_settings_are_printed_as_a_part_of_a_configuration() -> None:
-    text = optimize.to_toml("m", progress())
+    text = optimize.to_toml(SUBJECT, progress())
     assert tomllib.loads(text) == {"models": {"m": {"n_threads": 2, "flash_attn": True, "cache_type_v": "f16"}}}
     worse = progress(final=(-0.2, -0.21, -0.19))
     assert worse.best == START, "the last comparison counts"
-    assert optimize.to_toml("m", worse) == "# models.m: nothing to change\n"
+    assert optimize.to_toml(SUBJECT, worse) == "# models.m: nothing to change\n"
 
 
 def test_the_report_and_the_picture_hold_every_combination() -> None:
@@ -71,7 +80,7 @@ def test_the_report_and_the_picture_hold_every_combination() -> None:
 def test_only_the_keys_that_change_are_written_and_comments_stay(tmp_path: Path) -> None:
     file = tmp_path / "shepherd.toml"
     file.write_text(FILE)
-    optimize.write_settings(file, "m", {"n_threads": 2, "flash_attn": True, "cache_type_v": "f16"})
+    optimize.write_settings(file, SUBJECT, {"n_threads": 2, "flash_attn": True, "cache_type_v": "f16"})
     assert (tmp_path / "shepherd.toml.bak").read_text() == FILE
     before, after = tomllib.loads(FILE), tomllib.loads(file.read_text())
     assert after["models"]["m"] == {"path": "embedded", "n_threads": 2, "flash_attn": True}
@@ -81,11 +90,30 @@ def test_only_the_keys_that_change_are_written_and_comments_stay(tmp_path: Path)
     assert "# was measured by hand" in file.read_text()
 
 
+def test_what_belongs_to_the_cache_is_written_to_the_cache_of_the_model(tmp_path: Path) -> None:
+    best = replace(BEST, sequences=16, override_tensor=(r"blk\.0\.ffn_=CPU",), mmap=None)
+    start = replace(START, sequences=4, mmap=False)
+    found = replace(progress(best), start=start, runs=((start, Run(1.0, 1.0, 1.0)),))
+    told = tomllib.loads(optimize.to_toml(SUBJECT, found))
+    assert told["caches"] == {"main": {"model": "m", "sequences": 16}}
+    assert told["models"]["m"]["override_tensor"] == [r"blk\.0\.ffn_=CPU"]
+    assert told["models"]["m"]["mmap"] is True
+    for text, cache in ((FILE, "main"), ('[models.m]\npath = "embedded"\n', "m")):
+        file = tmp_path / "shepherd.toml"
+        file.write_text(text)
+        optimize.write_settings(file, replace(SUBJECT, cache=cache), optimize.report("m", found, "chat")["settings"])
+        config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+        (main,) = (each for each in config.caches if each.model == "m")
+        (model,) = (each for each in config.models if each.name == "m")
+        assert (main.name, main.sequences) == (cache, 16)
+        assert (model.n_threads, model.flash_attn, model.override_tensor) == (2, True, (r"blk\.0\.ffn_=CPU",))
+
+
 def test_a_file_without_the_table_of_the_model_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "shepherd.toml"
     file.write_text('model = "embedded"\n')
     with pytest.raises(ConfigError, match=r"there is no table \[models.lamb\] to write to; add it"):
-        optimize.changed(file, "lamb", {})
+        optimize.changed(file, replace(SUBJECT, name="lamb"), {})
 
 
 @pytest.mark.model
@@ -105,6 +133,54 @@ def test_a_real_search_prints_toml_and_leaves_the_file_as_it_is(tmp_path: Path) 
     assert told["combinations"][0]["prompt"] > 0
     assert "SETTINGS" in done.stderr
     assert (tmp_path / "picture.svg").read_text().startswith("<svg")
+
+
+SLOW = """# mine
+model = "m"
+
+[models.m]
+path = "embedded"
+n_threads = 1
+n_ubatch = 1   # planted: a prompt is computed token by token
+mmap = false
+
+[caches.main]
+model = "m"
+n_ctx = 512   # short
+"""
+
+
+@pytest.mark.model
+@pytest.mark.costly
+async def test_a_slow_setting_is_found_proved_and_written_and_reaches_the_engine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, found, text = tmp_path / "shepherd.toml", tmp_path / "report.json", tmp_path / "text.txt"
+    file.write_text(SLOW)
+    text.write_text("The lamb eats grass on the hill, and the shepherd counts the lambs. " * 20)
+    command = ("optimize", "--config", file, "--goal", "agent", "--budget", "60s", "--apply", "--text", text)
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = run(*command, "--json", found, cwd=tmp_path, env=env, timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(found.read_text())
+    assert told["gain"]["low"] > 1
+    settings = tomllib.loads(done.stdout)["models"]["m"]
+    assert settings == told["settings"]
+    assert settings["n_ubatch"] >= 128
+    assert (tmp_path / "shepherd.toml.bak").read_text() == SLOW
+    before, after = tomllib.loads(SLOW), tomllib.loads(file.read_text())
+    assert after["models"]["m"] == before["models"]["m"] | settings
+    assert {**after, "models": None} == {**before, "models": None}
+    for line in ("# mine", "# planted: a prompt", "n_ctx = 512   # short"):
+        assert line in file.read_text()
+    config = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+    app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
+    try:
+        with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
+            await app.load()
+        assert re.search(rf"n_ubatch += {settings['n_ubatch']}\n", caplog.text)
+    finally:
+        await app.aclose()
 
 
 @pytest.mark.model

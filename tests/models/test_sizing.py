@@ -20,6 +20,57 @@ SIZE = re.compile(r" (\w+) buffer size = +([0-9.]+) MiB")
 MIB = 2**20
 
 
+def _experts(recipe: tiny_gguf.Recipe) -> tiny_gguf.Shapes:
+    """smallthinker: every feed-forward network has experts."""
+    embd, ff = tiny_gguf.N_EMBD, tiny_gguf.N_FF
+    made = tiny_gguf.RECIPES["plain"].tensors(recipe)
+    made = {name: shape for name, shape in made.items() if ".ffn_" not in name}
+    for layer in range(recipe.n_layer):
+        names = {"norm": (embd,), "gate_inp": (2, embd)}
+        names |= {"gate_exps": (2, ff, embd), "up_exps": (2, ff, embd), "down_exps": (2, embd, ff)}
+        made |= {f"blk.{layer}.ffn_{name}.weight": shape for name, shape in names.items()}
+    return made
+
+
+_EXPERTS = {
+    "expert_count": 2,
+    "expert_used_count": 1,
+    "expert_feed_forward_length": tiny_gguf.N_FF,
+    "expert_gating_func": 2,
+}
+RECIPES = tiny_gguf.RECIPES | {
+    "full first": tiny_gguf.Recipe(
+        "smallthinker", _experts, n_layer=5, keys={**_EXPERTS, "attention.sliding_window": 512}
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys", "windowed"),
+    [
+        ("gemma3", {"attention.sliding_window": 8}, "11111011"),
+        ("laguna", {"attention.sliding_window": 8}, "01110111"),
+        ("laguna", {"attention.sliding_window": 8, "attention.sliding_window_pattern": 2}, "01010101"),
+        ("gemma3", {"attention.sliding_window": 8, "attention.sliding_window_pattern": [1, 0, 0, 1]}, "10010000"),
+        ("lfm2", {"attention.sliding_window": 8}, "11111111"),
+        ("llama4", {}, "11101110"),
+        ("llama4", {"attention.sliding_window": 0}, "00000000"),
+        ("gemma3", {}, "00000000"),
+        ("of-tomorrow", {"attention.sliding_window": 8}, "00000000"),
+    ],
+)
+def test_which_layers_see_a_window(
+    architecture: str, keys: dict[str, int | float | str | list[int]], windowed: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tiny.gguf"
+    tiny_gguf.write(tiny_gguf.Recipe(architecture, tiny_gguf.RECIPES["plain"].tensors, n_layer=8, keys=keys), path)
+    header = gguf.read_header(path)
+    wide, narrow = (fit(header, [Cells(65536, n_ubatch=64, swa_full=full)]).cells for full in (True, False))
+    window = {"llama4": 8192}.get(architecture, 8)
+    n_cells = [-(-(window + 64) // 256) * 256 if each == "1" else 65536 for each in windowed]
+    assert narrow == wide // 8 * sum(n_cells) // 65536
+
+
 @pytest.mark.parametrize("kind", CACHE_TYPES)
 def test_the_cells_take_what_their_number_format_takes(kind: str) -> None:
     per_block, size_bytes = BLOCKS[kind]
@@ -64,7 +115,7 @@ def test_a_context_whose_buffers_alone_do_not_fit_is_made_with_a_warning(caplog:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", ["lamb", "gemma3", "delta"])
+@pytest.mark.parametrize("name", ["lamb", "gemma3", "delta", "hybrid-swa", "full first"])
 def test_the_library_takes_what_the_header_says(
     name: str, tmp_path: Path, lamb: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,10 +124,11 @@ def test_the_library_takes_what_the_header_says(
 
     path = lamb if name == "lamb" else tmp_path / "tiny.gguf"
     if name != "lamb":
-        tiny_gguf.write(tiny_gguf.RECIPES[name], path)
+        tiny_gguf.write(RECIPES[name], path)
     header = gguf.read_header(path)
-    assert keeps_states(header) == (name == "delta")
+    assert keeps_states(header) == (name in {"delta", "hybrid-swa"})
     cases = [
+        Cells(8192, n_ubatch=64, swa_full=False),
         Cells(2048, n_seq=5),
         Cells(2048, ("q8_0", "q8_0"), n_seq=3, flash_attention=True, n_ubatch=128),
         Cells(1024, n_seq=2, n_ubatch=64, swa_full=False),

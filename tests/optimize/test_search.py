@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.config.kinds import keys_of
+from shepherd.config.schema import CacheConfig, ModelConfig
 from shepherd.core import EngineError
 from shepherd.optimize import search, store
 from shepherd.optimize.measure import Run, Workload
-from shepherd.optimize.space import KEYS, RULES, Candidate, Facts, refusal, stages
+from shepherd.optimize.space import AXES, KEYS, OF_CACHES, RULES, Candidate, Facts, refusal, stages
 from shepherd.optimize.tuning import Progress, tune
 
 FACTS = Facts(n_cores=4, n_processors=8, n_ctx=4096, n_layer=20)
@@ -28,12 +31,17 @@ class Machine:
     noise: float = 0.03
     drift: float = 0.3
     crashing: frozenset[tuple[str, Any]] = frozenset()
+    hanging: frozenset[tuple[str, Any]] = frozenset()
+    planted: tuple[str, Any] | None = None
+    """A setting that is three times as fast as all others, which are equal."""
     asked: list[Candidate] = field(default_factory=list)
     spent_s: float = 0.0
     dies_after: int = 10**9
 
     def speed(self, candidate: Candidate) -> float:
-        made = 100.0
+        made = 1000.0
+        if self.planted is not None:
+            return made * (3 if getattr(candidate, self.planted[0]) == self.planted[1] else 1)
         candidate = replace(candidate, n_threads_batch=candidate.n_threads_batch or candidate.n_threads)
         for name in KEYS:
             made *= random.Random(f"{self.seed} {name} {getattr(candidate, name)}").uniform(0.6, 1.0)
@@ -44,8 +52,11 @@ class Machine:
         if len(self.asked) > self.dies_after:
             raise KeyboardInterrupt
         dice = random.Random(f"{self.seed} {len(self.asked)}")
-        took_s = min(timeout_s, 2.0)
+        hangs = any(getattr(candidate, name) == value for name, value in self.hanging)
+        took_s = timeout_s if hangs else min(timeout_s, 2.0)
         self.spent_s += took_s
+        if hangs:
+            return Run(problem="this combination makes the library hang for more than 9 s", took_s=took_s)
         if any(getattr(candidate, name) == value for name, value in self.crashing):
             return Run(problem="this combination makes the library crash (SIGSEGV)", took_s=took_s)
         drift = 1 + self.drift * (len(self.asked) // 20 % 2)
@@ -75,9 +86,9 @@ def test_it_finds_the_best_of_nearly_every_noisy_machine_within_ten_per_cent() -
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 300))
-def test_it_never_exceeds_the_budget_nor_tries_what_is_invalid(seed: int, budget_s: float) -> None:
-    machine = Machine(seed, noise=0.3)
+@given(st.integers(0, 10**6), st.floats(0.5, 300), st.sampled_from([1, 2, 3, 4, 8]))
+def test_it_never_exceeds_the_budget_nor_tries_what_is_invalid(seed: int, budget_s: float, n_hanging: int) -> None:
+    machine = Machine(seed, noise=0.3, hanging=frozenset({("n_threads", n_hanging)}))
     tune(START, FACTS, "agent", machine, budget_s=budget_s)
     assert machine.spent_s <= budget_s + 0.2
     assert [each for each in machine.asked if refusal(each, FACTS)] == []
@@ -88,6 +99,129 @@ def test_a_budget_for_few_runs_is_used_for_the_settings_that_matter_most() -> No
     tune(START, FACTS, "chat", machine, budget_s=30)
     assert len(machine.asked) >= 10
     assert {each.n_threads for each in machine.asked} == {None, 1, 2, 3, 4, 8}
+
+
+EVERYTHING = replace(FACTS, repacks=True, has_gpu=True, fits_gpu=False, has_crowds=True, n_cells=8192)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_threads", 3),
+        ("n_threads_batch", 2),
+        ("n_batch", 1024),
+        ("n_ubatch", 256),
+        ("flash_attn", True),
+        ("cache_type_k", "q8_0"),
+        ("cache_type_v", "q4_0"),
+        ("repack", False),
+        ("gpu_layers", 15),
+        ("override_tensor", (r"blk\.(0|1|2|3|4)\.ffn_(up|down|gate)\.=CPU",)),
+        ("mmap", False),
+        ("mlock", True),
+        ("sequences", 16),
+    ],
+)
+def test_a_start_that_is_slow_for_one_reason_is_mended_whatever_the_reason(name: str, value: Any) -> None:
+    machine = Machine(1, planted=(name, value))
+    found = tune(START, EVERYTHING, "chat", machine, budget_s=10_000)
+    assert getattr(found.best, name) == value
+    assert found.gain is not None
+    assert found.gain.low > 2.5
+
+
+def test_what_leads_when_the_budget_ends_gets_the_last_comparison() -> None:
+    for budget_s in (120, 140, 150):
+        machine = Machine(1, planted=("n_ubatch", 256))
+        found = tune(START, FACTS, "chat", machine, budget_s=budget_s)
+        assert found.state is not None
+        assert found.state.best.n_ubatch == 512, "the stage has not ended"
+        assert found.best.n_ubatch == 256
+        assert found.gain is not None
+        assert found.gain.low > 2
+        assert store.from_json(store.to_json(found)) == found
+    steps: list[Progress] = []
+    longer = tune(START, FACTS, "chat", machine, budget_s=10_000, known=found, on_step=steps.append)
+    assert any(step.final == () and step.best == START for step in steps), (
+        "an interrupt behind new pairs proves nothing"
+    )
+    assert longer.state is not None
+    assert longer.best == longer.state.best == longer.finalist, (
+        "what was compared last is compared again where it changed"
+    )
+
+
+def test_a_large_gain_needs_few_comparisons() -> None:
+    class Slow(Machine):
+        def __call__(self, candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
+            run = super().__call__(candidate, workload, timeout_s=timeout_s)
+            return replace(run, took_s=2.0 if candidate.n_threads == 1 else 60.0)
+
+    one = replace(FACTS, n_cores=2, n_processors=2)
+    machine = Slow(1, noise=0.1, planted=("n_threads", 1))
+    found = tune(replace(START, n_threads=2), one, "chat", machine, budget_s=300)
+    assert len(machine.asked) < 9
+    assert found.best.n_threads == 1
+    assert found.gain is not None
+    assert 1.5 < found.gain.low < 3 < found.gain.high
+
+
+def test_without_a_last_comparison_that_of_the_search_counts_if_it_was_with_the_start() -> None:
+    proved = search.Interval(1.5, 2.0, 2.5)
+    better, best = replace(START, n_threads=1), replace(START, n_threads=1, flash_attn=True)
+    first = search.State(better, adopted=((better, proved),))
+    assert Progress(START, Workload(), first).gain == proved
+    second = search.State(best, adopted=((better, proved), (best, proved)))
+    assert Progress(START, Workload(), second).gain is None, "it was compared with another one"
+    assert Progress(START, Workload(), search.State(START)).gain is None
+    last = Progress(START, Workload(), first, final=(0.1, 0.1, 0.1)).gain
+    assert last is not None
+    assert last.middle < 1.2, "the last comparison counts before that of the search"
+
+
+def test_contexts_are_as_deep_as_the_budget_allows_and_those_of_many_conversations_less() -> None:
+    depths = {
+        (goal, budget_s): tune(START, FACTS, goal, Machine(1), budget_s=budget_s).workload.depth
+        for goal in ("chat", "throughput")
+        for budget_s in (50.0, 2_000.0)
+    }
+    assert depths == {("chat", 50): 128, ("chat", 2_000): 2048, ("throughput", 50): 128, ("throughput", 2_000): 512}
+
+
+def test_noise_leads_to_nothing_when_the_budget_ends_early() -> None:
+    changed = [
+        (seed, budget_s)
+        for seed in range(12)
+        for budget_s in (20, 50, 90)
+        if tune(START, FACTS, "chat", Machine(seed, 0.15, planted=("n_threads", 77)), budget_s=budget_s).best != START
+    ]
+    assert len(changed) <= 3, changed
+
+
+def test_every_setting_is_tried_and_is_a_key_of_the_configuration() -> None:
+    tried = {name for _, axes in AXES for name, _ in axes}
+    assert tried == set(KEYS)
+    assert set(KEYS) - OF_CACHES <= set(keys_of(ModelConfig))
+    assert set(keys_of(CacheConfig)) >= OF_CACHES
+
+
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_tensors_are_placed_elsewhere_only_where_the_gpu_is_too_small(has_experts: bool) -> None:
+    facts = replace(FACTS, n_layer=8, has_gpu=True, fits_gpu=False, has_experts=has_experts)
+    at = [name for name, _ in AXES].index("placement of tensors")
+    assert stages(replace(facts, fits_gpu=True))[at](START) == ()
+    found = stages(facts)[at](START)
+    assert {each.gpu_layers for each in found} == {9}, "all the rest is on the GPU"
+    moved = "ffn_down_exps" if has_experts else "ffn_down"
+    counts = []
+    for each in found:
+        ((pattern, kind),) = (text.rsplit("=", 1) for text in each.override_tensor or ())
+        counts.append(sum(re.search(pattern, f"blk.{n}.{moved}.weight") is not None for n in range(8)))
+        assert kind == "CPU"
+        assert not any(
+            re.search(pattern, f"blk.{n}.{name}.weight") for n in range(8) for name in ("attn_q", "ffn_norm")
+        )
+    assert counts == ([2, 4, 6, 8] if has_experts else [2, 4, 6])
 
 
 def test_noise_alone_changes_nothing() -> None:
@@ -137,13 +271,17 @@ def test_an_interrupted_search_goes_on_where_it_stopped() -> None:
         (replace(START, cache_type_k="q4_0"), replace(FACTS, has_cache=False), "a recurrent model has no cells"),
         (replace(START, gpu_layers=3), FACTS, "there is no GPU"),
         (replace(START, gpu_layers=30), replace(FACTS, has_gpu=True), "more layers than the model has"),
+        (replace(START, override_tensor=("x=CPU",)), FACTS, "tensors are placed only beside a GPU"),
+        (replace(START, mlock=True), replace(FACTS, lockable=7, n_weights=8), "the system does not lock so much"),
+        (replace(START, sequences=8), replace(FACTS, n_cells=4095), "the context has too few tokens for so many"),
         (START, replace(FACTS, room=9, needed=lambda _: 10), "it needs more memory than is free"),
     ],
 )
 def test_what_is_never_tried_and_why(candidate: Candidate, facts: Facts, why: str) -> None:
     assert (refusal(candidate, facts) or "").startswith(why)
     assert refusal(START, FACTS) is None
-    assert len(RULES) == 10, "each rule is in this table"
+    assert any(stage(candidate) for stage in stages(facts)), "what works for its user is no reason to try nothing"
+    assert len(RULES) == 13, "each rule is in this table"
 
 
 def test_the_interval_narrows_with_every_pair() -> None:

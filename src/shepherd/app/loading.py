@@ -164,6 +164,9 @@ class ModelLoader:
             entry.header.path,
             gpu_layers=entry.model.gpu_layers,
             use_extra_bufts=self._use_extra_bufts and entry.model.repack is not False,
+            mmap=entry.model.mmap,
+            mlock=bool(entry.model.mlock),
+            override_tensor=entry.model.override_tensor,
             progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
         )
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)

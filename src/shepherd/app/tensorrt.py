@@ -60,7 +60,10 @@ GPU_MEMORY = 0.9
 """The library's own default."""
 N_EVENTS = 16_384
 """Reports about the cache that the library keeps until they are fetched."""
-IGNORED = ("gpu_layers", "n_threads", "n_batch", "n_ubatch", "flash_attn", "cache_type_k", "cache_type_v")
+IGNORED = (
+    "gpu_layers", "n_threads", "n_threads_batch", "n_batch", "n_ubatch", "flash_attn", "cache_type_k", "cache_type_v",
+    "repack", "mmap", "mlock", "override_tensor",
+)  # fmt: skip
 """Keys of a model that only llama.cpp has."""
 
 
@@ -126,7 +129,7 @@ def check(model: ModelConfig, found: Checkpoint, python: str | None) -> None:
         raise ConfigError(
             "TensorRT-LLM makes no vectors; remove it, or name a GGUF file", key=f"models.{model.name}.pooling"
         )
-    ignored = [name for name in IGNORED if getattr(model, name) is not None]
+    ignored = [name for name in IGNORED if getattr(model, name) not in {None, ()}]
     if ignored:
         logger.warning("models.%s: %s ignored by tensorrt", model.name, _are(ignored))
 

@@ -40,6 +40,7 @@ from shepherd.core import EngineError, InvalidRequest, Message, Sampling
 from shepherd.engine.llamacpp import selftest
 from shepherd.optimize import measure
 from shepherd.optimize.measure import Run, Workload
+from shepherd.optimize.space import OF_CACHES
 from shepherd.optimize.subject import Subject
 
 T = TypeVar("T")
@@ -250,7 +251,8 @@ class Session:
 def alone(config: Config, subject: Subject, *, n_ctx: int, folder: Path) -> Config:
     """The configuration of one model with settled settings, and of nothing that writes or asks elsewhere."""
     chosen = next(each for each in config.models if each.name == subject.name)
-    settled = {name: value for name, value in asdict(subject.start).items() if value is not None}
+    values = asdict(subject.start).items()
+    settled = {name: value for name, value in values if value is not None and name not in OF_CACHES}
     model: ModelConfig = replace(chosen, **settled, load="start", keep_alive=None, sampling=Sampling())
     return replace(
         config,

@@ -206,6 +206,12 @@ _GENERAL = (
             ),
             _flag("--apply", help="Write the settings to the configuration; FILE.bak is the file before."),
             _flag("--fresh", help="Forget what earlier runs have measured."),
+            click.Option(
+                ["--text"],
+                type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+                metavar="FILE",
+                help="A text by which the quality of quantised caches is judged; one of its own by default.",
+            ),
             _file("--json", "json_file", help="Write a report, for programs."),
             _file("--svg", "svg_file", help="Draw the comparison."),
         ),

@@ -151,6 +151,18 @@ def _matching(pattern: str) -> Callable[[Any, PathBase], tuple[str, ...]]:
     return accept
 
 
+def _placements(value: Any, base: PathBase) -> tuple[str, ...]:
+    texts = _texts(value, base)
+    for text in texts:
+        pattern, _, name = text.rpartition("=")
+        _check(bool(pattern and name), value)
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(value) from error
+    return texts
+
+
 def _url(value: Any, base: PathBase) -> str:
     return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, base)) is not None, value))
 
@@ -231,6 +243,11 @@ DURATION = Kind(
 )
 BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, base: memory(value))
 LAYERS = whole(-1)
+PLACEMENTS = Kind(
+    r'a list of PATTERN=BUFFER, a regular expression for names of tensors and a kind of memory, such as "_exps=CPU"',
+    _placements,
+    _split,
+)
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 WINDOW = Kind(
     'a number of tokens, or a text such as "1M", "128k", or "8x" for so many times the context',

@@ -93,6 +93,12 @@ class ModelConfig:
     cache_type_v: str | None = key(kinds.CACHE_TYPE)
     repack: bool | None = key(kinds.FLAG)
     """Whether the CPU may compute with a second copy of the weights, in an order that is faster; None = yes."""
+    mmap: bool | None = key(kinds.FLAG)
+    """Map the file, which other programs and the next start share, or read it into memory; None = as the library."""
+    mlock: bool | None = key(kinds.FLAG)
+    """Keep the weights in memory, whatever else needs it; None = no."""
+    override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
+    """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
     probe: bool | None = key(kinds.FLAG)
     """Whether the first start measures the defaults of flash attention and threads; None = of models that are not very
     small."""

@@ -32,12 +32,18 @@ _FLOAT = 4
 """Bytes of a number that is computed with."""
 _TOKEN = 190
 """Bytes that the library and the engine keep for each token of the vocabulary; measured."""
-_WINDOWED = {
-    "afmoe": 4, "cohere2": 4, "exaone-moe": 4, "exaone4": 4, "gemma-embedding": 6, "gemma2": 2, "gemma3": 6,
-    "gemma3n": 5, "gpt-oss": 2, "llama4": 4, "mellum": 4, "olmo2": 4, "plamo3": 8,
+WINDOWED = {
+    "afmoe": 4, "cohere2": 4, "cohere2moe": 4, "exaone-moe": 4, "exaone4": 4, "gemma-embedding": 6, "gemma2": 2,
+    "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "laguna": 4, "lfm2": 0, "llama4": 4, "mellum": 4, "modern-bert": 3,
+    "muse-glimmer": 4, "olmo2": 4, "plamo3": 8, "smallthinker": 4,
 }  # fmt: skip
-"""Architectures of which each nth layer sees the whole text and the others a window, where the file does not say so;
-of others every layer counts as one that sees all."""
+"""Architectures of which each nth layer sees the whole text and the others a window (0: all see a window), where the
+file does not say so; of others every layer counts as one that sees all: that is never too little.
+`bench/memory_fit.py` compares this table with the library's source."""
+FULL_FIRST = frozenset({"cohere2moe", "laguna", "modern-bert", "smallthinker"})
+"""Those of which the first layer sees the whole text, and not the nth."""
+_WINDOWS = {"llama4": 8192, "smallthinker": 4096}
+"""Tokens of the window of those for which the library takes no other."""
 _TENSOR = re.compile(r"blk\.(\d+)\.(\w+)")
 _STATE = ("ssm_", "shortconv", "time_mix_", "attn_qkv_conv")
 """Beginnings of the names of tensors of a layer that keeps a state."""
@@ -275,7 +281,7 @@ def _shape(header: gguf.Header) -> _Shape:
         elif what.startswith(_WIDE):
             wide = max(wide, rows)
     layers = tuple(_layers(header, named))
-    return _Shape(layers, _number(header, "attention.sliding_window"), n_used, dense, expert, wide)
+    return _Shape(layers, _window(header), n_used, dense, expert, wide)
 
 
 def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[_Layer]:
@@ -298,16 +304,24 @@ def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[_
         )
 
 
+def _window(header: gguf.Header) -> int:
+    """Tokens of the window; 0 = none."""
+    said = _number(header, "attention.sliding_window")
+    has_one = said > 0 or (header.architecture == "llama4" and header.value("attention.sliding_window") is None)
+    return _WINDOWS.get(header.architecture, said) if has_one else 0
+
+
 def _windows(header: gguf.Header, n_layer: int) -> tuple[bool, ...]:
     """Per layer, whether it sees a window only."""
-    if not _number(header, "attention.sliding_window"):
+    if not _window(header):
         return (False,) * n_layer
     said = header.value("attention.sliding_window_pattern")
     if isinstance(said, Array):
         found = tuple(bool(item) for item in said.first(n_layer))
         return found + (False,) * (n_layer - len(found))
-    every = _number(header, "attention.sliding_window_pattern") or _WINDOWED.get(header.architecture, 0)
-    return tuple(every > 0 and layer % every < every - 1 for layer in range(n_layer))
+    every = _number(header, "attention.sliding_window_pattern") or WINDOWED.get(header.architecture, 1)
+    full = 0 if header.architecture in FULL_FIRST else every - 1
+    return tuple(every == 0 or layer % every != full for layer in range(n_layer))
 
 
 def _state(header: gguf.Header) -> int:

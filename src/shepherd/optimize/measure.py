@@ -29,14 +29,19 @@ if TYPE_CHECKING:
 MOST_DIVERGENCE = 0.02
 """Nats by which the next token may differ on average from that of an f16 cache; more is another model."""
 N_PARALLEL = 4
-"""Conversations at a time, for throughput."""
+"""Conversations at a time, for throughput, where the candidate does not say."""
+CROWD_DEPTH = 128
+"""Tokens that each of them has before it generates."""
+LEAST_TEXT = 64
+"""Tokens of a text by which quality can be judged."""
 _WEIGHTS: dict[Goal, tuple[int, int, int]] = {
     "chat": (400, 60, 240),
     "agent": (3000, 20, 300),
-    "throughput": (0, 0, 0),
+    "throughput": (400, 0, 240),
     "memory": (400, 60, 240),
 }
-"""What a goal wants done: tokens of a prompt, tokens generated in an empty context, and in a filled one."""
+"""What a goal wants done: tokens of a prompt, tokens generated in an empty context, and in a filled one (for
+throughput: by many conversations at a time)."""
 _MOST_MEMORY_BYTES = 64 << 30
 """Of a child, besides the size of the model: far above any context, far below what hurts the machine for long."""
 
@@ -51,11 +56,17 @@ class Workload:
     n_quality: int = 0
     """Tokens whose probabilities are compared; 0 = none."""
     parallel: bool = False
-    """Measure `N_PARALLEL` conversations at a time as well."""
+    """Measure many conversations at a time as well."""
 
     @property
     def n_ctx(self) -> int:
-        return -(-(self.depth + N_PARALLEL * self.n_generate + 64) // 256) * 256
+        return self.cells(N_PARALLEL)
+
+    def cells(self, n_seq: int) -> int:
+        """Tokens of a context for all that is measured, with so many conversations at a time."""
+        alone = self.depth + self.n_quality + N_PARALLEL * self.n_generate + 64
+        crowd = n_seq * (min(self.depth, CROWD_DEPTH) + self.n_generate) if self.parallel else 0
+        return -(-max(alone, crowd) // 256) * 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,7 @@ class Run:
     deep: float = 0.0
     """Generation in a filled one."""
     parallel: float = 0.0
+    """Generation of many conversations, all together."""
     memory_bytes: int = 0
     divergence: float | None = None
     """Mean KL divergence of the next token from that of an f16 cache, in nats."""
@@ -79,10 +91,11 @@ class Run:
         """How good it is for a goal; larger is better; None for a run that counts as failed."""
         if self.problem or not min(self.prompt, self.empty, self.deep):
             return None
-        if goal == "throughput":
-            return self.parallel or None
+        generation = self.parallel if goal == "throughput" else self.deep
+        if not generation:
+            return None
         prompt, empty, deep = _WEIGHTS[goal]
-        speed = 1 / (prompt / self.prompt + empty / self.empty + deep / self.deep)
+        speed = 1 / (prompt / self.prompt + empty / self.empty + deep / generation)
         return speed**0.2 / self.memory_bytes if goal == "memory" else speed
 
 
@@ -96,6 +109,7 @@ def measure(
     *,
     timeout_s: float,
     reference: Path | None = None,
+    text: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
     command: tuple[str, ...] = _CHILD,
     use_extra_bufts: bool = True,
@@ -103,12 +117,13 @@ def measure(
     """Measure one candidate in a child. Blocks. It fails by the `problem` of its result alone.
 
     reference: where the probabilities of an f16 cache are kept; they are written if the file is missing.
+    text: a file whose words are computed, and by which quality is judged; None = a text of our own.
 
     Raises: `child.Unwanted`.
     """
     (run,) = rounds(
-        path, candidate, workload, repeat_s=0.0, timeout_s=timeout_s, reference=reference, is_wanted=is_wanted,
-        command=command, use_extra_bufts=use_extra_bufts,
+        path, candidate, workload, repeat_s=0.0, timeout_s=timeout_s, reference=reference, text=text,
+        is_wanted=is_wanted, command=command, use_extra_bufts=use_extra_bufts,
     )  # fmt: skip
     if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
         worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
@@ -124,6 +139,7 @@ def rounds(
     repeat_s: float,
     timeout_s: float,
     reference: Path | None = None,
+    text: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
     command: tuple[str, ...] = _CHILD,
     use_extra_bufts: bool = True,
@@ -136,6 +152,7 @@ def rounds(
         "workload": asdict(workload),
         "repeat_s": repeat_s,
         "reference": str(reference) if reference else None,
+        "text": str(text) if text else None,
         "use_extra_bufts": use_extra_bufts,
     }
     began_s = time.monotonic()
@@ -151,48 +168,59 @@ def rounds(
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload) -> dict[str, float]:
+def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload, reference: Path | None) -> dict[str, Any]:
+    """All of a candidate that is measured in its context. The tokens: those of the filled context, and those by whose
+    probabilities behind it the quality is judged."""
     from shepherd.engine.base import Chunk, Forget  # noqa: PLC0415 - only the child needs it
 
     def decode(*chunks: Chunk) -> None:
         if runtime.decode(list(chunks)) != "ok":
             raise ShepherdError("the context has too few cells")
 
-    def generated(start: int, n_seq: int = 1) -> float:
+    def generated(start: int, n_seq: int = 1, n_steps: int = workload.n_generate) -> float:
         began_s = time.perf_counter()
-        for n in range(workload.n_generate):
+        for n in range(n_steps):
             token = tokens[n % len(tokens) :][:1]
-            decode(*(Chunk(seq, token, (start if seq == 0 else 0) + n, logits=True) for seq in range(n_seq)))
-        return workload.n_generate * n_seq / (time.perf_counter() - began_s)
+            decode(*(Chunk(seq, token, start + n, logits=True) for seq in range(n_seq)))
+        return n_steps * n_seq / (time.perf_counter() - began_s)
 
-    for seq in range(N_PARALLEL):
+    def fill(depth: int) -> None:
+        for start in range(0, depth, runtime.n_batch):
+            decode(Chunk(0, tokens[start : min(start + runtime.n_batch, depth)], start, logits=True))
+
+    for seq in range(runtime.n_seq):
         runtime.apply(Forget(seq))  # of an earlier round
     decode(Chunk(0, tokens[:1], 0, logits=True))  # wakes threads and pages
     runtime.apply(Forget(0))
-    found = {"empty": generated(0)}
+    found: dict[str, Any] = {"empty": generated(0)}
     runtime.apply(Forget(0))
     began_s = time.perf_counter()
-    for start in range(0, workload.depth, runtime.n_batch):
-        decode(Chunk(0, tokens[start : min(start + runtime.n_batch, workload.depth)], start, logits=True))
+    fill(workload.depth)
     found["prompt"] = workload.depth / (time.perf_counter() - began_s)
-    found["deep"] = generated(workload.depth)
+    if workload.n_quality and reference is not None:
+        found["divergence"] = _divergence(runtime, tokens[workload.depth :], workload.depth, reference)
+    found["deep"] = generated(workload.depth + workload.n_quality)
     if workload.parallel:
-        for seq in range(N_PARALLEL):
-            runtime.apply(Forget(seq))
-        found["parallel"] = generated(0, N_PARALLEL)
+        depth, n_seq = min(workload.depth, CROWD_DEPTH), runtime.n_seq
+        runtime.apply(Forget(0))
+        fill(depth)
+        state = runtime.save(0)
+        for seq in range(1, n_seq):  # cells of its own for each, as different conversations have
+            if not runtime.load(seq, state):
+                raise ShepherdError("the context has too few cells for so many conversations")
+        found["parallel"] = generated(depth, n_seq, max(4, min(workload.n_generate, 128 // n_seq)))
     return found
 
 
-def _divergence(runtime: LlamaRuntime, tokens: array[int], n_quality: int, reference: Path) -> float | None:
-    """Mean KL divergence over the last tokens of a text; None when this run wrote the reference."""
+def _divergence(runtime: LlamaRuntime, tokens: array[int], start: int, reference: Path) -> float | None:
+    """Mean KL divergence over these tokens from `start` on; None when this run wrote the reference."""
     import numpy as np  # noqa: PLC0415 - only the child needs it
 
-    from shepherd.engine.base import Chunk, Forget  # noqa: PLC0415 - only the child needs it
+    from shepherd.engine.base import Chunk  # noqa: PLC0415 - only the child needs it
 
-    runtime.apply(Forget(0))
     rows = []
-    for position in range(n_quality):
-        if runtime.decode([Chunk(0, tokens[position : position + 1], position, logits=True)]) != "ok":
+    for n in range(len(tokens)):
+        if runtime.decode([Chunk(0, tokens[n : n + 1], start + n, logits=True)]) != "ok":
             raise ShepherdError("the context has too few cells")
         row = np.frombuffer(runtime.logits(0), np.float32).astype(np.float64)
         row -= row.max()
@@ -206,12 +234,19 @@ def _divergence(runtime: LlamaRuntime, tokens: array[int], n_quality: int, refer
     return float((np.exp(before) * (before - found)).sum(axis=1).mean())
 
 
-def _text(weights: Weights, n_tokens: int) -> array[int]:
-    """Tokens of a text that the model can read, or numbered tokens of a model without texts."""
+def _text(weights: Weights, n_tokens: int, file: Path | None) -> array[int]:
+    """Tokens of a text, repeated where it is short; of a model without texts, numbered tokens."""
     if not weights.has_text:
+        if file is not None:
+            raise ShepherdError(f"{weights.path.name} has no vocabulary of texts: leave --text out")
         return array("i", ((7 * n + 3) % weights.n_vocab for n in range(n_tokens)))
-    text = "\n".join(f"{n}. {line}" for n, line in enumerate((__doc__ or "").splitlines() * 3))
+    if file is None:
+        text = "\n".join(f"{n}. {line}" for n, line in enumerate((__doc__ or "").splitlines() * 3))
+    else:
+        text = file.read_text("utf-8", "replace")
     tokens = weights.tokenize(text)
+    if len(tokens) < LEAST_TEXT and file is not None:
+        raise ShepherdError(f"{file}: has {len(tokens)} tokens, {LEAST_TEXT} are needed; give a longer text")
     return array("i", (tokens * (n_tokens // len(tokens) + 1))[:n_tokens])
 
 
@@ -226,10 +261,14 @@ def _measured(task: Mapping[str, Any]) -> list[dict[str, Any]]:
         Path(task["path"]),
         gpu_layers=candidate.gpu_layers,
         use_extra_bufts=bool(task["use_extra_bufts"]) and candidate.repack is not False,
+        mmap=candidate.mmap,
+        mlock=bool(candidate.mlock),
+        override_tensor=candidate.override_tensor or (),
     )
+    n_seq = candidate.sequences or N_PARALLEL
     options = ContextOptions(
-        workload.n_ctx,
-        n_seq=N_PARALLEL,
+        workload.cells(n_seq),
+        n_seq=n_seq,
         n_batch=candidate.n_batch,
         n_ubatch=candidate.n_ubatch,
         n_threads=candidate.n_threads,
@@ -239,14 +278,13 @@ def _measured(task: Mapping[str, Any]) -> list[dict[str, Any]]:
         cache_type_v=candidate.cache_type_v or "f16",
     )
     runtime = LlamaRuntime(weights, options)
-    tokens = _text(weights, max(workload.depth, workload.n_quality) + 1)
+    tokens = _text(weights, workload.depth + workload.n_quality, Path(task["text"]) if task.get("text") else None)
+    reference = Path(task["reference"]) if task.get("reference") else None
     until_s = time.monotonic() + float(task["repeat_s"])
-    found: list[dict[str, Any]] = [_speeds(runtime, tokens, workload)]
+    found = [_speeds(runtime, tokens, workload, reference)]
     while time.monotonic() < until_s:
-        found.append(_speeds(runtime, tokens, workload))
+        found.append(_speeds(runtime, tokens, workload, None))
     found[0]["memory_bytes"] = psutil.Process().memory_info().rss
-    if workload.n_quality and task["reference"]:
-        found[0]["divergence"] = _divergence(runtime, tokens, workload.n_quality, Path(task["reference"]))
     runtime.close()
     weights.close()
     return found

@@ -3,9 +3,10 @@
     begin ─▶ State ─▶ next_pair ─▶ (challenger, best) ─▶ measured elsewhere ─▶ told ─▶ State ─▶ … ─▶ None
 
 Each stage is successive halving: all its candidates are compared once with the best one so far, the better half twice,
-and so on. A comparison is a pair of runs one right after the other, in changing order, and counts as the ratio of their
-scores: a machine that is slower for a minute is slower for both. The last one left becomes the best if the interval of
-its ratio is clearly above 1. What has no clear interval after `MOST_PAIRS` changes nothing: no setting without proof.
+and so on. A comparison is a run of the candidate between two of the best one, of which the next comparison uses the
+second again, and counts as the ratio of the scores: a machine that is slower for a minute is slower for both, and one
+that becomes slower counts half. The last one left becomes the best if the interval of its ratio is clearly above 1.
+What has no clear interval after `MOST_PAIRS` changes nothing: no setting without proof.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MARGIN = 0.01
 """Ratios nearer to 1 than this are no difference."""
 HOPELESS = -0.4
 """A candidate whose first comparison gives less than this (the logarithm of the ratio) is not compared again."""
+LEAD = 0.1
+"""A candidate that is ahead by more than this (the logarithm of the ratio) is worth the last comparison."""
 USUAL_NOISE = 0.08
 """The deviation of one comparison, until enough of them have shown it."""
 _T = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
@@ -60,9 +63,8 @@ class State(Generic[T]):
 class Pair(NamedTuple, Generic[T]):
     """Two candidates to be measured one right after the other."""
 
-    first: T
-    second: T
     challenger: T
+    best: T
 
 
 def begin(best: T, stages: Sequence[Stage[T]]) -> State[T]:
@@ -78,8 +80,7 @@ def next_pair(state: State[T], *, left_s: float, pair_s: float) -> Pair[T] | Non
     if not state.alive or pair_s > left_s:
         return None
     challenger = min(state.alive, key=lambda each: (len(state.ratios.get(each, ())), state.alive.index(each)))
-    is_first = state.n_pairs % 2 == 0
-    return Pair(*((challenger, state.best) if is_first else (state.best, challenger)), challenger)
+    return Pair(challenger, state.best)
 
 
 def told(
@@ -95,6 +96,14 @@ def told(
     return _settled(state, stages)
 
 
+def likeliest(state: State[T]) -> T:
+    """What is likely the best, where a search ends early: the candidate that leads a stage under way, clearly ahead of
+    the best so far; else the best so far. It is not proved yet."""
+    means = {each: sum(logs) / len(logs) for each in state.alive if (logs := state.ratios.get(each))}
+    leader = max(means, key=lambda each: means[each], default=state.best)
+    return leader if means.get(leader, 0.0) > LEAD else state.best
+
+
 def interval(state: State[T], candidate: T) -> Interval:
     """The ratio of a candidate's score to the best one's, with 95 % confidence; that of the best one itself is 1."""
     logs = state.ratios.get(candidate, ())
@@ -105,11 +114,16 @@ def interval(state: State[T], candidate: T) -> Interval:
     return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
 
 
+def noise_of(state: State[T]) -> tuple[tuple[float, int], ...]:
+    """How much comparisons of one candidate have differed so far: sums of squares, and their degrees of freedom."""
+    return (*state.noise, *((_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1))
+
+
 def _deviation(state: State[T]) -> float:
     """Of one comparison, times Student's t: from all candidates together, since they share the machine."""
-    sums = [(_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1]
-    squares = sum(square for square, _ in (*sums, *state.noise)) + 2 * USUAL_NOISE**2
-    freedom = sum(n for _, n in (*sums, *state.noise)) + 2
+    sums = noise_of(state)
+    squares = sum(square for square, _ in sums) + 2 * USUAL_NOISE**2
+    freedom = sum(n for _, n in sums) + 2
     return math.sqrt(squares / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
 
 
@@ -126,10 +140,10 @@ def _settled(state: State[T], stages: Sequence[Stage[T]]) -> State[T]:
             return state
         if state.stage + 1 >= len(stages):
             return state
-        noise = tuple((_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1)
+        noise = noise_of(state)
         stage = state.stage + 1
         alive = tuple(each for each in stages[stage](state.best) if each != state.best and each not in state.failed)
-        state = replace(state, stage=stage, alive=alive, ratios={}, noise=(*state.noise, *noise))
+        state = replace(state, stage=stage, alive=alive, ratios={}, noise=noise)
 
 
 def _halved(state: State[T]) -> State[T]:

@@ -2,7 +2,8 @@
 
     Facts of the machine and the model ─▶ stages() ─▶ per stage, best ─▶ candidates that may be tried
 
-A new setting is a field of `Candidate`, named as its key in `[models.NAME]`, and a row of `AXES`.
+A new setting is a field of `Candidate`, named as its key in `[models.NAME]` (or in `[caches.NAME]`: `OF_CACHES`), and a
+row of `AXES`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ class Candidate:
     cache_type_v: str | None = None
     repack: bool | None = None
     gpu_layers: int | None = None
+    override_tensor: tuple[str, ...] | None = None
+    mmap: bool | None = None
+    mlock: bool | None = None
+    sequences: int | None = None
+    """Conversations at a time."""
+
+    def __post_init__(self) -> None:
+        if self.override_tensor is not None:  # JSON has lists
+            object.__setattr__(self, "override_tensor", tuple(self.override_tensor))
 
     def changes(self, before: Candidate) -> dict[str, Any]:
         """The settings that differ, with their values here."""
@@ -44,6 +54,10 @@ class Candidate:
 
 
 KEYS = tuple(each.name for each in fields(Candidate))
+OF_CACHES = frozenset({"sequences"})
+"""Keys of `[caches.NAME]`; the others are those of `[models.NAME]`."""
+CELLS_EACH = 512
+"""Tokens of the context that each of many conversations has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,9 @@ class Facts:
     """Physical cores."""
     n_processors: int
     n_ctx: int
+    """Tokens that a step can have at most."""
+    n_cells: int = 1 << 30
+    """Tokens of the context."""
     key_length: int = 64
     value_length: int = 64
     n_layer: int = 1
@@ -62,6 +79,15 @@ class Facts:
     """Whether the library keeps a second copy of this model's weights, in another order."""
     has_cache: bool = True
     """False: a purely recurrent model."""
+    has_experts: bool = False
+    fits_gpu: bool = True
+    """Whether all of the weights find room on the GPU, so that it makes no sense to place some elsewhere."""
+    lockable: int | None = None
+    """Bytes that the system lets this process lock in memory; None = not limited."""
+    n_weights: int = 0
+    """Bytes of the weights."""
+    has_crowds: bool = False
+    """The goal has many conversations at a time."""
     room: int | None = None
     """Bytes that the model may take; None = not limited."""
     needed: Callable[[Candidate], int] | None = None
@@ -93,14 +119,23 @@ RULES = (
          lambda c, f: not f.has_cache and (c.cache_type_k, c.cache_type_v) != (None, None)),
     Rule("there is no GPU", lambda c, f: not f.has_gpu and bool(c.gpu_layers)),
     Rule("more layers than the model has", lambda c, f: (c.gpu_layers or 0) > f.n_layer + 1),
+    Rule("tensors are placed only beside a GPU", lambda c, f: not f.has_gpu and bool(c.override_tensor)),
+    Rule("the system does not lock so much memory",
+         lambda c, f: bool(c.mlock) and f.lockable is not None and f.lockable < f.n_weights),
+    Rule("the context has too few tokens for so many conversations",
+         lambda c, f: (c.sequences or 1) > max(1, f.n_cells // CELLS_EACH)),
     Rule("it needs more memory than is free",
          lambda c, f: f.room is not None and f.needed is not None and f.needed(c) > f.room),
 )  # fmt: skip
 
 
-def refusal(candidate: Candidate, facts: Facts) -> str | None:
-    """Why a candidate is never tried; None for one that may be."""
-    return next((rule.why for rule in RULES if rule.holds(candidate, facts)), None)
+def refusal(candidate: Candidate, facts: Facts, best: Candidate | None = None) -> str | None:
+    """Why a candidate is never tried; None for one that may be.
+
+    best: settings that work here; a rule that they break already says nothing about what is near them.
+    """
+    held = (rule for rule in RULES if rule.holds(candidate, facts))
+    return next((rule.why for rule in held if best is None or not rule.holds(best, facts)), None)
 
 
 Axis = tuple[str, Callable[[Facts], Sequence[Any]]]
@@ -111,8 +146,20 @@ def _threads(facts: Facts) -> Sequence[int]:
     return sorted({n for n in (1, 2, cores // 2, cores * 3 // 4, cores - 1, cores, processors) if 0 < n <= processors})
 
 
+def _placements(facts: Facts) -> Sequence[tuple[str, ...]]:
+    """The feed-forward networks of a part of the layers, experts first of all, in the memory of the CPU."""
+    if facts.fits_gpu:
+        return ()
+    names, most = (r"ffn_(up|down|gate|gate_up)_(ch|)exps", 4) if facts.has_experts else (r"ffn_(up|down|gate)\.", 3)
+    counts = sorted({facts.n_layer * quarters // 4 for quarters in range(1, most + 1)} - {0})
+    return [(rf"blk\.({'|'.join(map(str, range(n)))})\.{names}=CPU",) for n in counts]
+
+
 AXES: tuple[tuple[str, tuple[Axis, ...]], ...] = (
     ("threads", (("n_threads", _threads),)),
+    ("conversations at a time", (
+        ("sequences", lambda f: (1, 2, 4, 8, 16, 32, 64) if f.has_crowds else ()),
+    )),
     ("flash attention", (("flash_attn", lambda f: (False, True)),)),
     ("batches", (
         ("n_batch", lambda f: (256, 512, 1024, 2048)), ("n_ubatch", lambda f: (128, 256, 512, 1024, 2048)),
@@ -127,6 +174,11 @@ AXES: tuple[tuple[str, tuple[Axis, ...]], ...] = (
     ("layers on the GPU", (
         ("gpu_layers", lambda f: sorted({f.n_layer // 2, f.n_layer * 3 // 4, f.n_layer + 1}) if f.has_gpu else ()),
     )),
+    ("placement of tensors", (
+        ("gpu_layers", lambda f: (f.n_layer + 1,)),
+        ("override_tensor", _placements),
+    )),
+    ("loading", (("mmap", lambda f: (None, False)), ("mlock", lambda f: (None, True)))),
 )  # fmt: skip
 """Stages, the one that usually decides most first: a name, and the settings whose combinations it tries."""
 
@@ -145,6 +197,6 @@ def _around(best: Candidate, axes: tuple[Axis, ...], facts: Facts) -> Iterator[C
     seen = {best}
     for values in product(*(values(facts) for _, values in axes)):
         made = replace(best, **dict(zip(names, values, strict=True)))
-        if made not in seen and refusal(made, facts) is None:
+        if made not in seen and refusal(made, facts, best) is None:
             seen.add(made)
             yield made

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,9 +20,10 @@ from shepherd.optimize.space import Candidate, Goal
 from shepherd.optimize.tuning import Progress
 
 
-def file_of(cache_folder: Path, header: gguf.Header, goal: Goal) -> Path:
-    """Where the results of a model on this machine are kept."""
-    name = f"{header.digest()[:16]}-{selftest.build_id()}-{hardware()}-{goal}.json"
+def file_of(cache_folder: Path, header: gguf.Header, goal: Goal, text: Path | None = None) -> Path:
+    """Where the results of a model on this machine are kept, for a text by which quality was judged (None = ours)."""
+    judged = "" if text is None else "-" + hashlib.sha256(text.read_bytes()).hexdigest()[:12]
+    name = f"{header.digest()[:16]}-{selftest.build_id()}-{hardware()}-{goal}{judged}.json"
     return cache_folder / "optimize" / name
 
 
@@ -47,6 +49,7 @@ def to_json(progress: Progress) -> dict[str, Any]:
         "start": asdict(progress.start),
         "workload": asdict(progress.workload),
         "runs": [[asdict(candidate), asdict(run)] for candidate, run in progress.runs],
+        "finalist": None if progress.finalist is None else asdict(progress.finalist),
         "final": list(progress.final),
         "state": None
         if state is None
@@ -70,6 +73,7 @@ def from_json(stored: Mapping[str, Any]) -> Progress:
         start=Candidate(**stored["start"]),
         workload=Workload(**stored["workload"]),
         runs=tuple((Candidate(**candidate), Run(**run)) for candidate, run in stored["runs"]),
+        finalist=None if stored["finalist"] is None else Candidate(**stored["finalist"]),
         final=tuple(map(float, stored["final"])),
         state=None
         if state is None

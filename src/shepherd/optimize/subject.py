@@ -19,7 +19,7 @@ from shepherd.engine.llamacpp.runtime import SMALL_MODEL
 from shepherd.models.checkpoint import Checkpoint
 from shepherd.models.gguf import Header
 from shepherd.models.sizing import Cells, fit
-from shepherd.optimize.space import Candidate, Facts
+from shepherd.optimize.space import Candidate, Facts, Goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,15 @@ class Subject:
     start: Candidate
     """The settings that it has."""
     facts: Facts
+    cache: str = ""
+    """The name of its first cache, whose settings count."""
 
     @property
     def path(self) -> Path:
         return self.header.path
 
 
-def subject_of(config: Config, named: str | None) -> Subject:
+def subject_of(config: Config, named: str | None, goal: Goal = "chat") -> Subject:
     """The model of this name, or the first one that answers. Loads the native library. Raises: `ConfigError`."""
     machine = machine_of(config)
     registry = ModelRegistry(config, env=os.environ, machine=machine)
@@ -50,8 +52,10 @@ def subject_of(config: Config, named: str | None) -> Subject:
         raise ConfigError(
             f"{entry.name!r} is for TensorRT-LLM, which is not measured here; name a GGUF model with --model"
         )
-    header, cells, model = entry.header, entry.plans[0].cells, entry.model
-    has_gpu = bool(library.devices())
+    header, cells, cache, model = entry.header, entry.plans[0].cells, entry.plans[0].cache, entry.model
+    has_gpu, cards = bool(library.devices()), library.gpu_memory()
+    if has_gpu:  # a part of the model may be in the memory of the CPU
+        machine = machine_of(replace(config, models=tuple(replace(each, gpu_layers=1) for each in config.models)))
     flash = model.flash_attn if model.flash_attn is not None or has_gpu else cells.flash_attention
     cores, processors = psutil.cpu_count(logical=False) or 1, os.cpu_count() or 1
     # What Shepherd chooses depends on how busy the machine is; the start must be the same in every run.
@@ -66,6 +70,10 @@ def subject_of(config: Config, named: str | None) -> Subject:
         cache_type_v=None if cells.types[1] == "f16" else cells.types[1],
         repack=None if model.repack else model.repack,
         gpu_layers=model.gpu_layers,
+        override_tensor=model.override_tensor or None,
+        mmap=model.mmap,
+        mlock=model.mlock or None,
+        sequences=cache.sequences,
     )
 
     def needed(candidate: Candidate) -> int:
@@ -74,6 +82,8 @@ def subject_of(config: Config, named: str | None) -> Subject:
             types=(candidate.cache_type_k or "f16", candidate.cache_type_v or "f16"),
             n_ubatch=candidate.n_ubatch or cells.n_ubatch,
             flash_attention=bool(candidate.flash_attn),
+            n_seq=cells.n_seq + (candidate.sequences or cache.sequences) - cache.sequences,
+            n_outputs=candidate.sequences or cache.sequences,
         )
         return fit(header, [made]).needed
 
@@ -81,13 +91,29 @@ def subject_of(config: Config, named: str | None) -> Subject:
         n_cores=cores,
         n_processors=processors,
         n_ctx=cells.n_ctx,
+        n_cells=cells.n_ctx,
         key_length=header.key_length or 1,
         value_length=header.value_length or 1,
         n_layer=header.n_layer,
         has_gpu=has_gpu,
         repacks=fit(header, [], repacked=library.repacked_types()).copies > 0,
         has_cache=fit(header, [cells]).cells > 0,
+        has_experts=any(header.each("expert_count", 1)),
+        fits_gpu=cards is None or fit(header, [cells]).needed < cards.free,
+        lockable=_lockable(),
+        n_weights=header.size_bytes,
+        has_crowds=goal == "throughput",
         room=machine.budget_bytes,
         needed=needed,
     )
-    return Subject(entry.name, header, start, facts)
+    return Subject(entry.name, header, start, facts, cache.name)
+
+
+def _lockable() -> int | None:
+    """Bytes that this process may lock in memory; None = not limited."""
+    try:
+        import resource  # noqa: PLC0415 - POSIX only
+    except ImportError:  # not on Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if limit == resource.RLIM_INFINITY or os.geteuid() == 0 else limit

@@ -21,10 +21,14 @@ from shepherd.optimize.space import AXES, Candidate, Facts, Goal, stages
 SEARCHED = 0.8
 """The part of the budget that the search may use; the rest is for the last comparison."""
 FINAL_PAIRS = 5
+LARGE = 1.5
+"""A gain that is certainly larger than this needs fewer comparisons than `search.LEAST_PAIRS`."""
 SLOWEST, PATIENCE_S = 4, 3.0
 """A run may take so many times as long as usual, and so many seconds; what takes longer counts as failed."""
 MOST_DEPTH, LEAST_DEPTH = 4096, 128
 """Tokens of the filled context."""
+CROWDED_DEPTH = 512
+"""The most where many conversations are measured, each in a context of its own."""
 RUNS = 24
 """The first run decides how deep the others go: so that about so many fit into the budget."""
 
@@ -45,19 +49,37 @@ class Progress:
     """None until the first run has succeeded."""
     runs: tuple[tuple[Candidate, Run], ...] = ()
     final: tuple[float, ...] = ()
-    """Logarithms of the ratios of the last comparison, of the best settings to those before."""
+    """Logarithms of the ratios of the last comparison, of the finalist to the start."""
+    finalist: Candidate | None = None
+    """What the last comparison compares with the start; None = the best of the search."""
 
     @property
     def best(self) -> Candidate:
         """The best settings that are proved."""
-        gain = self.gain
-        return self.state.best if self.state is not None and (gain is None or gain.high >= 1) else self.start
+        if self.state is None:
+            return self.start
+        found, last, n_pairs = self.state.best, self._last, len(self.final)
+        if self.finalist in {None, found}:
+            return self.start if last is not None and n_pairs > 1 and last.low <= 1 else found
+        assert self.finalist is not None
+        least = 1 + search.MARGIN if n_pairs >= search.LEAST_PAIRS else LARGE
+        return self.finalist if last is not None and last.low > least else found
 
     @property
     def gain(self) -> Interval | None:
-        """How much better than the start, as a ratio with 95 % confidence; None before it was compared."""
-        if len(self.final) > 1 and self.state is not None:
-            compared = State("start", ratios={"best": self.final}, noise=_noise(self.state))
+        """How much better the best is than the start, as a ratio with 95 % confidence; None where they were not
+        compared. Without a comparison at the end that of the search counts, if it was with the start."""
+        if self.state is None:
+            return None
+        if self.best == (self.finalist or self.state.best) and self._last is not None:
+            return self._last
+        first = self.state.adopted[:1]
+        return first[0][1] if first and first[0][0] == self.best else None
+
+    @property
+    def _last(self) -> Interval | None:
+        if self.final and self.state is not None:
+            compared = State("start", ratios={"best": self.final}, noise=search.noise_of(self.state))
             return search.interval(compared, "best")
         return None
 
@@ -80,7 +102,7 @@ def stage_name(progress: Progress) -> str:
     """The name of what is compared now."""
     if progress.state is None:
         return "first run"
-    return AXES[progress.state.stage][0] if progress.state.alive else "before and after"
+    return AXES[progress.state.stage][0] if progress.state.alive and not progress.final else "before and after"
 
 
 def tune(
@@ -123,18 +145,20 @@ def tune(
     found = stages(replace(facts, n_ctx=min(facts.n_ctx, most)))
     if progress.state is None:
         progress = replace(progress, state=search.begin(start, found))
-    run_s = _usual_s(progress)
+    run_s, duel = _usual_s(progress), _Duel(run, goal)
     state = progress.state
     assert state is not None
     while (pair := search.next_pair(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
-        ratio, problem = _compared(pair, run, goal)
+        ratio, problem = duel.ratio(pair)
         state = search.told(state, pair.challenger, ratio, found, problem=problem)
-        progress = replace(progress, state=state)
+        progress = replace(progress, state=state, finalist=None, final=())
         on_step(progress)
         run_s = _usual_s(progress)
-    while state.best != start and len(progress.final) < FINAL_PAIRS and left_s() >= 2 * run_s:
-        order = (start, state.best) if len(progress.final) % 2 else (state.best, start)
-        ratio, _ = _compared(search.Pair(*order, state.best), run, goal)
+    finalist = search.likeliest(state) if state.best == start else state.best
+    if finalist != progress.finalist:
+        progress = replace(progress, finalist=finalist, final=())
+    while finalist != start and len(progress.final) < FINAL_PAIRS and left_s() >= 2 * run_s:
+        ratio, _ = duel.ratio(search.Pair(finalist, start))
         if ratio is None:
             break
         progress = replace(progress, final=(*progress.final, math.log(ratio)))
@@ -142,25 +166,33 @@ def tune(
     return progress
 
 
-def _compared(pair: search.Pair[Candidate], run: Callable[[Candidate], Run], goal: Goal) -> tuple[float | None, str]:
-    """The ratio of the challenger's score to the other's; or None, and the problem."""
-    scores: dict[bool, float] = {}
-    for candidate in (pair.first, pair.second):
-        done = run(candidate)
-        score = done.score(goal)
-        if score is None:
-            if candidate == pair.challenger:
-                return None, done.problem or "it has no speed"
+class _Duel:
+    """Measures pairs. A best one that was measured right before counts as well: the challenger is between the two."""
+
+    def __init__(self, run: Callable[[Candidate], Run], goal: Goal) -> None:
+        self._run, self._goal = run, goal
+        self._last: tuple[Candidate, float] | None = None
+
+    def ratio(self, pair: search.Pair[Candidate]) -> tuple[float | None, str]:
+        """The ratio of the challenger's score to the best one's; or None, and the problem."""
+        last, self._last = self._last, None
+        run = self._run(pair.challenger)
+        challenger = run.score(self._goal)
+        if challenger is None:
+            return None, run.problem or "it has no speed"
+        best = self._run(pair.best).score(self._goal)
+        if best is None:
             return None, "the settings that it was compared with failed"
-        scores[candidate == pair.challenger] = score
-    return scores[True] / scores[False], ""
+        self._last = pair.best, best
+        around = math.sqrt(best * last[1]) if last is not None and last[0] == pair.best else best
+        return challenger / around, ""
 
 
 def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Workload:
     """As deep as the budget allows: prompts and generation behind a context are what the settings change."""
     spare_s = budget_s / RUNS - first.took_s
-    depth = workload.depth
-    while depth * 2 <= min(MOST_DEPTH, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:
+    depth, most = workload.depth, CROWDED_DEPTH if workload.parallel else MOST_DEPTH
+    while depth * 2 <= min(most, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:
         depth *= 2
     return replace(workload, depth=depth, n_generate=32 if first.deep * spare_s > 100 else workload.n_generate)
 
@@ -168,7 +200,3 @@ def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Wo
 def _usual_s(progress: Progress) -> float:
     took = sorted(run.took_s for _, run in progress.runs[-9:])
     return took[len(took) // 2] * 1.1
-
-
-def _noise(state: State[Candidate]) -> tuple[tuple[float, int], ...]:
-    return state.noise

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from shepherd.optimize.subject import Subject
     from shepherd.optimize.tuning import Measure, Progress
 
-_UNSET: Mapping[str, Any] = {"cache_type_k": "f16", "cache_type_v": "f16", "repack": True}
+_UNSET: Mapping[str, Any] = {
+    "cache_type_k": "f16", "cache_type_v": "f16", "repack": True, "mmap": True, "mlock": False, "override_tensor": [],
+}  # fmt: skip
 """What a setting that was taken back is in a file."""
 _QUALITY = 32
 """Tokens whose probabilities a quantised cache must keep."""
@@ -43,6 +45,7 @@ def run(
     goal: Goal,
     apply: bool,
     fresh: bool,
+    text: Path | None,
     json_file: Path | None,
     svg_file: Path | None,
 ) -> int:
@@ -58,11 +61,11 @@ def run(
     measuring.check_writable(json_file, svg_file)
     config, named = measuring.model_config(options)
     file = _file(options) if apply else None
-    subject = subject_of(config, named)
+    subject = subject_of(config, named, goal)
     if file is not None:
-        changed(file, subject.name, {})  # a file of an unusual form fails before the work, not behind it
+        changed(file, subject, {})  # a file of an unusual form fails before the work, not behind it
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
-    kept = store.file_of(cache_folder, subject.header, goal)
+    kept = store.file_of(cache_folder, subject.header, goal, text)
     known = None if fresh else store.load(kept, subject.start)
     progress, status = known or Progress(subject.start, Workload()), 0
 
@@ -76,7 +79,7 @@ def run(
 
         try:
             progress = tune(
-                subject.start, subject.facts, goal, _measure(subject, Path(folder), cache_folder),
+                subject.start, subject.facts, goal, _measure(subject, Path(folder), cache_folder, text),
                 budget_s=budget_s, known=known, on_step=step,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -84,7 +87,7 @@ def run(
     if not progress.runs:
         return status
     _show_end(progress, goal, subject.name)
-    render.write(to_toml(subject.name, progress))
+    render.write(to_toml(subject, progress))
     if json_file is not None:
         measuring.save(json_file, json.dumps(report(subject.name, progress, goal), indent=2) + "\n")
     if svg_file is not None:
@@ -92,7 +95,7 @@ def run(
     if file is not None and status == 0:
         changes = _settings(progress)
         if changes:
-            write_settings(file, subject.name, changes)
+            write_settings(file, subject, changes)
         else:
             render.show_note(f"{file} stays as it is: nothing is proved to be better.")
     return status
@@ -101,18 +104,20 @@ def run(
 # -- what is measured -------------------------------------------------------------------------------------------------
 
 
-def _measure(subject: Subject, folder: Path, cache_folder: Path) -> Measure:
+def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | None) -> Measure:
     from shepherd.engine.llamacpp import selftest
     from shepherd.optimize.measure import Run, Workload, measure
 
     verdict = selftest.verdict(cache_folder)
-    reference = folder / "reference.npy"
 
     def measured(candidate: Candidate, workload: Workload, *, timeout_s: float) -> Run:
+        reference = folder / f"reference-{workload.depth}.npy"
+
         def child(each: Candidate, work: Workload, left_s: float) -> Run:
             return measure(
-                subject.path, each, work, timeout_s=left_s, reference=reference, use_extra_bufts=verdict.use_extra_bufts
-            )
+                subject.path, each, work, timeout_s=left_s, reference=reference, text=text,
+                use_extra_bufts=verdict.use_extra_bufts,
+            )  # fmt: skip
 
         if not candidate.lossy:
             return child(candidate, workload, timeout_s)
@@ -147,6 +152,8 @@ def rows(progress: Progress, goal: Goal) -> list[dict[str, Any]]:
                 for name in ("prompt", "empty", "deep", "parallel")
             }
             row |= {"score": score, **speeds, "memory_bytes": max(run.memory_bytes for run in done)}
+            if any(differences := [run.divergence for run in done if run.divergence is not None]):
+                row["divergence"] = max(differences)
         else:
             row |= {"problem": progress.failures.get(candidate, "")}
         found.append(row)
@@ -160,14 +167,20 @@ def _table(progress: Progress, goal: Goal) -> Table:
 
     title = f"{stage_name(progress)}: {len(progress.runs)} runs, {progress.spent_s:.0f} s"
     table = Table(title=title, title_justify="left", caption=f"best so far: {_best(progress)}", caption_justify="left")
-    for name in ("SETTINGS", "PROMPT", "EMPTY", f"{progress.workload.depth} DEEP", "MEMORY", "RUNS"):
+    found = rows(progress, goal)
+    speeds = {"PROMPT": "prompt", "EMPTY": "empty", f"{progress.workload.depth} DEEP": "deep"}
+    if progress.workload.parallel:
+        speeds["TOGETHER"] = "parallel"
+    differs = ("DIFFERS",) if any("divergence" in row for row in found) else ()
+    for name in ("SETTINGS", *speeds, *differs, "MEMORY", "RUNS"):
         table.add_column(name, justify="left" if name == "SETTINGS" else "right")
-    for row in rows(progress, goal)[:_SHOWN]:
+    for row in found[:_SHOWN]:
         if "problem" in row:
-            table.add_row(row["settings"], *("-",) * 4, row["problem"][:40])
+            table.add_row(row["settings"], *("-",) * (len(speeds) + len(differs) + 1), row["problem"][:40])
             continue
-        speeds = (f"{row[name]:.1f}" for name in ("prompt", "empty", "deep"))
-        table.add_row(row["settings"], *speeds, format_size(row["memory_bytes"]), str(row["runs"]))
+        nats = (f"{row['divergence']:.4f}" if "divergence" in row else "" for _ in differs)
+        figures = (f"{row[name]:.1f}" for name in speeds.values())
+        table.add_row(row["settings"], *figures, *nats, format_size(row["memory_bytes"]), str(row["runs"]))
     return table
 
 
@@ -183,10 +196,18 @@ def _view(goal: Goal) -> AbstractContextManager[Callable[[Progress], None]]:
 def _show_end(progress: Progress, goal: Goal, name: str) -> None:
     render.console(sys.stderr).print(_table(progress, goal))
     gain = progress.gain
-    if gain is None or progress.best == progress.start:
+    if progress.best == progress.start:
         render.show_note(f"No settings are proved to be better for {name} ({goal}) than those that it has.")
         return
+    if gain is None:
+        render.show_note(
+            f"{name} ({goal}): better in each comparison of the search; there was no time left to compare it with the "
+            "settings at the start. The next run goes on; give it a larger --budget."
+        )
+        return
     low, middle, high = ((each - 1) * 100 for each in gain)
+    if not progress.final:
+        render.show_note("There was no time left to compare again at the end; the next run goes on.")
     render.show_note(f"{name} ({goal}): {middle:+.1f} % with 95 % confidence between {low:+.1f} % and {high:+.1f} %")
 
 
@@ -223,21 +244,31 @@ def to_svg(progress: Progress, goal: Goal) -> str:
 
 
 def _settings(progress: Progress) -> dict[str, Any]:
-    """The keys of `[models.NAME]` that change."""
+    """The keys that change."""
     changes = progress.best.changes(progress.start)
-    return {name: _UNSET.get(name) if value is None else value for name, value in changes.items()}
+    return {
+        name: _UNSET.get(name) if value is None else list(value) if isinstance(value, tuple) else value
+        for name, value in changes.items()
+    }
 
 
 def _toml_value(name: str, value: Any) -> str:
     return json.dumps(_UNSET.get(name, "auto") if value is None else value)
 
 
-def to_toml(name: str, progress: Progress) -> str:
+def to_toml(subject: Subject, progress: Progress) -> str:
     """The settings as a part of a configuration file."""
     import tomlkit
 
+    from shepherd.optimize.space import OF_CACHES
+
     changes = _settings(progress)
-    return tomlkit.dumps({"models": {name: changes}}) if changes else f"# models.{name}: nothing to change\n"
+    of_model = {name: value for name, value in changes.items() if name not in OF_CACHES}
+    of_cache = {name: value for name, value in changes.items() if name in OF_CACHES}
+    tables: dict[str, Any] = {"models": {subject.name: of_model}} if of_model else {}
+    if of_cache:
+        tables["caches"] = {subject.cache: {"model": subject.name, **of_cache}}
+    return tomlkit.dumps(tables) if tables else f"# models.{subject.name}: nothing to change\n"
 
 
 def _file(options: Mapping[str, Any]) -> Path:
@@ -254,7 +285,7 @@ def _file(options: Mapping[str, Any]) -> Path:
     return file
 
 
-def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The text of a file with other settings of a model, and what it means then; comments and other keys stay.
 
     Raises: `ConfigError`.
@@ -262,7 +293,9 @@ def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, di
     import tomlkit
 
     from shepherd.config.layers import read_bytes
+    from shepherd.optimize.space import OF_CACHES
 
+    model = subject.name
     document: Any = tomlkit.parse(read_bytes(file).decode("utf-8-sig"))
     models = document.get("models")
     if not isinstance(models, Mapping) or not isinstance(models.get(model), Mapping):
@@ -278,20 +311,24 @@ def changed(file: Path, model: str, changes: Mapping[str, Any]) -> tuple[str, di
             for cache in (document.get("caches") or {}).values()
             if isinstance(cache, Mapping) and name in cache and cache.get("model", model) == model
         ]
+        if name in OF_CACHES:
+            caches = document.setdefault("caches", tomlkit.table(is_super_table=True))
+            own = [caches.setdefault(subject.cache, {"model": model})]
         for table in own or [models[model]]:
             table[name] = value
     return tomlkit.dumps(document), document.unwrap()
 
 
-def write_settings(file: Path, model: str, changes: Mapping[str, Any]) -> None:
+def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> None:
+    """Change the settings of a model in a file, and keep the file before. Raises: `ConfigError`."""
     from shepherd.cli.command import mcp_file
     from shepherd.core.files import replace_private
 
-    text, after = changed(file, model, changes)
+    text, after = changed(file, subject, changes)
     backup = file.with_name(f"{file.name}.bak")
     try:
         replace_private(backup, file.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(backup)) from error
-    mcp_file.write(file, after, text, f"change [models.{model}] by hand", key="models")
-    render.show_note(f"Wrote {', '.join(changes)} of [models.{model}] to {file}; the file before is {backup}.")
+    mcp_file.write(file, after, text, f"change [models.{subject.name}] by hand", key="models")
+    render.show_note(f"Wrote {', '.join(changes)} of [models.{subject.name}] to {file}; the file before is {backup}.")

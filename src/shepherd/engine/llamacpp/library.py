@@ -30,7 +30,7 @@ CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "
 FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 """Targets of `quantize`: llama.cpp's ftype ids."""
 
-_ERROR, _CONTINUED = 4, 5
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5
 """ggml's log levels that are handled here."""
 _CPU, _GPU = 0, 1
 """ggml's numbers for kinds of devices; a GPU that shares the machine's memory has another one."""
@@ -90,6 +90,7 @@ class Log:
 
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=8)
+        self.warnings: deque[str] = deque(maxlen=8)
         self._pending = threading.local()
         self.callback = C.llama_log_callback(self._take)  # kept referenced: C holds a pointer to it
         C.llama_log_set(self.callback, None)
@@ -99,7 +100,7 @@ class Log:
         if level != _CONTINUED:
             pending.level = level
         current: int = getattr(pending, "level", 0)
-        if current != _ERROR and not logger.isEnabledFor(logging.DEBUG):
+        if current < _WARNING and not logger.isEnabledFor(logging.DEBUG):
             return
         line = getattr(pending, "line", "") + (text or b"").decode("utf-8", "replace")
         if not line.endswith("\n"):
@@ -107,8 +108,8 @@ class Log:
             return
         pending.line = ""
         line = line.strip()
-        if current == _ERROR:
-            self.errors.append(line)
+        if current >= _WARNING:
+            (self.errors if current == _ERROR else self.warnings).append(line)
         if line:
             logger.debug("llama.cpp: %s", line)
 
@@ -179,6 +180,7 @@ _DEVICE_CALLS: dict[str, tuple[Any, ...]] = {
     "type": (_INT, _POINTER),
     "description": (ctypes.c_char_p, _POINTER),
     "memory": (None, _POINTER, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE)),
+    "buffer_type": (_POINTER, _POINTER),
 }
 """By the end of its name (`ggml_backend_dev_...`), the result and the arguments of a call; some builds lack some."""
 
@@ -198,6 +200,13 @@ def devices() -> tuple[str, ...]:
     """The names of compute devices besides the CPU; empty without a GPU."""
     found = _devices(lambda kind: kind != _CPU)
     return tuple(_device_call("description")(each).decode("utf-8", "replace") for each in found)
+
+
+def buffer_types() -> dict[str, int]:
+    """The kinds of memory that tensors can be placed in, by name: `CPU`, `CUDA0`, ...; their pointers."""
+    name_of = _declared(C._lib.ggml_backend_buft_name, ctypes.c_char_p, _POINTER)
+    found = filter(None, map(_device_call("buffer_type"), _devices(lambda _: True)))
+    return {name_of(each).decode("utf-8", "replace"): each for each in found}
 
 
 class GpuMemory(NamedTuple):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
 from shepherd.engine.kv import capabilities
-from shepherd.engine.llamacpp.library import C, reason_from, start_library
+from shepherd.engine.llamacpp.library import C, buffer_types, reason_from, start_library
 from shepherd.models import gguf
+
+logger = logging.getLogger(__name__)
 
 _HASHED_WHOLE = 32 << 20
 """Leading bytes that the digest reads: more than the longest header, which contains the vocabulary."""
@@ -25,7 +28,19 @@ _SAMPLE, _SAMPLES = 4096, 256
 _NO_TEXT = "{} has no vocabulary of texts, only numbered tokens"
 _ROPES: dict[int, capabilities.Rope] = {-1: "none", 0: "norm", 2: "neox"}
 """llama.cpp's rope types; the others are kinds of M-RoPE."""
+_LOAD_MODES = {
+    (None, False): C.LLAMA_LOAD_MODE_AUTO, (None, True): C.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (True, False): C.LLAMA_LOAD_MODE_MMAP, (True, True): C.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (False, False): C.LLAMA_LOAD_MODE_NONE, (False, True): C.LLAMA_LOAD_MODE_MLOCK,
+}  # fmt: skip
+"""By `mmap` and `mlock`, the library's names for ways to load."""
 _ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED, _ATTR_LSTRIP, _ATTR_RSTRIP = 1, 8, 16, 128, 256
+
+
+class _Override(ctypes.Structure):
+    """`llama_model_tensor_buft_override`: tensors whose name matches go to a kind of memory."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
 class Weights:
@@ -58,20 +73,31 @@ class Weights:
         gpu_layers: int | None = None,
         use_extra_bufts: bool = True,
         cpu_only: bool = False,
+        mmap: bool | None = None,
+        mlock: bool = False,
+        override_tensor: Sequence[str] = (),
         progress: Callable[[float], None] | None = None,
     ) -> Weights:
         """Load a GGUF file, which may take long; `progress` gets 0.0 to 1.0 on the loading thread.
 
         cpu_only: use no GPU, not even for a part of the computation (as may happen with `gpu_layers` 0).
+        mmap: map the file, or read it into memory of its own; None = as the library does it for the devices.
+        mlock: keep the weights in memory, whatever else needs it; where the system refuses, a warning says so.
+        override_tensor: `pattern=buffer type` each: the memory for tensors whose name matches a regular expression.
 
         Raises: `EngineError` with the library's reason if the file cannot be loaded.
         """
         log = start_library()
         log.errors.clear()
+        log.warnings.clear()
         params = C.llama_model_default_params()
         if gpu_layers is not None:
             params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = use_extra_bufts
+        params.load_mode = _LOAD_MODES[mmap, mlock]
+        overrides = _overrides(override_tensor)
+        if overrides is not None:
+            params.tensor_buft_overrides = ctypes.addressof(overrides)
         if cpu_only:
             params.split_mode, params.main_gpu = C.LLAMA_SPLIT_MODE_NONE, -1
 
@@ -85,6 +111,12 @@ class Weights:
         handle = C.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
             raise EngineError(f"{path.name} cannot be loaded{reason_from(log)}")
+        if any("mlock" in warning for warning in log.warnings):
+            logger.warning(
+                "%s is not locked in memory as mlock = true asks for: the system allows less; raise the limit "
+                "(ulimit -l, or LimitMEMLOCK of a service), or leave mlock out",
+                path.name,
+            )
         return cls(handle, path)
 
     def close(self) -> None:
@@ -226,3 +258,19 @@ class Weights:
             for token, attr in found
             if attr & wanted
         )
+
+
+def _overrides(placements: Sequence[str]) -> ctypes.Array[_Override] | None:
+    """The library's form of `pattern=buffer type`, with an empty one at its end. Raises: `EngineError`."""
+    if not placements:
+        return None
+    known, found = buffer_types(), []
+    for placement in placements:
+        pattern, _, name = placement.rpartition("=")
+        if name not in known:
+            raise EngineError(
+                f"override_tensor: {placement!r} names no kind of memory that is here; expected PATTERN=NAME, with one "
+                f"of {', '.join(known)} as NAME"
+            )
+        found.append(_Override(pattern.encode(), known[name]))
+    return (_Override * (len(found) + 1))(*found)
