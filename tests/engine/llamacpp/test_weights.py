@@ -54,7 +54,7 @@ def locked_bytes() -> int:
 def test_the_file_is_mapped_and_the_weights_are_locked_as_asked(
     mmap: bool | None, mlock: bool, lamb: Path, tmp_path: Path
 ) -> None:
-    own = shutil.copy(lamb, tmp_path / "own.gguf")  # other tests of this process map the file itself
+    own = Path(shutil.copy(lamb, tmp_path / "own.gguf"))  # other tests of this process map the file itself
     size_bytes, before = own.stat().st_size, locked_bytes()
     with contextlib.closing(Weights.load(own, mmap=mmap, mlock=mlock)):
         assert (mapped_bytes(own) > 0.9 * size_bytes) == (mmap is not False)
