@@ -5,7 +5,7 @@
 | `-1`                | the first case of every test; nothing `costly`                        | under a minute   |
 |                     | `make check` sets it, for the tests that need no model                 |                  |
 | not set             | a share of every grid, the first of each family in it; short searches; | under 4 minutes  |
-|                     | an eighth of the tests that take longest (`costly`)                    |                  |
+|                     | one in sixteen of the tests that take longest (`costly`)               |                  |
 | `1`                 | all of it; `.ci/run` sets it                                           | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
-QUICK = 0.09
+QUICK = 0.06
 """Share of the tests marked `costly` that a quick run takes."""
 
 COSTLY = QUICK if LEVEL == 0 else 0.0

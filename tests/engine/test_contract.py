@@ -292,7 +292,9 @@ async def test_a_job_that_fails_harms_no_other(make: Make) -> None:
 
 async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(make: Make) -> None:
     engine = make()
-    tickets = [engine.submit(job("01234?6789")) for _ in range(3)]
+    tickets = [engine.submit(job("01234?6789"))]
+    with contextlib.suppress(EngineDown):  # the first one may have broken it by now
+        tickets += [engine.submit(job("01234?6789")) for _ in range(2)]
     for ticket in tickets:
         with pytest.raises(EngineDown, match="broke"):
             await steps(ticket)
