@@ -182,7 +182,8 @@ async def test_a_request_that_comes_while_a_digest_is_written_takes_as_many_step
         await asyncio.sleep(0.001)
     assert not await stored(cells, item), "the request has passed it"
     n_steps = len(cells.runtime.batches) - n_before
-    assert n_steps < MARKUP // cells.runtime.n_batch + len(ANSWER) + 6 < len(DIGEST)
+    n_meanwhile = 40  # of the digest, until the request has come to the engine: more on a busy machine
+    assert n_steps < MARKUP // cells.runtime.n_batch + len(ANSWER) + n_meanwhile < len(DIGEST) // 2
     gate.release(10_000)
     await cells.digests.idle()
     await until(lambda: cells.local.engine.stats().background_jobs == 1)
