@@ -198,12 +198,16 @@ async def test_a_digest_whose_cells_another_conversation_has_taken_computes_noth
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    cells = make()
+    gate = threading.Semaphore(10_000)
+    cells = make(gate=gate)
     messages = [Message.user("x" * (MOST_NEW + 100)), Message.assistant("Yes."), *await cells.talk(2)]
     await cells.local.engine.clear()
     n_before = cells.local.engine.stats().generated_tokens
+    while gate.acquire(blocking=False):  # a decode takes longer than it takes to see that the cells are gone
+        pass
     item = (await cells.ask(*messages, edits=NOW)).message
     await cells.digests.idle()
+    gate.release(10_000)
     assert "have left the cells" in caplog.text
     assert cells.local.engine.stats().generated_tokens == n_before
     assert not await stored(cells, item)
