@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shepherd.engine.llamacpp import child, selftest
-from shepherd.engine.llamacpp.machine import hardware
+from shepherd.engine.llamacpp import child
+from shepherd.engine.llamacpp.selftest import results_id
 from shepherd.models import gguf
 from shepherd.optimize.measure import Run, Workload
 from shepherd.optimize.search import Interval, State
@@ -23,8 +23,7 @@ from shepherd.optimize.tuning import Progress
 def file_of(cache_folder: Path, header: gguf.Header, goal: Goal, text: Path | None = None) -> Path:
     """Where the results of a model on this machine are kept, for a text by which quality was judged (None = ours)."""
     judged = "" if text is None else "-" + hashlib.sha256(text.read_bytes()).hexdigest()[:12]
-    name = f"{header.digest()[:16]}-{selftest.build_id()}-{hardware()}-{goal}{judged}.json"
-    return cache_folder / "optimize" / name
+    return cache_folder / "optimize" / f"{results_id(header)}-{goal}{judged}.json"
 
 
 def save(file: Path, progress: Progress) -> None:

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from shepherd.core import ShepherdError
 from shepherd.engine.llamacpp import child
 from shepherd.engine.llamacpp.machine import n_processors, processors
+from shepherd.engine.llamacpp.selftest import results_id
 from shepherd.models import gguf
 
 if TYPE_CHECKING:
@@ -157,12 +158,8 @@ def folder_of(cache_folder: Path) -> Path:
 
 def file_of(cache_folder: Path, setup: Setup) -> Path:
     """The file of a verdict: for this model, build, machine and settings."""
-    from shepherd.engine.llamacpp import selftest  # noqa: PLC0415 - loads the native library
-    from shepherd.engine.llamacpp.machine import hardware  # noqa: PLC0415
-
     settings = hashlib.sha256(repr(setup.task()).encode()).hexdigest()[:8]
-    name = f"{setup.model.digest()[:16]}-{selftest.build_id()}-{hardware()}-{settings}.json"
-    return folder_of(cache_folder) / name
+    return folder_of(cache_folder) / f"{results_id(setup.model)}-{settings}.json"
 
 
 def find(cache_folder: Path, setup: Setup) -> Verdict | None:

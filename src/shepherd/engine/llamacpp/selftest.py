@@ -19,10 +19,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp import child
+from shepherd.engine.llamacpp.machine import hardware
+
+if TYPE_CHECKING:
+    from shepherd.models import gguf
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,11 @@ def build_id() -> str:
         status = file.stat()
         facts += [file.name, str(status.st_size), str(status.st_mtime_ns)]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
+def results_id(header: gguf.Header) -> str:
+    """What measurements of a model are kept under: the model, the build of the library, this machine."""
+    return f"{header.digest()[:16]}-{build_id()}-{hardware()}"
 
 
 def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
