@@ -154,6 +154,7 @@ class Prober:
         name, quiet_s = setup.model.path.name, self._quiet_s
         if probe.find(self._cache_folder, setup) is not None:
             return
+        depth = depth_of(setup.model, cells)
         for _ in range(MOST_TRIES):
             if (n_jobs := self._quiet(quiet_s)) is None:
                 return
@@ -163,14 +164,14 @@ class Prober:
                     continue
                 if probe.find(self._cache_folder, setup) is not None:  # by another Shepherd, meanwhile
                     return
-                if why := _lack(setup.model, cells, depth_of(setup.model, cells), is_repacked=setup.repack):
+                if why := _lack(setup.model, cells, depth, is_repacked=setup.repack):
                     logger.debug("%s is not measured now: %s", name, why)
                     continue
                 logger.debug("measuring %s", name)
                 try:
                     verdict = self._measure(
                         setup,
-                        depth=depth_of(setup.model, cells),
+                        depth=depth,
                         use_extra_bufts=self._use_extra_bufts,
                         is_wanted=lambda expected=n_jobs: not self._closed.is_set() and self._n_jobs() == expected,
                     )
