@@ -32,7 +32,7 @@ from rich.table import Table
 from sides import Setup, model_path, running
 
 from shepherd.bench.figures import BY_NAME, paired, spread
-from shepherd.optimize.measure import Workload, rounds
+from shepherd.optimize.measure import Workload, measure
 from shepherd.optimize.space import Candidate
 
 DEPTH, N_GENERATE = 512, 32
@@ -61,7 +61,7 @@ def ours(path: Path) -> dict[str, float]:
         (Workload(DEPTH, N_GENERATE), {"prompt": "prompt", "generation": "empty", "generation_deep": "deep"}),
         (Workload(64, N_GENERATE), {"generation, 256 cells": "empty"}),
     ):
-        runs = rounds(
+        runs = measure(
             path, CANDIDATE, workload, repeat_s=REPEAT_S, timeout_s=600, command=(sys.executable, "-c", BY_PROCESSOR)
         )
         assert not runs[0].problem, runs[0].problem

@@ -203,7 +203,7 @@ class Session:
     async def _runs(self, workload: Workload, repeat_s: float, timeout_s: float) -> list[Run]:
         verdict = await asyncio.to_thread(selftest.verdict, self._cache_folder)
         return await self._in_thread(
-            lambda is_wanted: measure.rounds(
+            lambda is_wanted: measure.measure(
                 self.subject.path,
                 self.subject.start,
                 workload,

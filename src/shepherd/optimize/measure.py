@@ -13,7 +13,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,53 +99,28 @@ class Run:
         return speed**0.2 / self.memory_bytes if goal == "memory" else speed
 
 
-_CHILD = (sys.executable, "-m", "shepherd.optimize.measure")
-
-
 def measure(
     path: Path,
     candidate: Candidate,
     workload: Workload,
     *,
     timeout_s: float,
+    repeat_s: float = 0.0,
     reference: Path | None = None,
     text: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = _CHILD,
+    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.optimize.measure"),
     use_extra_bufts: bool = True,
-) -> Run:
-    """Measure one candidate in a child. Blocks. It fails by the `problem` of its result alone.
+) -> list[Run]:
+    """Measure one candidate in a child that loads once and measures for `repeat_s` seconds, at least once. Blocks. It
+    fails by the `problem` of its result alone.
 
-    reference: where the probabilities of an f16 cache are kept; they are written if the file is missing.
-    text: a file whose words are computed, and by which quality is judged; None = a text of our own.
+    The first run has the memory, the quality, and `took_s` of all of them together. reference: where the probabilities
+    of an f16 cache are kept; they are written if the file is missing. text: a file whose words are computed, and by
+    which quality is judged; None = a text of our own.
 
     Raises: `child.Unwanted`.
     """
-    (run,) = rounds(
-        path, candidate, workload, repeat_s=0.0, timeout_s=timeout_s, reference=reference, text=text,
-        is_wanted=is_wanted, command=command, use_extra_bufts=use_extra_bufts,
-    )  # fmt: skip
-    if run.divergence is not None and run.divergence > MOST_DIVERGENCE:
-        worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
-        run = Run(**{**asdict(run), "problem": f"{worse}, and {MOST_DIVERGENCE} are allowed"})
-    return run
-
-
-def rounds(
-    path: Path,
-    candidate: Candidate,
-    workload: Workload,
-    *,
-    repeat_s: float,
-    timeout_s: float,
-    reference: Path | None = None,
-    text: Path | None = None,
-    is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = _CHILD,
-    use_extra_bufts: bool = True,
-) -> list[Run]:
-    """The runs of one child that loads once and measures for `repeat_s` seconds, at least once. As `measure`; the
-    first run has the memory and the quality, and `took_s` of all of them together."""
     task = {
         "path": str(path),
         "candidate": asdict(candidate),
@@ -160,9 +135,17 @@ def rounds(
     took_s = time.monotonic() - began_s
     try:
         first, *others = json.loads(ended.answer)
-        return [Run(**first, took_s=took_s), *(Run(**each) for each in others)]
+        return [_judged(Run(**first, took_s=took_s)), *(Run(**each) for each in others)]
     except (ValueError, TypeError):
         return [Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)]
+
+
+def _judged(run: Run) -> Run:
+    """A run whose answers are those of another model counts as failed."""
+    if run.divergence is None or run.divergence <= MOST_DIVERGENCE:
+        return run
+    worse = f"the answers differ by {run.divergence:.3f} nats a token from those of an f16 cache"
+    return replace(run, problem=f"{worse}, and {MOST_DIVERGENCE} are allowed")
 
 
 # -- the child --------------------------------------------------------------------------------------------------------

@@ -114,10 +114,11 @@ def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | No
         reference = folder / f"reference-{workload.depth}.npy"
 
         def child(each: Candidate, work: Workload, left_s: float) -> Run:
-            return measure(
+            (run,) = measure(
                 subject.path, each, work, timeout_s=left_s, reference=reference, text=text,
                 use_extra_bufts=verdict.use_extra_bufts,
             )  # fmt: skip
+            return run
 
         if not candidate.lossy:
             return child(candidate, workload, timeout_s)
