@@ -351,11 +351,12 @@ def test_a_machine_that_other_programs_use_is_not_measured(setup: Setup) -> None
 @pytest.mark.model
 @pytest.mark.costly
 def test_what_the_library_refuses_keeps_the_default(setup: Setup) -> None:
-    """A quantised V cache needs flash attention: with it switched off by hand, no context can be made."""
-    refused = replace(setup, flash_attention=False, cache_type_v="q8_0")
-    verdict = probe.measure(refused, depth=64, is_background=False)
+    """72 GiB of cells, and a child may have about 4: no context can be made."""
+    wide = replace(setup, cache_type_k="f32", cache_type_v="f32")
+    verdict = probe.measure(wide, depth=6_291_456, is_background=False)
     assert verdict is not None
-    assert verdict.changes == ""
+    assert (verdict.changes, verdict.problem) == ("", "")
+    assert "context" in verdict.findings[0].why
 
 
 @pytest.mark.model
