@@ -299,12 +299,12 @@ def decided(setting: str, default: Value, ratios: Mapping[Value, Sequence[float]
     """The value that is clearly the fastest, or the default."""
     best = max(ratios, key=lambda value: lowest(ratios[value]))
     value = best if lowest(ratios[best]) > CLEAR else default
-    said = "; ".join(
+    measured = "; ".join(
         f"{_word(each)} is {middle(found):.2f} times as fast as {_word(default)} "
         f"(at least {lowest(found):.2f}, {len(found)} pairs)"
         for each, found in ratios.items()
     )
-    return Finding(setting, default, value, said)
+    return Finding(setting, default, value, measured)
 
 
 def _word(value: Value) -> str:
