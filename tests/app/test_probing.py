@@ -34,6 +34,7 @@ from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.probe import Finding, Verdict
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
+from shepherd.optimize.subject import subject_of
 
 pytestmark = pytest.mark.model
 
@@ -313,6 +314,25 @@ def in_use(app: App) -> tuple[int | None, int | None, bool | None]:
     assert isinstance(runtime, LlamaRuntime)
     options = runtime._options
     return options.n_threads, options.most_threads, flash_attention(options)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        ({}, (2, True)),
+        ({"flash_attn": False}, (2, False)),
+        ({"threads": 1}, (1, True)),
+        ({"probe": False}, (1, False)),
+    ],
+)
+def test_optimize_starts_from_what_is_in_use(flags: dict[str, Any], start: tuple[int, bool], tmp_path: Path) -> None:
+    app = made_app(tmp_path, **flags)
+    keep(app, FASTER)
+    begun = subject_of(app.config, None, cache_folder=app._cache_folder).start
+    assert (begun.n_threads, begun.flash_attn) == start
+    plain = subject_of(app.config, None).start
+    assert (plain.n_threads, plain.flash_attn) == (1, False), "without the folder no verdict is looked for"
 
 
 @pytest.mark.parametrize(

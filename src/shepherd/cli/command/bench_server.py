@@ -70,7 +70,8 @@ def _main() -> int:
     child.end_with_parent()
     try:
         config, named = measuring.model_config(task["options"])
-        made = alone(config, subject_of(config, named), n_ctx=task["n_ctx"], folder=Path(task["folder"]))
+        subject = subject_of(config, named, cache_folder=Path(task["cache_folder"]))
+        made = alone(config, subject, n_ctx=task["n_ctx"], folder=Path(task["folder"]))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(made, Path(task["cache_folder"])))
     except ShepherdError as error:
