@@ -77,6 +77,11 @@ def test_an_address_that_was_not_fetched_is_a_note() -> None:
     assert noted(next(images_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
 
 
+def test_old_images_leave_a_quarter_of_the_limit_at_a_time() -> None:
+    left = [reasons(marked([SHOT] * n, LIMITS)).count("") for n in range(20, 32)]
+    assert left == [20, 16, 17, 18, 19, 20, 16, 17, 18, 19, 20, 16]
+
+
 KINDS = st.sampled_from(
     [USER, ANSWER, SHOT, RESULT, Message("user", (Image("image/png", b"<html>"), Image("", RIGHT)))]
 )
