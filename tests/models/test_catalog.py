@@ -154,7 +154,7 @@ def test_the_quantisation_chooses_among_the_files_of_a_repository(home: Path) ->
     assert big2.exists()
     with pytest.raises(ConfigError, match="choose hf:o/r:QUANT out of BF16, Q4_K_M, Q8_0"):
         find("hf:o/r", home)
-    with pytest.raises(ConfigError, match=r"o/r this machine has BF16, Q4_K_M, Q8_0, and not 'q2_k'; .*pull hf:o/r:q2_k"):
+    with pytest.raises(ConfigError, match=r"this machine has BF16, Q4_K_M, Q8_0, and not 'q2_k'; .*pull hf:o/r:q2_k"):
         find("hf:o/r:q2_k", home)
 
 
@@ -174,7 +174,7 @@ def test_an_ollama_model_is_found_by_name_and_tag(home: Path) -> None:
     assert find("ollama:llama3.2:1b", home) == blob
     assert find("ollama:somebody/theirs", home) == blob
     assert [model.name for model in scan(home) if model.source == "Ollama"] == ["ollama:llama3.2:1b"]
-    with pytest.raises(ConfigError, match=r"did you mean llama3\.2:1b\?\); get it with: shepherd pull ollama:llama3\.2"):
+    with pytest.raises(ConfigError, match=r"did you mean llama3\.2:1b\?\); .* shepherd pull ollama:llama3\.2"):
         find("ollama:llama3.2", home)
 
 

@@ -25,7 +25,7 @@ def put_model(root: Path, place: str, name: str, *files: tuple[str, str], **fact
     for index, (file, role) in enumerate(files):
         (folder / file).write_bytes(b"GGUF" + bytes(index))
         found.append(PulledFile(file, 4 + index, "ab" * 32, role))  # type: ignore[arg-type]
-    origin = place.partition("/")[0]
+    origin = name.partition(":")[0] if ":" in name else "url"
     model = PulledModel(name, origin, "https://x", "c0ffee", 1.5, folder, tuple(found), **facts)  # type: ignore[arg-type]
     pulled.write_record(model)
     return model
@@ -119,19 +119,19 @@ def test_a_removed_model_leaves_no_empty_folder_and_its_neighbours(root: Path) -
 def test_the_catalogue_finds_pulled_models_by_their_names(root: Path, home: Path) -> None:
     env = {"XDG_DATA_HOME": str(home / "data")}
     qwen = put_qwen(root)
-    theirs = put_model(root, "ollama/registry.ollama.ai/library/m/7b", "ollama:m:7b", ("m.gguf", "model"))
+    theirs = put_model(root, "ollama/registry.ollama.ai/library/tiny-m/7b", "ollama:tiny-m:7b", ("m.gguf", "model"))
     web = put_model(root, "url/host/tiny", "tiny", ("tiny.gguf", "model"))
 
     def find(spec: str) -> Path:
         return catalog.find(spec, env=env, home=home, cwd=home / "work")
 
     assert find("hf:qwen/qwen3-gguf") == find("hf:Qwen/Qwen3-GGUF:q4_k_m") == qwen.path
-    assert find("ollama:m:7b") == theirs.path
+    assert find("ollama:tiny-m:7b") == theirs.path
     assert find("tiny") == web.path
     with pytest.raises(catalog.NotPulled, match=r"this machine has Q4_K_M, and not 'Q8_0'"):
         find("hf:Qwen/Qwen3-GGUF:Q8_0")
-    with pytest.raises(catalog.NotPulled, match=r"did you mean m:7b\?"):
-        find("ollama:m")
+    with pytest.raises(catalog.NotPulled, match=r"did you mean tiny-m:7b\?"):
+        find("ollama:tiny-m")
     names = [(each.name, each.source) for each in catalog.scan(env=env, home=home, cwd=home / "work")][1:]
     assert names == [(each.name, "Shepherd") for each in (qwen, theirs, web)]
     store = next(each for each in catalog.folders(env=env, home=home, cwd=home) if each.source == "Shepherd")

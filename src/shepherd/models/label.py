@@ -1,6 +1,6 @@
 """What the name of a model's file says: its stem and its number format. Pure.
 
-    sub/Qwen3-8B-Q4_K_M-00001-of-00002.gguf ─▶ stem Qwen3-8B-Q4_K_M, quant Q4_K_M, labels {…, "q4_k_m", "sub"}
+sub/Qwen3-8B-Q4_K_M-00001-of-00002.gguf ─▶ stem Qwen3-8B-Q4_K_M, quant Q4_K_M, labels {…, "q4_k_m", "sub"}
 """
 
 from __future__ import annotations

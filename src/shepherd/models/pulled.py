@@ -9,9 +9,9 @@
     ├ url/HOST/STEM/
     └ .partial/                       what is being pulled or removed; nothing here is a model
 
-A model's folder is made in `.partial` and appears by one rename, so it is whole from its first moment; `remove` takes it
-away by one rename, too. No file is shared between models but by hard links: a folder can be removed without a look at
-the others. `find` in `catalog.py` knows these models by the names in their records. Not here: the transfer (`pull`).
+A model's folder is made in `.partial` and appears by one rename, so it is whole from its first moment; `remove` takes
+it away by one rename, too. No file is shared between models but by hard links: a folder can be removed without a look
+at the others. `find` in `catalog.py` knows these models by the names in their records. Not here: the transfer (`pull`).
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def read_record(folder: Path) -> PulledModel:
     Raises: `OSError`, `ValueError`, `KeyError` or `TypeError` where there is none that is whole.
     """
     record = json.loads((folder / RECORD).read_bytes())
-    if record["version"] != _VERSION:
-        raise ValueError(f"the record has the version {record['version']!r}")
+    if record["version"] != _VERSION or record["origin"] not in get_args(Origin):
+        raise ValueError(f"the record has the version {record['version']!r} and the origin {record['origin']!r}")
     files = tuple(PulledFile(**file) for file in record["files"])
     for file in files:
         if Path(file.name).name != file.name or file.role not in get_args(Role):
@@ -139,17 +139,15 @@ def write_record(model: PulledModel) -> None:
 def install(root: Path, staged: Path, folder: Path) -> None:
     """Make the staged folder, which is whole, the model `folder`; an older one leaves. Raises: `OSError`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        remove(root, folder)
+    old = _put_aside(root, folder) if folder.exists() else None
     staged.rename(folder)
+    if old is not None:
+        shutil.rmtree(old)
 
 
 def remove(root: Path, folder: Path) -> None:
     """Remove a model's folder, and those above it that are empty then. Raises: `OSError`."""
-    waste = root / PARTIAL / f"removed-{uuid.uuid4().hex}"
-    waste.parent.mkdir(parents=True, exist_ok=True)
-    folder.rename(waste)
-    shutil.rmtree(waste)
+    shutil.rmtree(_put_aside(root, folder))
     for above in folder.parents:
         if above == root or not above.is_relative_to(root):
             break
@@ -157,6 +155,12 @@ def remove(root: Path, folder: Path) -> None:
             above.rmdir()
         except OSError:  # others are in it
             break
+
+
+def _put_aside(root: Path, folder: Path) -> Path:
+    waste = root / PARTIAL / f"removed-{uuid.uuid4().hex}"
+    waste.parent.mkdir(parents=True, exist_ok=True)
+    return folder.rename(waste)
 
 
 def _folders(folder: Path, depth: int) -> Iterator[Path]:
