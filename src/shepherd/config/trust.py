@@ -70,6 +70,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.manage_models": "lets clients pull and delete models",
     "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
@@ -99,6 +100,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
     "routes.recall": (False, None),
     "mcp_servers": ([],),
     "server.shared_prefix": ("none",),
+    "server.manage_models": (False,),
     "backend": LOCAL_BACKENDS,
     "server.host": ("127.0.0.1", "localhost", "::1"),
 }
