@@ -47,7 +47,9 @@ def load(
         content, read = read_bytes(path), layer(kind, path.parent, path)
         read.read(parse(path, content), SCHEMA)
         if kind == "project file" and path != chosen and cwd != user_dir:
-            known = {name[1] for each in layers[:-1] for name in each.settings if name[0] == "providers"}
+            known = {
+                name[1] for each in layers[:-1] for name in each.settings if name[0] in ("providers", "aliases")
+            }
             if not _is_trusted(_folder_file(path, content, read, known), consent, warnings):
                 layers.pop()
     variables = layer("environment", cwd)
