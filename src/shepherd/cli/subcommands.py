@@ -100,7 +100,8 @@ _GENERAL = (
         "command.models.show_list",
         """List the models that you can use without a download.
 
-        With --provider: those of a provider, as it lists them now.
+        With their other names, whether they fit the memory of this machine with 8,192 tokens of context, and whether
+        the running server has them loaded. With --provider: those of a provider, as it lists them now.
         """,
         (
             click.Option(["--provider"], type=ProviderName(), metavar="NAME", help="List the models of this provider."),
@@ -112,6 +113,21 @@ _GENERAL = (
         "command.models.show_one",
         "Show what a model is, and how much memory it needs.",
         (click.Argument(["name"], metavar="MODEL", type=Model()), _JSON),
+    ),
+    Subcommand(
+        "models remove",
+        "command.model_removal.run",
+        """Remove a model that Shepherd pulled, with all of its files.
+
+        It shows the files and what is freed, and asks first. A name that a client gave with /api/copy goes without the
+        files.
+        """,
+        (
+            click.Argument(["name"], metavar="MODEL", type=Model()),
+            _flag("--force", help="Also remove a file that Shepherd did not pull."),
+            _flag("--yes", help="Do not ask."),
+            _JSON,
+        ),
     ),
     Subcommand("config", "configure.show_config", "Show the configuration and where it comes from."),
     Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),

@@ -30,11 +30,8 @@ class Aliases:
         self._names: dict[str, str] = {}
         """Without the copies."""
         for name, setting in sorted(settings.items(), key=lambda each: each[1].rank):
-            if not _NAME.fullmatch(name) or is_spec(name):
-                raise setting.error(
-                    f"{name!r} cannot be an alias: it needs 1 to 200 characters without spaces, *, ?, [ and ], and is "
-                    "neither embedded nor begins with hf: or ollama:"
-                )
+            if why := why_no_alias(name):
+                raise setting.error(why)
             self._steps[name.casefold()] = setting
             self._names[name.casefold()] = name
         for name, setting in settings.items():
@@ -65,6 +62,16 @@ class Aliases:
         """What an alias stands for at last, with the origin of the last step; None for a name that is no alias."""
         *way, last = self.chain(name)
         return replace(self._steps[way[-1].casefold()], value=last) if way else None
+
+
+def why_no_alias(name: str) -> str:
+    """Why no alias can have this name; empty = one can."""
+    if _NAME.fullmatch(name) and not is_spec(name):
+        return ""
+    return (
+        f"{name[:200]!r} cannot be another name of a model: it needs 1 to 200 characters without spaces, *, ?, [ and "
+        "], and is neither embedded nor begins with hf: or ollama:"
+    )
 
 
 def _small(names: Iterable[str]) -> list[str]:

@@ -299,7 +299,9 @@ class Resolver:
         provider = meaning.partition("/")[0]
         return provider if provider in self.providers and meaning not in (*self.models, *self.caches) else None
 
-    def _followed(self, rule: RouteConfig, meanings: Mapping[str, str], error: Callable[..., ConfigError]) -> RouteConfig:
+    def _followed(
+        self, rule: RouteConfig, meanings: Mapping[str, str], error: Callable[..., ConfigError]
+    ) -> RouteConfig:
         """The rule with the targets that its aliases stand for; an entry of the tables counts before an alias."""
 
         def target(name: str) -> str:
@@ -314,8 +316,12 @@ class Resolver:
                 return meaning
             return next(self._caches_on(meaning.partition(":")[0]), meaning)
 
-        named = {word: target(name) for word in ("cache", "provider") if (name := getattr(rule, word)) is not None}
-        return replace(rule, **named, fallback=tuple(map(target, rule.fallback)))
+        return replace(
+            rule,
+            cache=rule.cache and target(rule.cache),
+            provider=rule.provider and target(rule.provider),
+            fallback=tuple(map(target, rule.fallback)),
+        )
 
     def _warn_of_routes(self, rules: Sequence[RouteConfig], setting: Setting, meanings: Mapping[str, str]) -> None:
         """Warn of aliases whose requests go elsewhere: the routes decide."""

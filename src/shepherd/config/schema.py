@@ -402,6 +402,8 @@ class ServerConfig:
     """Names besides this machine's own by which clients may call it."""
     disabled: tuple[str, ...] = key(kinds.TEXTS, ())
     """Paths that are switched off, such as `/slots`: they answer 501."""
+    manage_models: bool = key(kinds.FLAG, False)
+    """Clients may pull models, give them other names, and delete those that were pulled."""
     max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
     """Requests at the same time, of all clients; further ones are refused."""

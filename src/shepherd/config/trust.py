@@ -70,6 +70,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.manage_models": "lets clients pull and delete models",
     "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
@@ -94,6 +95,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
         ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
     ),
     **dict.fromkeys(("kv.disk", "chat.save", "server.enabled", "server.use_tools", "server.debug"), (False,)),
+    "server.manage_models": (False,),
     **dict.fromkeys(("tools.read_only", "tools.dry_run"), (True,)),
     "routes.archive": (False, None),
     "routes.recall": (False, None),
