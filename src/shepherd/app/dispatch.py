@@ -330,7 +330,10 @@ class Dispatcher:
             if (entry := self._find(alias)) is not None:
                 behind.setdefault(entry.name, []).append(alias)
         own = {
-            name: replace(_current(entry.card, states[entry.key], now_s), aliases=(name, *behind.get(name, ())))
+            name: replace(
+                _current(entry.card, states[entry.key], now_s),
+                aliases=tuple(dict.fromkeys((name, *behind.get(name, ())))),
+            )
             for name, entry in self.registry.entries.items()
         }
         taken = {name.casefold() for name in (*own, *self._models)}
