@@ -114,9 +114,7 @@ def test_the_tables_name_aliases_and_an_entry_counts_before_one(load: Load) -> N
         '[caches.one]\nmodel = "small"\n[caches.two]\nmodel = "fast"\n[caches.three]\nmodel = "coder"\n'
         '[[routes]]\nmatch = "x"\ncache = "coder"\nfallback = ["far"]\n[[routes]]\nmatch = "*"\ncache = "one"\n'
     )
-    assert {each.name: each.model for each in made.caches} == {
-        "one": "small", "two": "big", "three": "coder", "big": "big",
-    } or {each.name: each.model for each in made.caches} == {"one": "small", "two": "big", "three": "coder"}  # fmt: skip
+    assert {each.name: each.model for each in made.caches} == {"one": "small", "two": "big", "three": "coder"}
     assert [(each.cache, each.fallback) for each in made.routes] == [("three", ("openai",)), ("one", ())]
     assert "aliases.small hides what has this name in the tables" in " ".join(made.warnings)
 
@@ -173,8 +171,10 @@ def test_what_is_shown_is_the_same_again(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("target", "needs_trust"),
-    [("small", False), ("hf:a/b", False), ("openai/gpt-5", True), ("OpenAI", True), ("claude-opus-4-5", True)]
-    + [("far", True), ("Far/x", True), ("theirs", True)],
+    [
+        *(("small", False), ("hf:a/b", False), ("openai/gpt-5", True), ("OpenAI", True), ("claude-opus-4-5", True)),
+        *(("far", True), ("Far/x", True), ("theirs", True)),
+    ],
 )
 def test_an_alias_that_leads_to_a_provider_needs_trust(tmp_path: Path, target: str, needs_trust: bool) -> None:
     user = '[aliases]\ntheirs = "far"\n[providers.far]\ntype = "openai_compat"\nbase_url = "https://far.example"\n'
