@@ -101,9 +101,11 @@ _GENERAL = (
         """List the models that you can use without a download.
 
         With their other names, whether they fit the memory of this machine with 8,192 tokens of context, and whether
-        the running server has them loaded. With --provider: those of a provider, as it lists them now.
+        the running server has them loaded. With SOURCE, such as hf:owner/repo: what a pull of each format would bring.
+        With --provider: those of a provider, as it lists them now.
         """,
         (
+            click.Argument(["source"], metavar="[SOURCE]", required=False),
             click.Option(["--provider"], type=ProviderName(), metavar="NAME", help="List the models of this provider."),
             _JSON,
         ),

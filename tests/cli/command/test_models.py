@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.app.test_names import NAME, put
 from tests.cli.conftest import Home, listen
+from tests.fakes.hub import Hub
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core.status import ModelCard
@@ -129,3 +130,34 @@ def test_files_of_others_stay(home: Home, root: Path) -> None:
 def test_info_knows_other_names(home: Home) -> None:
     (home.folder / "shepherd.toml").write_text('[models.mine]\npath = "embedded"\n[aliases]\nfast = "mine"\n')
     assert json.loads(home.run("models", "info", "fast", "--json").stdout)["path"].endswith("lamb.gguf")
+
+
+def test_what_a_pull_would_cost_is_listed_and_nothing_is_transferred(home: Home, root: Path) -> None:
+    put(root, "hf/acme/tiny-GGUF/tiny-Q8_0", "hf:acme/tiny-GGUF:Q8_0")
+    (home.folder / "shepherd.toml").write_text('memory_budget = "800 MiB"\n[server]\nport = 0\n')
+    with Hub() as hub:
+        home.env |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home.folder / "hub")}
+        home.env.pop("HF_HUB_OFFLINE", None)
+        sizes = {"tiny-Q4_K_M.gguf": 1, "tiny-Q8_0-00001-of-00002.gguf": 2, "tiny-Q8_0-00002-of-00002.gguf": 3}
+        hub.put_repo("acme/tiny-GGUF", {name: b"GGUF" * n for name, n in {**sizes, "mmproj-F16.gguf": 5}.items()})
+        done = home.run("models", "list", "hf:acme/tiny-GGUF", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        facts = [(each["name"], each["size_bytes"], each["n_files"], each["fits"], each["here"]) for each in found]
+        assert facts == [
+            ("hf:acme/tiny-GGUF:Q8_0", 40, 3, True, True),
+            ("hf:acme/tiny-GGUF:Q4_K_M", 24, 2, True, False),
+        ]
+        assert [each["chosen"] for each in found] == [True, False]
+        one = home.run("models", "list", "hf:acme/tiny-GGUF:q4_k_m").stdout
+        assert re.search(r"tiny-GGUF:Q4_K_M +24 .*chosen", one)
+        assert "Q8_0" not in one
+        (home.folder / "shepherd.toml").write_text("memory_budget = 150\n[server]\nport = 0\n")
+        small = json.loads(home.run("models", "list", "hf:acme/tiny-GGUF", "--json").stdout)
+        assert [(each["fits"], each["chosen"]) for each in small] == [(False, False)] * 2
+        for words, sentence in (("hf:acme/tiny-GGUF:Q9", "has no 'Q9'"), ("hf:acme/none", "acme/none")):
+            wrong = home.run("models", "list", words)
+            assert (wrong.returncode, wrong.stdout) == (1, "")
+            assert sentence in wrong.stderr
+        assert hub.n_sent("cdn") == 0
+    assert home.run("models", "list", "nonsense words").returncode == 1

@@ -152,12 +152,17 @@ def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
     return {"quantisation": header.file_type, "context": header.n_ctx_train}
 
 
-def show_list(options: Mapping[str, Any], *, provider: str | None, as_json: bool) -> None:
-    """Print all models of this machine, or those of a provider."""
+def show_list(options: Mapping[str, Any], *, source: str | None, provider: str | None, as_json: bool) -> None:
+    """Print all models of this machine, those of a provider, or what a pull of `source` would bring."""
     if provider is not None:
         from shepherd.cli.command.provider import show_models
 
         show_models(options, name=provider, as_json=as_json)
+        return
+    if source is not None:
+        from shepherd.cli.command.pull_cost import show_cost
+
+        show_cost(options, source=source, as_json=as_json)
         return
     models = list(scan_models(configure.load_config(options, looks=True)))
     if as_json:
