@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
+    from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -249,6 +250,13 @@ class App:
     async def delete_model(self, name: str) -> None:
         self._check_managing()
         await self.dispatcher.delete(name)
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        self._check_managing()
+        from shepherd.app import pulling  # noqa: PLC0415 - few servers pull
+        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
+
+        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, show=show)
 
     def _check_managing(self) -> None:
         if not self.config.server.manage_models:

@@ -37,9 +37,9 @@ COMMON_CONTEXT = 8192
 def scan_models(config: Config) -> Iterator[dict[str, Any]]:
     """Every model that the configuration names or the catalogue finds, as in `--json`: with the facts of its header, or
     the problem with it."""
-    from shepherd.app.model_registry import machine_of
+    from shepherd.app.model_registry import capacity_of
 
-    budget_bytes = machine_of(config, is_idle=True).budget_bytes
+    budget_bytes = capacity_of(config)
     running = find_loaded(config)
     names, problems = names_by_file(config)
     aliases = known_names(config)

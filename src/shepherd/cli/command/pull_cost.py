@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shepherd.app.model_registry import machine_of
+from shepherd.app.model_registry import capacity_of
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_size
 from shepherd.core import InvalidRequest
@@ -26,7 +26,7 @@ from shepherd.models.sizing import about_needed, gib
 def show_cost(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
     """Print each format of a repository, or the one model of another source. Raises: as `pull.plan_of`."""
     config = configure.load_config(options, looks=True)
-    budget_bytes = machine_of(config, is_idle=True).budget_bytes
+    budget_bytes = capacity_of(config)
     here = {model.name.casefold() for model in pulled_models(models_folder(os.environ, Path.home()))}
     found = [each | {"here": each["name"].casefold() in here} for each in _formats(parse(source), budget_bytes)]
     if as_json:

@@ -218,7 +218,8 @@ def reaching(url: str) -> Iterator[None]:
     except httpx2.TransportError as error:
         reason = str(error) or type(error).__name__
         raise Unreachable(
-            f"no connection to {host} ({reason}); check the network, and HTTPS_PROXY where it needs one", backend=host
+            f"the connection to {host} failed ({reason}); check the network, and HTTPS_PROXY where it needs one",
+            backend=host,
         ) from error
 
 

@@ -1,9 +1,9 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
-    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull  /api/copy    DELETE /api/delete
+    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/copy    DELETE /api/delete
     the rest of /api/ (push, create, blobs): refused with a message that names the way to do it
 
-Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
+Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`; `/api/pull` (`pull.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.core import Event, Finished, InvalidRequest, Request, Started, UnknownModel
+from shepherd.core import Event, Finished, InvalidRequest, Request, Started
 from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import Answer, PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards, named_card
@@ -104,7 +104,7 @@ OLLAMA_ENDPOINTS = (
 async def answer_show(context: RequestContext, body: Json) -> Json:
     """The details of one model. Raises: `ShepherdError`."""
     await context.state.service.look_again()
-    return encode_shown(find_card(context.state.service, _named_in(body)))
+    return encode_shown(find_card(context.state.service, named_in(body)))
 
 
 async def answer_copy(context: RequestContext, body: Json) -> Json:
@@ -118,7 +118,7 @@ async def answer_copy(context: RequestContext, body: Json) -> Json:
 async def answer_delete(context: RequestContext, body: Json) -> Json:
     """Success once a pulled model, or a name of `/api/copy`, is gone. Raises: `ShepherdError`."""
     _check_caller(context)
-    await context.state.service.delete_model(_named_in(body))
+    await context.state.service.delete_model(named_in(body))
     return {"status": "success"}
 
 
@@ -126,21 +126,7 @@ def _check_caller(context: RequestContext) -> None:
     refuse_one_of_many(context.scope, "this changes the models of all users")
 
 
-async def answer_pull(context: RequestContext, body: Json) -> Json:
-    """Success for a model that exists, for clients that pull before they ask. Raises: `ShepherdError` for any other."""
-    try:
-        find_card(context.state.service, _named_in(body))
-    except UnknownModel as error:
-        known = ", ".join(error.known) or "none"
-        raise InvalidRequest(
-            f"this server has no model {error.model!r} (it has: {known}) and does not download models over HTTP; "
-            "`shepherd models` lists the files on this machine: name one in the configuration",
-            field="model",
-        ) from error
-    return {"status": "success"}
-
-
-def _named_in(body: Json) -> str:
+def named_in(body: Json) -> str:
     """The name of a model, under its new key or its old one."""
     fields = Fields(body)
     return fields.get_string("name") if fields.has("name") and not fields.has("model") else fields.get_string("model")
