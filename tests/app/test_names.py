@@ -12,9 +12,11 @@ from typing import Any
 
 import ollama
 import pytest
+from tests.backends.cloud.providing import WORDS, spoken
 from tests.conftest import LAMB
 from tests.in_time import until
 from tests.proven import proven
+from tests.providers_replay import replaying
 
 from shepherd import config as configuration
 from shepherd.app.app import App
@@ -107,6 +109,7 @@ TWO = (
     '[models.one]\npath = "embedded"\n[models.two]\npath = "embedded"\n[caches.one]\nmodel = "one"\nn_ctx = 512\n'
     '[caches.two]\nmodel = "two"\nn_ctx = 512\n[aliases]\nfast = "daily"\ndaily = "two"\n'
 )
+THREE = TWO.replace("caches.two", "caches.second").replace('daily = "two"', 'daily = "second"')
 
 
 async def test_an_alias_is_answered_by_what_it_stands_for(tmp_path: Path) -> None:
@@ -124,6 +127,34 @@ async def test_an_alias_is_answered_by_what_it_stands_for(tmp_path: Path) -> Non
         assert app.conversations.active.cache == "one"
         assert (await app.conversations.switch(session, "Fast")).cache == "two"
         assert await app.unload("fast")
+
+
+async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Path) -> None:
+    async with replaying(*(spoken() for _ in range(4))) as server:
+        text = f'{THREE}gpt = "far/gpt-5"\n[providers.far]\ntype = "openai_compat"\nbase_url = "{server.url}"\n'
+        async with running(tmp_path, text) as app:
+            assert await ask(app, "fast") == HELLO
+            await counted(app, {"second": 1})
+            vectors = await app.embed("fast", ["Hello"])
+            assert vectors.vectors == (await app.embed("two", ["Hello"])).vectors
+            cards = {card.id: (card.stands_for, card.loaded) for card in app.models()}
+            assert cards["fast"] == ("second", True)
+            assert cards["gpt"] == ("far/gpt-5", False)
+            for endpoint in ("", None):
+                assert await ask(app, "GPT", endpoint) == "".join(WORDS)
+            session = app.conversations.session()
+            assert (await app.conversations.switch(session, "gpt")).model == "gpt-5"
+            async with aclosing(session.chat("Hello")) as events:
+                assert [event async for event in events]
+            assert [each.json["model"] for each in server.requests] == ["gpt-5"] * 3
+
+
+async def test_what_makes_vectors_is_pulled_like_any_other(tmp_path: Path, root: Path) -> None:
+    put(root)
+    async with running(tmp_path) as app:
+        vectors = await app.embed(NAME, ["Hello"])
+        assert vectors.model == NAME
+        assert vectors.vectors == (await app.embed("lamb", ["Hello"])).vectors
 
 
 async def test_pulled_models_come_and_go_without_a_restart(tmp_path: Path, root: Path) -> None:

@@ -398,11 +398,15 @@ class Dispatcher:
     async def _look_for(self, model: str) -> None:
         """Look again for pulled models, if this may be one that is not known yet, or is not there any more."""
         meaning = self._names.meaning(model)
-        known = (*self.registry.entries, *self._models, *self.providers.names)
-        pulled = self._pulled.get(meaning)
-        if pulled.model.path.exists() if pulled else find_name(meaning, known) is not None:
-            return
-        await self.look_again()
+        if (pulled := self._pulled.get(meaning)) is not None:
+            is_known = pulled.model.path.exists()
+        else:
+            known = (*self.registry.entries, *self._models)
+            words = (meaning, meaning.partition(":")[0])  # with an adapter
+            is_known = any(find_name(word, known) is not None for word in words)
+            is_known = is_known or meaning.partition("/")[0] in self.providers
+        if not is_known:
+            await self.look_again()
 
     async def look_again(self) -> None:
         """See which pulled models have come or gone; reads the headers of new ones."""
@@ -418,9 +422,10 @@ class Dispatcher:
                 # One that is in memory answers until it is unloaded.
                 if found.get(name) == each.model or (each.own and self.entry_of(each.cache).key in loaded)
             }
-            for name in self._pulled.keys() - kept:
-                if (own := self._pulled[name].own) is not None:
-                    self._remove(own)
+            gone = [each.own for name, each in self._pulled.items() if name not in kept]
+            self._pulled = dict(kept)  # the event loop reads it, and must not find the cache of one that has left
+            for own in filter(None, gone):
+                self._remove(own)
             like = next(iter(self._models))
             for name, model in found.items():
                 if name not in kept and self._unusable.get(name) != model:
@@ -495,7 +500,9 @@ class Dispatcher:
         meaning = self._names.meaning(model)
         if meaning in self._pulled:
             return self.entry_of(self._pulled[meaning].cache)
-        name = find_name(meaning.partition(":")[0] if meaning != model else model, self.registry.entries)
+        if meaning != model:  # of a cache, or with an adapter
+            meaning = self._models.get(meaning, meaning.partition(":")[0])
+        name = find_name(meaning, self.registry.entries)
         return None if name is None else self.registry.entries[name]
 
     def _named(self, model: str) -> ModelEntry:

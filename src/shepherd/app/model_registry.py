@@ -218,6 +218,7 @@ class ModelRegistry:
         finally:
             self._left = left
         self.entries = {**self.entries, name: entry}
+        self.embedders = {**self.embedders, **self._embedder(entry)}
         return cache
 
     def remove(self, cache: CacheConfig) -> None:
@@ -226,6 +227,7 @@ class ModelRegistry:
         models = tuple(each for each in config.models if each is not model)
         self._config = replace(config, models=models, caches=tuple(each for each in config.caches if each != cache))
         self.entries = {name: entry for name, entry in self.entries.items() if name != cache.model}
+        self.embedders = {name: entry for name, entry in self.embedders.items() if name != cache.model}
 
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None or self._config.embedding_provider is not None:
