@@ -228,6 +228,9 @@ def test_a_clients_name_is_a_model_of_the_command_line_and_never_stops_a_start(l
     assert load(TWO + '[aliases]\nclever = "loop"\n', SHEPHERD_MODELS=folder).aliases == {"clever": "big"}
     Copies(Path(folder)).change({"big": "loop2", "loop2": "big"})
     assert load(TWO, SHEPHERD_MODELS=folder).aliases == {}
+    Copies(Path(folder)).change({"round": "clever"})
+    made = load(TWO + '[aliases]\nclever = "round"\n', SHEPHERD_MODELS=folder)
+    assert [each.path for each in made.models if each.name == "clever"] == ["round"]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"names": 3}', b"[" * 100_000])
