@@ -56,6 +56,10 @@ class ScriptedService:
         """What `n_archive_failures` tells; a test may change it."""
         self.cleared: list[str] = []
         self.unloaded: list[str] = []
+        self.copied: list[tuple[str, str]] = []
+        self.deleted: list[str] = []
+        self.n_looks = 0
+        """How often it was to look for pulled models."""
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
         """What `models` tells; a test may change it."""
         self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
@@ -79,6 +83,15 @@ class ScriptedService:
         finally:
             self.n_running -= 1
             self.ended.set()
+
+    async def look_again(self) -> None:
+        self.n_looks += 1
+
+    async def copy_model(self, source: str, name: str) -> None:
+        self.copied.append((source, name))
+
+    async def delete_model(self, name: str) -> None:
+        self.deleted.append(name)
 
     def models(self) -> tuple[ModelCard, ...]:
         return () if self._health.status == "loading" else self.cards

@@ -7,7 +7,7 @@ exist: there is no silent default.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -65,10 +65,14 @@ _POLICY = ("on_full", "user", "archive", "recall", "background")
 class Router:
     """The rules in order."""
 
-    def __init__(self, routes: Sequence[Route], models: Sequence[str] = ()) -> None:
-        """`models`: names for the message of a refusal, besides those of the rules."""
+    def __init__(
+        self, routes: Sequence[Route], models: Sequence[str] = (), meaning: Callable[[str], str] = str
+    ) -> None:
+        """`models`: names for the message of a refusal, besides those of the rules. `meaning`: what a name stands for
+        that is an alias, and any other name itself; a rule takes a request by both."""
         self._routes = tuple(routes)
         self._models = tuple(models)
+        self.meaning = meaning
 
     def names(self) -> dict[str, str]:
         """The names that a rule has without a glob, and the target of each."""
@@ -91,4 +95,5 @@ class Router:
 
     def find(self, model: str, endpoint: str = "") -> Route | None:
         """As `choose`; None where no rule takes the request."""
-        return next((route for route in self._routes if route.takes(model, endpoint)), None)
+        names = dict.fromkeys((model, self.meaning(model)))
+        return next((route for route in self._routes if any(route.takes(name, endpoint) for name in names)), None)

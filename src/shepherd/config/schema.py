@@ -8,7 +8,7 @@ Beside each field, `key` gives the kind of values that it accepts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -506,6 +506,9 @@ class Config:
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
     network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
     tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
+    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), NOTHING)
+    """Names of one's own -> what they stand for at last: a model, a cache, a provider or `PROVIDER/MODEL`, or
+    `MODEL:ADAPTER`. An alias of a file is a model of that name."""
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
     kv: KvConfig = key(Table(keys_of(KvConfig)), KvConfig())
     memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
@@ -528,6 +531,8 @@ class Config:
     start, less a reserve."""
     sampling: Sampling = Sampling()
     """What `[sampling]` and its flags set; every entry of a model has it already."""
+    has_own_routes: bool = field(default=False, compare=False)
+    """False: the routes were made for the caches and providers."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()

@@ -27,6 +27,21 @@ class Service(Protocol):
     def models(self) -> Sequence[ModelCard]:
         """Every model that a request can name, loaded or not, in the order of the configuration."""
 
+    async def look_again(self) -> None:
+        """See which pulled models have come or gone."""
+
+    async def copy_model(self, source: str, name: str) -> None:
+        """Let `name` stand for a model, also after a restart.
+
+        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for a name that is taken.
+        """
+
+    async def delete_model(self, name: str) -> None:
+        """Take away a name that `copy_model` gave, or remove a pulled model and its files.
+
+        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for any other model.
+        """
+
     def health(self) -> Health: ...
 
     async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:

@@ -36,6 +36,7 @@ async def respond(context: RequestContext) -> None:
     body = await context.decode(await context.read_body(), decode_json)
     name, streams = named_in(body), Fields(body).find_boolean("stream") is not False
     context.record.model, context.record.reason = name, "answered"
+    await context.state.service.look_again()
     try:
         find_card(context.state.service, name)
     except UnknownModel:
