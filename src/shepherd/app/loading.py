@@ -194,6 +194,7 @@ class ModelLoader:
                 build=selftest.build_id(),
                 makes_vectors=entry.makes_vectors,
                 pooling=entry.model.pooling,
+                projector=entry.projector.path if entry.projector is not None else None,
                 is_wanted=is_wanted,
             )
         except Unwanted:

@@ -14,6 +14,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import io
 import logging
 import os
 import threading
@@ -29,7 +30,7 @@ from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
 from shepherd.engine.llamacpp.library import C, reason_from, start_library
 from shepherd.engine.llamacpp.pixels import rgb
-from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.llamacpp.weights import Weights, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +94,7 @@ class Projector:
     @functools.cached_property
     def digest(self) -> bytes:
         """A hash of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return digest_of([self.path]).encode()
 
     # -- before anything is computed -----------------------------------------------------------------------------------
 
@@ -149,6 +149,16 @@ class Projector:
         if found is None or len(found.embeddings) != self._width * media.n_tokens:
             raise EngineError(f"{self.path.name} encodes an image to other tokens than it has counted")
         return found
+
+    def look(self) -> None:
+        """Encode a grey image: what may crash does so here. Raises: `EngineError`, `InvalidRequest`."""
+        from PIL import Image  # noqa: PLC0415 - as in `pixels`
+
+        file = io.BytesIO()
+        Image.new("RGB", (64, 64), "grey").save(file, "PNG")
+        for each in self.read(file.getvalue()):
+            if isinstance(each, Media):
+                self._encode(each)
 
     def decode(self, context: Any, media: Media, seq: int, position: int, n_batch: int) -> tuple[int, int]:
         """Compute the cells of an image; the library's code as of `llama_decode`, and the positions that it takes.

@@ -211,6 +211,8 @@ class LlamaRuntime:
         """The chunk at the library's position."""
         if self._positions is None:
             return chunk
+        # What was removed behind a hole leaves the images in the hole: the sequence ends before them.
+        self._positions.cut(chunk.seq, chunk.position)
         position = self._positions.in_library(chunk.seq, chunk.position)
         assert position is not None
         return chunk._replace(position=position)
