@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests.engine import kinds
 from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Copy, Job, Media, Remove, Span
+from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
 from shepherd.engine.llamacpp.projector import Projector
@@ -34,8 +35,9 @@ class Model:
     weights: Weights
     projector: Projector
 
-    def runtime(self, **options: int) -> LlamaRuntime:
-        return LlamaRuntime(self.weights, ContextOptions(N_CTX, n_seq=5, n_threads=1, **options), self.projector)
+    def runtime(self, n_batch: int | None = None) -> LlamaRuntime:
+        options = ContextOptions(N_CTX, n_seq=5, n_threads=1, n_batch=n_batch, n_ubatch=n_batch)
+        return LlamaRuntime(self.weights, options, self.projector)
 
     def engine(self, folder: Path | None = None) -> InProcessEngine:
         tiers = Tiers(2_000_000, folder, 50_000_000 if folder else 0)
@@ -65,7 +67,7 @@ class Talk:
     """Conversations that began alike: one may continue the cells of another, with the holes that are there."""
 
     def say(self, model: Model, *parts: str | bytes) -> None:
-        tokens, media = array("i"), {}
+        tokens, media = array("i"), dict[int, Media]()
         for part in parts:
             for each in (
                 [array("i", model.weights.tokenize(part))] if isinstance(part, str) else model.projector.read(part)
@@ -76,7 +78,7 @@ class Talk:
         self.messages.append((tokens, media))
 
     def job(self, n: int = 6) -> Job:
-        tokens, spans, media = array("i"), [], {}
+        tokens, spans, media = array("i"), list[Span](), dict[int, Media]()
         for at, (own, images) in enumerate(self.messages):
             media |= {start + len(tokens): each for start, each in images.items()}
             keep = at == 0 or at == len(self.messages) - 1
@@ -104,7 +106,7 @@ async def ask(engine: InProcessEngine, talk: Talk) -> tuple[Admitted, int]:
 async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
     """A random life of conversations on one cache; those whose answers follow from their own jobs alone."""
     drawn = random.Random(seed)
-    engine, talks = model.engine(folder), []
+    engine, talks = model.engine(folder), list[Talk]()
     for _ in range(22):
         whole = [talk for talk in talks if not talk.n_evicted]
         match drawn.choice(["new", "on", "on", "on", "branch", "restart"]):
@@ -167,7 +169,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
         await ask(engine, talk)
         for number in range(60):
             talk.say(model, f"and number {number}, which is not an image, what is that? ")
-            admitted, _ = await ask(engine, talk)
+            await ask(engine, talk)
             if talk.n_evicted:
                 break
         assert talk.n_evicted > 16
@@ -175,7 +177,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
         start = next(iter(talk.asked[-1][0].media))
         assert resident.n_resident_in(start, start + 1) == 0
         talk.say(model, "what was the first? ")
-        admitted, gone = await ask(engine, talk)
+        admitted, _ = await ask(engine, talk)
         assert admitted.n_new < 60
         assert resident.n_resident_in(start, start + 1) == 0
         assert await asyncio.to_thread(engine.close)
@@ -199,8 +201,6 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
 
 def test_no_operation_cuts_an_image(model: Model) -> None:
     runtime = model.runtime()
-    from shepherd.engine.base import Chunk
-
     (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
@@ -222,7 +222,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
 
 def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
     (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
-    runtime = model.runtime(n_ubatch=8, n_batch=8)
+    runtime = model.runtime(n_batch=8)
     if model.projector.at_once:
         with pytest.raises(EngineError, match="n_ubatch = 16 or more"):
             runtime.prepare([media], lambda: None)
@@ -233,9 +233,7 @@ def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) 
     runtime.close()
 
 
-def _chunk(media: Media):  # type: ignore[no-untyped-def]
-    from shepherd.engine.base import Chunk
-
+def _chunk(media: Media) -> Chunk:
     return Chunk(0, tokens_of(media), 0, False, media=media)
 
 
@@ -264,8 +262,22 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
 
 def test_a_projector_of_another_model_is_refused(model: Model, tmp_path: Path) -> None:
     write_projector("llava", tmp_path / "mmproj-other.gguf", n_embd=96)
-    with pytest.raises(EngineError, match="mmproj-other.gguf cannot be used as the projector of"):
+    with pytest.raises(EngineError, match="mmproj-other.gguf cannot be used as the projector of".replace(".", "[.]")):
         Projector.load(tmp_path / "mmproj-other.gguf", model.weights, n_threads=1)
     (tmp_path / "mmproj-none.gguf").write_bytes(b"GGUF")
     with pytest.raises(EngineError, match="mmproj-none"):
         Projector.load(tmp_path / "mmproj-none.gguf", model.weights, n_threads=1)
+
+
+async def test_images_cross_into_a_child() -> None:
+    """Its runtime checks that the tokens of each image are those of its key."""
+    media = Media(b"an image", 5, b"its file")
+    tokens = array("i", [1, 2, *tokens_of(media), 3])
+    engine = kinds.child(kinds.Setup())
+    try:
+        job = Job(tokens, 3, media={2: media})
+        answers = [[step async for steps in engine.submit(job).batches() for step in steps] for _ in range(2)]
+    finally:
+        assert await asyncio.to_thread(engine.close)
+    assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
+    assert len([step for step in answers[0] if isinstance(step, int)]) == 3

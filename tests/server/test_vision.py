@@ -1,4 +1,4 @@
-"""Models that see, over HTTP: the same greedy tokens as llama-server on the same files, and only new tokens computed."""
+"""Models that see, over HTTP: llama-server's greedy tokens on the same files, and only new tokens are computed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.engine.tiny_projector import CONTROL, PROJECTORS, png, write_seeing
+from tests.engine.tiny_projector import CONTROL, PROJECTORS, png, write_projector, write_seeing
 from tests.own_server import serving
+
+from shepherd.core import EngineError
 
 pytestmark = [pytest.mark.model]
 
@@ -31,6 +32,12 @@ N_VISIBLE = 94
 def post(address: str, body: dict[str, Any], path: str = "/v1/chat/completions") -> dict[str, Any]:
     request = urllib.request.Request(address + path, json.dumps(body).encode(), {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
+        read: dict[str, Any] = json.load(answer)
+        return read
+
+
+def got(address: str, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
         read: dict[str, Any] = json.load(answer)
         return read
 
@@ -107,9 +114,9 @@ def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> N
             messages: list[dict[str, Any]] = []
             for parts in turns:
                 messages.append({"role": "user", "content": parts})
-                got = asked(ours, messages)
-                assert got == asked(theirs, messages), name
-                assert len(got) == N_ANSWER
+                answer = asked(ours, messages)
+                assert answer == asked(theirs, messages), name
+                assert len(answer) == N_ANSWER
                 messages.append({"role": "assistant", "content": "I see."})
 
 
@@ -144,7 +151,7 @@ def test_an_image_is_computed_once_and_belongs_to_its_pixels(seeing: str) -> Non
     n_second, n_new = computed(seeing, second)
     assert n_new <= n_second - n_first + 8, "only what stands behind the first question"
     again = [question(words, image(png(1)), text(" something else"))]
-    n_again, n_new = computed(seeing, again)
+    _, n_new = computed(seeing, again)
     assert n_new < 60, "the same image is the same tokens"
     other = [question(words, image(png(2)), text(" tell me"))]
     n_other, n_new = computed(seeing, other)
@@ -173,3 +180,34 @@ def test_tokens_of_an_image_are_counted_before_anything_is_computed(seeing: str)
     body = {"model": "eyes", "messages": [{"role": "user", "content": content}]}
     counted = post(seeing, body, "/v1/messages/count_tokens")["input_tokens"]
     assert counted == computed(seeing, messages)[0]
+
+
+def test_the_capabilities_say_that_it_sees(seeing: str) -> None:
+    assert got(seeing, "/props")["modalities"] == {"vision": True, "video": False, "audio": False}
+    assert "image" in json.dumps(got(seeing, "/v1/models"))
+    assert "vision" in post(seeing, {"model": "eyes"}, "/api/show")["capabilities"]
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", png(1)[:150]])
+def test_a_damaged_image_is_one_sentence(seeing: str, data: bytes) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        asked(seeing, [question(text("see "), image(data), text("!"))])
+    with caught.value as refused:
+        assert refused.code == 400
+        assert "error" in json.load(refused)
+
+
+def test_a_projector_of_another_model_refuses_the_model(tmp_path: Path) -> None:
+    model, projector = write_seeing("llava", tmp_path)
+    write_projector("llava", projector, n_embd=96)
+    with (
+        pytest.raises(EngineError, match="cannot be used as the projector of"),
+        serving(tmp_path, config(model, projector)),
+    ):
+        pass
+
+
+def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:
+    model, projector = write_seeing("llava", tmp_path)
+    with serving(tmp_path, config(model, projector).replace(str(projector), "none")) as address:
+        assert got(address, "/props")["modalities"]["vision"] is False
