@@ -281,3 +281,43 @@ async def test_images_cross_into_a_child() -> None:
         assert await asyncio.to_thread(engine.close)
     assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
     assert len([step for step in answers[0] if isinstance(step, int)]) == 3
+
+
+def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
+    runtime = model.runtime()
+    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    n = media.n_tokens
+    assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
+    assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
+    assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + n, False)]) == "ok"
+    assert runtime.apply(Remove(0, 3, 3 + n))
+    assert runtime.apply(Remove(0, 3 + n))
+    assert runtime.held(0) == (0, 2)
+    for position in (3, 6):
+        assert runtime.decode([Chunk(0, array("i", [6, 7, 8]), position, True)]) == "ok"
+    logits = runtime.logits(0)
+    assert runtime.held(0) == (0, 8)
+    for start, tokens in ((0, [1, 2, 3]), (3, [6, 7, 8]), (6, [6, 7, 8])):
+        assert runtime.decode([Chunk(1, array("i", tokens), start, True)]) == "ok"
+    assert max(abs(a - b) for a, b in zip(logits, runtime.logits(0), strict=True)) < 1e-3
+    runtime.close()
+
+
+def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Model) -> None:
+    """The last token of a prompt is always computed, and the whole image with it."""
+
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "you see. ")
+        talk.say(model, "first: ", png(1), " what is it? ")
+        await ask(engine, talk)
+        pixels = [each for each in model.projector.read(png(2)) if isinstance(each, Media)]
+        talk.messages.append((tokens_of(pixels[0]), {0: pixels[0]}))
+        left = await engine.evict(talk.job(), 1)
+        assert left.tokens > 16
+        await engine.evict(talk.job(), 1)  # from the cells, which hold the image already
+        ends = [each.tokens[-pixels[0].n_tokens :] for each in engine._scheduler.pool.ledger]
+        assert tokens_of(pixels[0]) in ends
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())

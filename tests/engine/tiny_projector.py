@@ -83,9 +83,9 @@ PROJECTORS = {
 }  # fmt: skip
 
 
-def write_projector(name: str, path: Path, *, seed: int = 11, n_embd: int = N_EMBD) -> None:
+def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd: int = N_EMBD) -> None:
     """Write a projector; the same bytes every time. `n_embd`: of the model that it is for."""
-    recipe, random = PROJECTORS[name], np.random.default_rng(seed)
+    recipe, random = PROJECTORS[kind] if isinstance(kind, str) else kind, np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", recipe.kind)

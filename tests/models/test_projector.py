@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.engine.tiny_gguf import RECIPES, write
-from tests.engine.tiny_projector import write_projector
+from tests.engine.tiny_projector import PROJECTORS, write_projector
 
 from shepherd.core import ConfigError
 from shepherd.models.projector import find_projector
@@ -64,6 +65,9 @@ def test_what_is_no_projector_is_refused(tmp_path: Path) -> None:
         find_projector(tmp_path / "model.gguf", str(tmp_path / "model.gguf"))
     with pytest.raises(ConfigError, match="mmproj names no file"):
         find_projector(tmp_path / "model.gguf", str(tmp_path / "missing.gguf"))
+    write_projector(replace(PROJECTORS["llava"], kind="hunyuanvl"), tmp_path / "placed.gguf")
+    with pytest.raises(ConfigError, match='kind hunyuanvl.*mmproj = "none"'):
+        find_projector(tmp_path / "model.gguf", str(tmp_path / "placed.gguf"))
     (tmp_path / "mmproj.gguf").write_bytes(b"<html>")
     with pytest.raises(ConfigError):
         find_projector(tmp_path / "model.gguf", str(tmp_path / "mmproj.gguf"))

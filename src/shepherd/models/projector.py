@@ -18,6 +18,9 @@ from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf, gguf_file
 
 NONE = "none"
+PLACED = frozenset({"hunyuanvl", "deepseek4v"})
+"""Kinds of projectors for which equal images are other tokens at other places: they number the images of a prompt, or
+align them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,12 @@ def read_projector(path: Path) -> ProjectorFile:
     metadata = gguf_file.read_file(path).metadata
     if metadata.get("general.architecture") != "clip":
         raise ConfigError(f'{path.name} is no projector (mmproj) but a model; name the projector, or "none"')
+    kinds = {str(metadata.get(key)) for key in ("clip.projector_type", "clip.vision.projector_type")}
+    if found := kinds & PLACED:
+        raise ConfigError(
+            f"{path.name} is a projector of the kind {found.pop()}, which reads an image by what stands before it, and "
+            'cannot be used here; set mmproj = "none" to use the model for text only'
+        )
     # Files from before there was sound have the first key only.
     sees, hears = (metadata.get(f"clip.has_{what}_encoder") is True for what in ("vision", "audio"))
     return ProjectorFile(path, sees, hears, path.stat().st_size)
