@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fake_engine import FakeRuntime
 
+from shepherd.core import EngineError
 from shepherd.engine import media
-from shepherd.engine.base import Media
+from shepherd.engine.base import Job, Media, Ticket
 from shepherd.engine.llamacpp.positions import Positions
+from shepherd.engine.media import tokens_of
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 
 def image(number: int, n_tokens: int) -> Media:
@@ -78,3 +85,63 @@ def test_a_state_without_positions_is_not_taken_for_one() -> None:
     assert positions.load(0, b"") == -1
     assert positions.load(0, array("i", [9]).tobytes()) == -1
     assert positions.load(0, array("i", [-2]).tobytes()) == -1
+
+
+class Slow(FakeRuntime):
+    """Encodes an image when it is told to."""
+
+    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+        self.on_ready = on_ready
+        return {each.key for each in media} <= self.encoded
+
+
+async def test_a_job_waits_for_its_image_while_others_answer() -> None:
+    ready: list[None] = []
+    runtime = Slow(lambda tokens: 7)
+    scheduler = Scheduler(
+        runtime, EngineOptions(), name="main", show=lambda token: b"?", is_urgent=lambda: False,
+        on_ready=lambda: ready.append(None),
+    )  # fmt: skip
+    loop = asyncio.get_running_loop()
+    picture = image(1, 5)
+    seeing = Ticket(Job(array("i", [1, *tokens_of(picture), 2]), 3, media={1: picture}), loop)
+    for ticket in (seeing, Ticket(Job(array("i", [3, 4]), 3), loop)):
+        scheduler.queue.add(ticket)
+    scheduler.admit()
+    assert [task.job.tokens[0] for task in scheduler.running] == [3]
+    while scheduler.running:
+        scheduler.step()
+        scheduler.admit()
+    assert not seeing.finished
+    assert scheduler.heartbeat.expected_s is None, "an image may take long to encode: that is no stall"
+    scheduler.idle()
+    assert scheduler.heartbeat.expected_s is None
+    runtime.encoded.add(picture.key)
+    runtime.on_ready()
+    assert ready
+    scheduler.admit()
+    while scheduler.running:
+        scheduler.step()
+    assert seeing.finished
+    assert [chunk.media is not None for batch in runtime.batches[-5:] for chunk in batch].count(True) == 1
+    scheduler.pool.close()
+
+
+async def test_an_image_that_cannot_be_encoded_fails_its_job_alone() -> None:
+    class Failing(FakeRuntime):
+        def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+            raise EngineError("a planted failure")
+
+    scheduler = Scheduler(
+        Failing(lambda tokens: 7), EngineOptions(), name="main", show=lambda token: b"?", is_urgent=lambda: False,
+        on_ready=lambda: None,
+    )  # fmt: skip
+    picture = image(1, 5)
+    ticket = Ticket(Job(array("i", [1, *tokens_of(picture), 2]), 3, media={1: picture}), asyncio.get_running_loop())
+    scheduler.queue.add(ticket)
+    scheduler.admit()
+    assert not scheduler.running
+    with pytest.raises(EngineError, match="a planted failure"):
+        async for _ in ticket.batches():
+            pass
+    scheduler.pool.close()

@@ -260,6 +260,21 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
         model.projector.read(data)
 
 
+def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "see ", png(950), "?")
+        job = talk.job()
+        ((at, media),) = job.media.items()
+        with pytest.raises(EngineError, match="no image"):
+            async for _ in engine.submit(replace(job, media={at: replace(media, data=b"<html>")})).batches():
+                pass
+        await ask(engine, talk)
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
 def test_a_projector_of_another_model_is_refused(model: Model, tmp_path: Path) -> None:
     write_projector("llava", tmp_path / "mmproj-other.gguf", n_embd=96)
     with pytest.raises(EngineError, match="mmproj-other.gguf cannot be used as the projector of".replace(".", "[.]")):

@@ -66,7 +66,7 @@ def test_what_is_no_projector_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mmproj names no file"):
         find_projector(tmp_path / "model.gguf", str(tmp_path / "missing.gguf"))
     write_projector(replace(PROJECTORS["llava"], kind="hunyuanvl"), tmp_path / "placed.gguf")
-    with pytest.raises(ConfigError, match='kind hunyuanvl.*mmproj = "none"'):
+    with pytest.raises(ConfigError, match=r'kind hunyuanvl.*mmproj = "none"'):
         find_projector(tmp_path / "model.gguf", str(tmp_path / "placed.gguf"))
     (tmp_path / "mmproj.gguf").write_bytes(b"<html>")
     with pytest.raises(ConfigError):

@@ -131,6 +131,12 @@ class Projector:
 
     def _encode(self, media: Media) -> _Encoded:
         """Encode all tiles of an image. Raises: `EngineError`."""
+        try:
+            return self._encode_all(media)
+        except InvalidRequest as error:  # `read` has accepted it, so that no request is to blame
+            raise EngineError(error.message) from error
+
+    def _encode_all(self, media: Media) -> _Encoded:
         mtmd, found = _mtmd(), None
         log = start_library()
         with self._chunks(media.data) as chunks, self._lock:
