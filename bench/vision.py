@@ -35,7 +35,7 @@ def write(path: Path) -> None:
     """A projector of the size of CLIP's small ones."""
     from tests.engine import tiny_projector as tiny
 
-    tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.PATCH = 384, 1536, 12, 6, 14  # type: ignore[misc]
+    tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.PATCH = 384, 1536, 12, 6, 14
     layers = tiny._layers() | tiny._patches(224, extra=1)
     llava = tiny.PROJECTORS["llava"].tensors
     rest = {
@@ -76,10 +76,12 @@ def main() -> None:
         for number in range(-1, rounds):
             for side in in_turn(number):
                 server = servers[side]
-                words = {"type": "text", "text": f"What is in this picture, number {number}? "}
-                first = [{"role": "user", "content": [words, image(number + 1)]}]
+                words: dict[str, Any] = {"type": "text", "text": f"What is in this picture, number {number}? "}
+                first: list[dict[str, Any]] = [{"role": "user", "content": [words, image(number + 1)]}]
                 second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
-                other = [{"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}]
+                other: list[dict[str, Any]] = [
+                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}
+                ]
                 measured = {"a new image": first, "the second turn": second, "the image elsewhere": other}
                 for name, messages in measured.items():
                     taken_ms = ask(server, messages)

@@ -13,7 +13,7 @@ from tests.fake_engine import FakeRuntime
 
 from shepherd.core import EngineError
 from shepherd.engine import media
-from shepherd.engine.base import Job, Media, Ticket
+from shepherd.engine.base import Done, Job, Media, Ticket
 from shepherd.engine.llamacpp.positions import Positions
 from shepherd.engine.media import tokens_of
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -122,7 +122,7 @@ async def test_a_job_waits_for_its_image_while_others_answer() -> None:
     scheduler.admit()
     while scheduler.running:
         scheduler.step()
-    assert seeing.finished
+    assert isinstance([*seeing._steps][-1], Done)
     assert [chunk.media is not None for batch in runtime.batches[-5:] for chunk in batch].count(True) == 1
     scheduler.pool.close()
 
