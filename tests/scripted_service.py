@@ -13,6 +13,7 @@ from shepherd.core import (
     Event,
     Finished,
     InvalidRequest,
+    NotAllowed,
     Opaque,
     OpaqueBlock,
     Request,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores
+    from shepherd.models.pull.pull import Event as PullEvent
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 
@@ -150,6 +152,9 @@ class ScriptedService:
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)
         return True
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        raise NotAllowed(f"this server pulls no {name}", status=403)
 
     def memory(self, user: str | None) -> MemoryStore | None:
         return self._shelf.find_store(user) if self._shelf is not None else None

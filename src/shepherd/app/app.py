@@ -46,6 +46,7 @@ from shepherd.core import (
     EngineError,
     Event,
     InvalidRequest,
+    NotAllowed,
     Request,
     TextOrTokens,
 )
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
+    from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -238,6 +240,21 @@ class App:
 
     async def unload(self, model: str) -> bool:
         return await self.dispatcher.unload(model)
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        self._check_managing()
+        from shepherd.app import pulling  # noqa: PLC0415 - few servers pull
+        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
+
+        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, show=show)
+
+    def _check_managing(self) -> None:
+        if not self.config.server.manage_models:
+            raise NotAllowed(
+                "this server lets no client pull, copy or delete models; its operator allows it with "
+                "manage_models = true in [server]",
+                status=403,
+            )
 
     # state
 

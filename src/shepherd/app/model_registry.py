@@ -370,6 +370,19 @@ def read(path: Path) -> gguf.Header | Checkpoint:
 def machine_of(config: Config) -> Machine:
     """The memory that the models may use: of the cards, of the machine, or of both where some layers stay with the
     CPU."""
+    free, total, has_gpu = _memory(config)
+    # On a GPU the library chooses flash attention itself.
+    return Machine(budget_bytes(config.memory_budget, free=free, total=total), flash_attention=has_gpu)
+
+
+def capacity_of(config: Config) -> int:
+    """Bytes that models may take when no other program needs memory: what a model to be pulled must fit into."""
+    _, total, _ = _memory(config)
+    return budget_bytes(config.memory_budget, free=total, total=total)
+
+
+def _memory(config: Config) -> tuple[int, int, bool]:
+    """Free and total bytes, and whether there is a GPU."""
     from shepherd.engine.llamacpp.library import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
@@ -378,8 +391,7 @@ def machine_of(config: Config) -> Machine:
     free, total = (cards.free, cards.total) if cards else (0, 0)
     if cards is None or any(count is not None and count >= 0 for count in layers):
         free, total = free + machine.available, total + machine.total
-    # On a GPU the library chooses flash attention itself.
-    return Machine(budget_bytes(config.memory_budget, free=free, total=total), flash_attention=cards is not None)
+    return free, total, cards is not None
 
 
 def cells_of(

@@ -113,6 +113,29 @@ _GENERAL = (
         "Show what a model is, and how much memory it needs.",
         (click.Argument(["name"], metavar="MODEL", type=Model()), _JSON),
     ),
+    Subcommand(
+        "models search",
+        "command.pull.search",
+        "Search the Hugging Face Hub for GGUF models. The most downloaded come first.",
+        (_words("words", "WORDS..."), _JSON),
+    ),
+    Subcommand(
+        "models suggest",
+        "command.pull.suggest",
+        "Show a dozen good first models by memory. Those that fit this machine are marked.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "pull",
+        "command.pull.run",
+        """Get a model of Hugging Face, of Ollama, or at an address.
+
+        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant, one is
+        chosen that fits this machine. All shards come, and the projector of a model that sees. The checksums are
+        compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
+        """,
+        (click.Argument(["source"], metavar="SOURCE"), _json("Print one JSON object at the end, for programs.")),
+    ),
     Subcommand("config", "configure.show_config", "Show the configuration and where it comes from."),
     Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),
     Subcommand("config path", "configure.show_paths", "Print the configuration files that Shepherd looks for."),

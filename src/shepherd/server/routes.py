@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from shepherd.server.endpoints import pull
 from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
 from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
@@ -17,7 +18,7 @@ from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestCo
 from shepherd.server.endpoints.llama import LLAMA_ENDPOINTS, answer_apply_template
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
-from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_pull, answer_show
+from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_show
 from shepherd.server.endpoints.query import query
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
@@ -136,8 +137,8 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _row("ollama-show", ("/api/show",), query(answer_show), ollama.NAME_BODY, "The details of one model (Ollama)"),
     _row(
-        "ollama-pull", ("/api/pull",), query(answer_pull),
-        ollama.NAME_BODY, "Whether the server has a model (Ollama); it downloads none",
+        "ollama-pull", ("/api/pull",), pull.respond,
+        ollama.PULL_BODY, "Get a model that the server does not have (Ollama), where the operator allows it",
     ),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request, TextOrTokens
@@ -16,6 +16,7 @@ from shepherd.engine.stats import CacheStats
 if TYPE_CHECKING:  # a server without a memory does not load it
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
+    from shepherd.models.pull.pull import Event as PullEvent
 
 
 class Service(Protocol):
@@ -37,6 +38,12 @@ class Service(Protocol):
         """Free the model of this name as soon as nothing uses it; False when it was not loaded.
 
         Raises: `UnknownModel`.
+        """
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        """Get a model that is not on this machine; `show` gets what happens, on the event loop.
+
+        Raises: `NotAllowed` where clients may not; `ShepherdError`, in one sentence.
         """
 
     # ---- requests; `endpoint` is the canonical path: a route may choose the model by it

@@ -1,9 +1,9 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
-    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull
+    GET  /api/tags  /api/ps  /api/version          POST /api/show
     the rest of /api/ (push, create, copy, delete, blobs): refused with a message that names the way to do it
 
-Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
+Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`; `/api/pull` (`pull.py`).
 """
 
 from __future__ import annotations
@@ -107,24 +107,10 @@ OLLAMA_ENDPOINTS = (
 
 async def answer_show(context: RequestContext, body: Json) -> Json:
     """The details of one model. Raises: `ShepherdError`."""
-    return encode_shown(find_card(context.state.service, _named_in(body)))
+    return encode_shown(find_card(context.state.service, named_in(body)))
 
 
-async def answer_pull(context: RequestContext, body: Json) -> Json:
-    """Success for a model that exists, for clients that pull before they ask. Raises: `ShepherdError` for any other."""
-    try:
-        find_card(context.state.service, _named_in(body))
-    except UnknownModel as error:
-        known = ", ".join(error.known) or "none"
-        raise InvalidRequest(
-            f"this server has no model {error.model!r} (it has: {known}) and does not download models over HTTP; "
-            "`shepherd models` lists the files on this machine: name one in the configuration",
-            field="model",
-        ) from error
-    return {"status": "success"}
-
-
-def _named_in(body: Json) -> str:
+def named_in(body: Json) -> str:
     """The name of a model, under its new key or its old one."""
     fields = Fields(body)
     return fields.get_string("name") if fields.has("name") and not fields.has("model") else fields.get_string("model")
