@@ -15,8 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Engine, Forget, Mask, Memory, Op, Remove, Scored, Shift, Special
+from shepherd.engine.base import (
+    Chunk,
+    Copy,
+    Decoded,
+    Engine,
+    Forget,
+    Mask,
+    Media,
+    Memory,
+    Op,
+    Remove,
+    Scored,
+    Shift,
+    Special,
+)
 from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.media import tokens_of
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -139,6 +154,8 @@ class FakeRuntime:
         self.samplings: list[Sampling] = []
         """The sampling of every job, in order."""
         self.closed = False
+        self.encoded: set[bytes] = set()
+        """The keys of the images that can be computed at once."""
         self._n_cells_made = 0
         self._interrupted = threading.Event()
         self._last: tuple[int, ...] = ()
@@ -150,7 +167,11 @@ class FakeRuntime:
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
         assert not self.closed
         n = sum(len(chunk.tokens) for chunk in batch)
-        assert 0 < n <= self.n_batch, f"{n} tokens in a batch of at most {self.n_batch}"
+        n_text = sum(len(chunk.tokens) for chunk in batch if chunk.media is None)
+        assert n > 0
+        assert n_text <= self.n_batch, f"{n_text} tokens in a batch of at most {self.n_batch}"
+        for chunk in batch:
+            assert chunk.tokens == tokens_of(chunk.media) if chunk.media is not None else min(chunk.tokens) >= 0
         assert sum(len(chunk.tokens) if chunk.each else chunk.logits for chunk in batch) <= self.n_outputs
         ends = {seq: max(places, default=-1) for seq, places in self.places.items()}
         faults = self.faults
@@ -184,6 +205,14 @@ class FakeRuntime:
                 self.places[chunk.seq][at] = self._new_cell(token)
         self._last = tuple(chunk.seq for chunk in batch)
         return "ok"
+
+    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+        """Every image is encoded when it is asked for the second time."""
+        new = {each.key for each in media} - self.encoded
+        self.encoded |= new
+        if new:
+            threading.Thread(target=on_ready).start()
+        return not new
 
     def scorer(self, chunk: int, n_top: int, behind: int = 0) -> Callable[[int], Scored]:
         """What the made-up model says has nine tenths of the probability; all others share the rest."""

@@ -387,7 +387,7 @@ def test_a_message_is_archived_as_it_was_said() -> None:
         Message("user", (notice, Text("Hello"))): ("user", "Hello"),
         Message("assistant", (Reasoning("hm"), Text("I look."), call)): ("assistant", "I look."),
         Message("assistant", (BadCall("<tool_call>{", "cut off"),)): ("assistant", "<tool_call>{"),
-        Message("user", (Text("See "), Image("image/png", b"x"))): ("user", "See [image: image/png]"),
+        Message("user", (Text("See "), Image("image/png", b"x"))): ("user", "See [image 2d711642: image/png, 1 bytes]"),
         Message("user", (Image(url="data:image/png;base64,AAAA"),)): ("user", "[image: data]"),
         Message("tool", (ToolResult("c1", (Text("42"),), "read_file"),)): ("tool", "42"),
         Message("user", (ToolResult("c1", (Text("42"),)), Text("Go on."))): ("tool", "42\nGo on."),

@@ -155,7 +155,7 @@ def test_the_checker_sees_a_forged_token() -> None:
     class Forgeable(Encoder):
         """Takes the text of users for markup."""
 
-        def encode(self, rendered, cuts=(), owner=None):  # type: ignore[no-untyped-def]
+        def encode(self, rendered, cuts=(), owner=None, images=()):  # type: ignore[no-untyped-def]
             return super().encode([Piece(piece.text, None) for piece in rendered], cuts)
 
     with pytest.raises(AssertionError, match="forged"):

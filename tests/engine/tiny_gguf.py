@@ -53,6 +53,9 @@ class Vocabulary:
     types: Sequence[int]
     scores: Sequence[float]
     merges: Sequence[str] = ()
+    special: Mapping[str, int] = field(default_factory=dict)
+    """Such as `eos_token_id`."""
+    template: str = ""
 
 
 def _outside() -> Shapes:
@@ -275,6 +278,10 @@ def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> N
         writer.add_token_scores(vocabulary.scores)
         if vocabulary.merges:
             writer.add_token_merges(vocabulary.merges)
+        for key, token in vocabulary.special.items():
+            writer.add_uint32(f"tokenizer.ggml.{key}", token)
+        if vocabulary.template:
+            writer.add_chat_template(vocabulary.template)
     usual: dict[str, int | float | str | list[int]] = {
         "vocab_size": n_vocab,
         "block_count": recipe.n_layer,

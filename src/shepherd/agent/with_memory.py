@@ -13,6 +13,7 @@ Not here: what is worth recalling (`memory.recall`), and which users have a memo
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -447,8 +448,11 @@ def _text_of(part: object) -> str:
     match part:
         case Text(text=text, aside=False):
             return text
-        case Image(media_type=kind, url=url):
-            return f"[image: {url or kind or 'data'}]" if not (url or "").startswith("data:") else "[image: data]"
+        case Image(url=url) if url:
+            return f"[image: {url}]" if not url.startswith("data:") else "[image: data]"
+        case Image(media_type=kind, data=data):
+            name = hashlib.sha256(data or b"").hexdigest()[:8]
+            return f"[image {name}: {kind or 'of unknown type'}, {len(data or b'')} bytes]"
         case BadCall(raw=raw):
             return raw
         case Document(note=note):

@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
@@ -30,7 +31,7 @@ from shepherd.backends.local.constrain import Constraints
 from shepherd.config import Config, ModelConfig
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
-from shepherd.engine.base import Engine, Vocabulary
+from shepherd.engine.base import Engine, MediaReader, Vocabulary
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
@@ -43,6 +44,7 @@ from shepherd.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.engine.llamacpp.projector import Projector
     from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
@@ -192,6 +194,7 @@ class ModelLoader:
                 build=selftest.build_id(),
                 makes_vectors=entry.makes_vectors,
                 pooling=entry.model.pooling,
+                projector=entry.projector.path if entry.projector is not None else None,
                 is_wanted=is_wanted,
             )
         except Unwanted:
@@ -246,10 +249,32 @@ class ModelLoader:
             logger.info("model %r: %s, as measured on %s", entry.name, words, entry.measured.at)
         # One for all caches: it holds the whole vocabulary.
         speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text)
+        projector = self._open_projector(entry, opened, weights)
         for plan in entry.plans:
             on_progress(LoadProgress("context", plan.cache.name, 0.0))
-            self._open_cache(entry, plan, opened, weights, speech)
+            self._open_cache(entry, plan, opened, weights, speech, projector=projector)
             on_progress(LoadProgress("context", plan.cache.name, 1.0))
+
+    def _open_projector(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> Projector | None:
+        """What lets the model see images; it is freed with the weights."""
+        if entry.projector is None or not entry.projector.sees:
+            return None
+        from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.runtime import default_threads  # noqa: PLC0415 - as above
+
+        model, began_s = entry.model, time.monotonic()
+        n_threads = model.n_threads_batch or model.n_threads or default_threads(weights.n_params)
+        projector = Projector.load(entry.projector.path, weights, n_threads=n_threads, use_gpu=model.gpu_layers != 0)
+
+        def free() -> None:
+            projector.close()
+            weights.close()
+
+        opened.free = free
+        logger.info(
+            "model %r sees images by %s, loaded in %.1f s", entry.name, projector.path.name, time.monotonic() - began_s
+        )
+        return projector
 
     def _open_cache(
         self,
@@ -258,6 +283,8 @@ class ModelLoader:
         opened: LoadedModel,
         weights: Weights,
         speech: _Speech,
+        *,
+        projector: Projector | None,
     ) -> None:
         from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
@@ -280,7 +307,7 @@ class ModelLoader:
             cache_type_k=plan.cells.types[0],
             cache_type_v=plan.cells.types[1],
         )
-        runtime = LlamaRuntime(weights, options)
+        runtime = LlamaRuntime(weights, options, projector)
         engine = InProcessEngine(
             runtime,
             name=cache.name,
@@ -297,7 +324,7 @@ class ModelLoader:
             ),
             constrainer=speech.constraints.constrainer,
         )
-        self._add_backend(entry, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech, reader=projector)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation
@@ -319,6 +346,8 @@ class ModelLoader:
         opened: LoadedModel,
         engine: Engine,
         speech: _Speech,
+        *,
+        reader: MediaReader | None = None,
     ) -> None:
         model, cache, chat = entry.model, plan.cache, speech.chat
         backend = LocalBackend(
@@ -328,6 +357,7 @@ class ModelLoader:
             with_tools=chat.with_tools,
             dialect=chat.dialect,
             constraints=speech.constraints,
+            reader=reader,
             model=model.name,
             options=LocalOptions(
                 sampling=model.sampling,

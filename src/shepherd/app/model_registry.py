@@ -30,6 +30,7 @@ from shepherd.core.status import ModelCard
 from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
+from shepherd.models.projector import ProjectorFile, find_projector
 from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ class ModelEntry:
     n_tokens: int | None = None
     """Tokens of a text that its vector is made of, at most; None = as many as the model was trained for."""
     problem: str = ""
+    projector: ProjectorFile | None = None
+    """What lets it see images."""
     measured: Verdict | None = None
     """What replaces the defaults of settings that the configuration leaves open."""
 
@@ -202,6 +205,7 @@ class ModelRegistry:
             # What its entry says of the other model is not true of this one.
             dialect=None,
             chat_template=None,
+            mmproj=None,
             constrain_calls=True,
             pooling=None,
             sampling=config.sampling.over(greedy) if path == "embedded" else config.sampling,
@@ -273,6 +277,8 @@ class ModelRegistry:
                         cache.name, header.path.name,
                     )  # fmt: skip
             return self._made(model, header)
+        projector = self._projector(model, header)
+        beside = projector.size_bytes if projector else 0
         plans: list[CachePlan] = []
         flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
@@ -281,7 +287,7 @@ class ModelRegistry:
                 flash = True
                 cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
             taken = fit(header, [plan.cells for plan in plans])
-            room = self._left - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
+            room = self._left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             n_ctx = context_size(
                 header,
                 cache=cache.name,
@@ -292,10 +298,17 @@ class ModelRegistry:
             )
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
-        entry = replace(self._made(model, header, tuple(plans)), measured=measured)
+        entry = replace(self._made(model, header, tuple(plans), projector), measured=measured)
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry
+
+    def _projector(self, model: ModelConfig, header: gguf.Header) -> ProjectorFile | None:
+        """What lets the model see images. Raises: `ConfigError` if the configuration names something else."""
+        try:
+            return find_projector(header.path, model.mmproj)
+        except ConfigError as error:
+            raise ConfigError(error.message, key=f"models.{model.name}.mmproj") from error
 
     def _checkpoint_plan(self, model: ModelConfig, header: Checkpoint) -> CachePlan:
         """The one cache that TensorRT-LLM makes of a model. Raises: `ConfigError`, also without the library."""
@@ -316,7 +329,11 @@ class ModelRegistry:
         return CachePlan(cache, Cells(min(cache.n_ctx or min(most, LARGEST_DEFAULT_CONTEXT), most)))
 
     def _made(
-        self, model: ModelConfig, header: gguf.Header | Checkpoint, plans: tuple[CachePlan, ...] = ()
+        self,
+        model: ModelConfig,
+        header: gguf.Header | Checkpoint,
+        plans: tuple[CachePlan, ...] = (),
+        projector: ProjectorFile | None = None,
     ) -> ModelEntry:
         """The entry; without a cache it is one that embeds."""
         if isinstance(header, Checkpoint):
@@ -328,9 +345,11 @@ class ModelRegistry:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
         found = fit(header, [plan.cells for plan in plans])
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
-        n_bytes = found.least + min(found.needed - found.least, max(0, self._left - found.least))
-        card = _card(model, header, plans, n_tokens, n_bytes)
-        return ModelEntry(ModelKey(model.name), model, card, _residency(model, n_bytes), header, plans, n_tokens)
+        least = found.least + (projector.size_bytes if projector else 0)
+        n_bytes = least + min(found.needed - found.least, max(0, self._left - least))
+        card = _card(model, header, plans, n_tokens, n_bytes, projector=projector)
+        residency = _residency(model, n_bytes)
+        return ModelEntry(ModelKey(model.name), model, card, residency, header, plans, n_tokens, projector=projector)
 
     def _header(self, spec: str) -> gguf.Header | Checkpoint:
         header = read(catalog.find(spec, env=self._env, home=Path.home(), cwd=Path.cwd()))
@@ -455,6 +474,8 @@ def _card(
     plans: tuple[CachePlan, ...],
     n_tokens: int | None,
     n_bytes: int,
+    *,
+    projector: ProjectorFile | None = None,
 ) -> ModelCard:
     chat = chat_format(model, header) if plans else None
     parameters = _count(header.n_params) if header.n_params else ""
@@ -469,7 +490,7 @@ def _card(
         architecture=header.architecture,
         parameters=parameters,
         quantization=header.file_type or "",
-        capabilities=tuple(_capabilities(chat, header)) if chat else ("embedding",),
+        capabilities=tuple(_capabilities(chat, header, projector)) if chat else ("embedding",),
         template="" if chat is None or chat.is_ours else chat.template.source,
         loaded=False,
         memory_bytes=n_bytes,
@@ -480,8 +501,10 @@ def _card(
     )
 
 
-def _capabilities(chat: ChatFormat, header: gguf.Header | Checkpoint) -> Iterator[str]:
+def _capabilities(chat: ChatFormat, header: gguf.Header | Checkpoint, projector: ProjectorFile | None) -> Iterator[str]:
     yield "completion"
+    if projector is not None and projector.sees:
+        yield "vision"
     if chat.shows_tools:
         yield "tools"
     if chat.dialect.thinks:

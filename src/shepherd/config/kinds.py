@@ -203,6 +203,9 @@ HOSTS = Kind("a list of hosts such as wiki.lan, *.example or 10.0.0.5:8080", _ma
 VARIABLES = Kind("a list of names of environment variables, or globs", _matching(r"[^\s=]+"), _split)
 FLAG = Kind("true or false", lambda value, base: _check(isinstance(value, bool), value), _parse_flag)
 PATH = Kind("a path", lambda value, base: base.resolve(_text(value, base)))
+PROJECTOR = Kind(
+    'a path, or "none"', lambda value, base: "none" if value == "none" else base.resolve(_text(value, base))
+)
 PATHS = Kind("a list of paths", lambda value, base: tuple(map(base.resolve, _texts(value, base))), _split)
 SPEC = Kind("a path or a model's name", lambda value, base: base.resolve_model(_text(value, base)))
 

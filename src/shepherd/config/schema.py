@@ -82,6 +82,8 @@ class ModelConfig:
     name: str
     path: str = key(kinds.SPEC, "embedded")
     """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
+    mmproj: str | None = key(kinds.PROJECTOR)
+    """Path of the projector that lets the model see images; `none`: text only; None = the one beside the model."""
     gpu_layers: int | None = key(kinds.LAYERS)
     """-1 = all."""
     n_threads: int | None = key(kinds.THREADS)

@@ -26,6 +26,7 @@ from shepherd.engine.kv.ledger import Match, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, plan
 from shepherd.engine.kv.pool import OperationRefused, Pool
 from shepherd.engine.kv.tiers import SnapshotMatch
+from shepherd.engine.media import within
 from shepherd.engine.task import Task
 
 WORTH_LOADING = 32
@@ -97,6 +98,11 @@ class Admission:
             n_loaded = self.pool.ledger.used_if(None, ()) + found.match.resident.n_resident if found is not None else 0
             if running and max(planned.n_cells + reserve, n_loaded) + promised > self.limits.n_ctx:
                 return "no room"
+            try:
+                if not self._is_encoded(task, planned):
+                    return "held up"
+            except EngineError as error:
+                return error
             n_free = planned.n_new + reserve + promised
             if job.background and not self.pool.make_room_beside(planned, n_free):
                 return self._has_no_room_beside(task, n_free, running)
@@ -141,6 +147,11 @@ class Admission:
             task.n_fetches += 1
             self.pool.snapshots.fetch(key)
         return True
+
+    def _is_encoded(self, task: Task, planned: Plan) -> bool:
+        """Whether the images that are to be computed are encoded; another thread is at it if not."""
+        needed = within(task.job.media, planned.todo)
+        return not needed or self.pool.runtime.prepare(needed, self.pool.on_ready)
 
     def _has_no_room_beside(self, task: Task, needed: int, running: Sequence[Task]) -> Verdict:
         """The verdict on a background task that would need cells of conversations: it waits only for running ones."""

@@ -18,7 +18,7 @@ import contextlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
@@ -65,6 +65,30 @@ UNOWNED = Whose()
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """An image in a prompt, or one tile of it: all of its cells are computed at once, from pixels."""
+
+    key: bytes
+    """A hash of the file and of the projector that reads it, with the number of the tile: equal keys, equal cells."""
+    n_tokens: int
+    """Cells that it takes; its tokens are those of `media.tokens_of`."""
+    data: bytes = field(repr=False)
+    """The file as it came, in a format that `MediaReader.read` has accepted."""
+    part: int = 0
+    """Which of the tiles that the file becomes."""
+
+
+class MediaReader(Protocol):
+    """Reads images for one model; safe from any thread."""
+
+    def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
+        """What an image file becomes in a prompt: its tiles, and the tokens that the model has around and between them.
+
+        Raises: `InvalidRequest` if it is no whole image of a format that can be read, or has too many pixels.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One generation: the whole prompt, and how to continue it."""
 
@@ -104,6 +128,8 @@ class Job:
     """Reuse is decided by it, and by tokens."""
     n_system: int = 0
     """Leading tokens before the conversation: the system prompt and the tools. Other conversations may begin alike."""
+    media: Mapping[int, Media] = field(default_factory=dict)
+    """The images in the prompt, by the index of their first token; an answer needs other tokens behind the last."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 
@@ -343,6 +369,8 @@ class Chunk(NamedTuple):
     """Whether to compute the logits after the last token."""
     each: bool = False
     """Whether to compute the logits after every token."""
+    media: Media | None = None
+    """The tokens are those of this image, all of them; it has no logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,10 +489,18 @@ class Runtime(Protocol):
         """Identifies the model file, cache types and layout: saved states load only where it is equal."""
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        """Compute all chunks at once: 1 to `n_batch` tokens; several chunks of one sequence in order.
+        """Compute all chunks at once: 1 to `n_batch` tokens besides those of images; several chunks of one sequence in
+        order, or one of them an image and no other.
 
         `full`: no room, nothing has changed. `aborted`: `interrupt` was called; `held` tells which part was kept.
         Raises: `EngineError` when the computation failed; the caller then empties all cells.
+        """
+
+    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+        """Whether `decode` can compute these images without encoding them first. If not, another thread encodes them
+        and then calls `on_ready`; `decode` works before that, too, and takes longer.
+
+        Raises: `EngineError` if one of them cannot be computed.
         """
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> TokenSampler:

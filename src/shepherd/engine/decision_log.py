@@ -121,13 +121,17 @@ def _whole(job: Job, length: int) -> list[Span]:
 
 
 def _around(tokens: array[int], at: int, show: Show) -> str:
-    return "..." + b"".join(map(show, tokens[max(0, at - 4) : at + 6])).decode("utf-8", "replace") + "..."
+    return f"...{_text(tokens[max(0, at - 4) : at + 6], show)}..."
+
+
+def _text(tokens: array[int], show: Show) -> str:
+    return b"".join(show(token) if token >= 0 else b"[pixels]" for token in tokens).decode("utf-8", "replace")
 
 
 def _dump(resident: Resident, show: Show) -> None:
     content_logger.debug("=== MESSAGES IN KV CACHE ===")
     for span in resident.spans:
         if resident.n_resident_in(span.start, span.stop):
-            text = b"".join(map(show, resident.tokens[span.start : span.stop])).decode("utf-8", "replace")
+            text = _text(resident.tokens[span.start : span.stop], show)
             content_logger.debug("[%s] %s", span.label, " ".join(text.split()))
     content_logger.debug("=== END KV CACHE ===")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -68,11 +69,22 @@ class DecodeStep:
         n_answers = len(chunks)
         if not prompts:
             return Batch(chunks, tasks, n_answers)
+        images: dict[int, Task] = {}
+        for seq, task in list(priority.prefill_first(prompts).items()):
+            if (media := task.next_media) is not None:
+                images[seq] = prompts.pop(seq)
+                # One image a decode: answers wait for one at a time, and it cannot be computed in parts.
+                if len(images) == 1:
+                    chunks.append(Chunk(seq, self._tokens(task, media.n_tokens), task.cells.end, False, media=media))
+                    tasks.append(task)
+        n_image = len(chunks[-1].tokens) if images else 0
+        if not prompts:
+            return Batch(chunks, tasks, n_answers + n_image)
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
         budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
-        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
+        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers - n_image)
         if self.runtime.pays_for_idle:
-            budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers)
+            budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers + n_image)
         n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
@@ -80,12 +92,18 @@ class DecodeStep:
             start, stop = task.todo[0]
             stop = min(stop, start + (min(n, n_spare + 1) if task.scores_prompt else n))
             n_spare -= stop - start - 1 if task.scores_prompt else 0
-            if start > len(resident):
-                ledger.skip(resident, task.tokens[len(resident) : start])
             wants_logits = stop == len(task.tokens)
-            chunks.append(Chunk(seq, task.tokens[start:stop], resident.end, wants_logits, task.scores_prompt))
+            tokens = self._tokens(task, stop - start)
+            chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
+
+    def _tokens(self, task: Task, n: int) -> array[int]:
+        """The next `n` tokens of a prompt; those before them that have left are recorded."""
+        start, resident = task.todo[0][0], task.cells
+        if start > len(resident):
+            self.pool.ledger.skip(resident, task.tokens[len(resident) : start])
+        return task.tokens[start : start + n]
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""
@@ -109,7 +127,7 @@ class DecodeStep:
                 tag = self.show(task.tokens[-1]).decode("utf-8", "replace")
                 logger.debug("Added closing tag to KV cache: %s", tag)
                 self.queue.retire(task)
-            elif chunk.logits:
+            elif chunk.logits or (chunk.media is not None and not task.todo):  # only evictions end in an image
                 self._draw(task, index)
         totals = pool.totals
         prefill_s = seconds * n_prompt / batch.n_tokens

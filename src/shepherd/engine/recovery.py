@@ -43,18 +43,20 @@ class Recovery:
     # -- before a decode ---------------------------------------------------------------------------------------------
 
     def ensure_cells(self) -> bool:
-        """Free one cell for every running task. False: a task's todo has changed, or none runs any more."""
+        """Free one cell for every running task, and those of the next image of the first that has one. False: a task's
+        todo has changed, or none runs any more."""
         running = self.queue.running
         while running:
-            n = len(running)
+            images = (media.n_tokens for task in running if (media := task.next_media) is not None)
+            n = len(running) + next(images, 1) - 1
             if self.pool.ledger.free >= n or self.pool.make_room(
                 n, background=all(map(priority.is_background, running))
             ):
                 return True
             victim = priority.preemption_victim(running)
-            if n == 1 and victim.phase != "closing":
-                self._evict_turns(victim)
-                if running and self.pool.ledger.free < 1:
+            if len(running) == 1 and victim.phase != "closing":
+                self._evict_turns(victim, n - self.pool.ledger.free)
+                if running and self.pool.ledger.free < n:
                     self.queue.end(victim, Done("length"))
             else:
                 self.preempt(victim)
@@ -75,15 +77,15 @@ class Recovery:
         self.queue.requeue(task)
         self.pool.totals.preemptions += 1
 
-    def _evict_turns(self, task: Task) -> None:
-        """Evict the oldest turns of the only running task, which fills the whole context, or end its answer."""
+    def _evict_turns(self, task: Task, n: int) -> None:
+        """Free `n` cells, which the only running task needs: evict its oldest turns, or end its answer."""
         resident = task.cells
         begun = time.perf_counter()
         if task.job.on_full != "evict":
             self.queue.end(task, Done("length"))
             return
         wish = self.limits.n_ctx - self.limits.n_low
-        turns = evictable_turns(task.job.spans, list(resident.gaps()), excess=1, wish=wish)
+        turns = evictable_turns(task.job.spans, list(resident.gaps()), excess=n, wish=wish)
         if isinstance(turns, NoRoom):
             self.queue.end(task, Done("length"))
             return

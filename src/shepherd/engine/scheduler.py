@@ -120,9 +120,8 @@ class Scheduler:
 
     def idle(self) -> bool:
         """Do one piece of idle work (rebase a conversation, or save one to disk); False if there is none."""
-        self.heartbeat.begin(
-            "rebasing and saving idle conversations", None if self._decode.speed.token_s == 0.0 else 0.0
-        )
+        is_unknown = self._decode.speed.token_s == 0.0 or any(task.job.media for task in self.waiting)
+        self.heartbeat.begin("rebasing and saving idle conversations", None if is_unknown else 0.0)
         return self.pool.rebase_one(self._limits.n_positions, self._is_urgent) or self.pool.save_one()
 
     # -- admission -----------------------------------------------------------------------------------------------------
@@ -178,6 +177,8 @@ class Scheduler:
                 self.queue.finish(task, done)
                 return "ended"
             case waits:
+                if task.job.media:
+                    self.heartbeat.begin("waiting for images to be encoded", None)
                 return waits
 
     # -- computing -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shepherd.engine.base import Job, PromptScores, Runtime, Scored, Ticket, TokenSampler
+from shepherd.engine import media
+from shepherd.engine.base import Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
@@ -93,9 +94,14 @@ class Task:
     def n_todo(self) -> int:
         return sum(stop - start for start, stop in self.todo)
 
+    @property
+    def next_media(self) -> Media | None:
+        """The image that is to be computed next, by itself; None if that is text, or nothing."""
+        return self.job.media.get(self.todo[0][0]) if self.todo else None
+
     def compute(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Set what is to be computed; ranges are split at the marks."""
-        marks = sorted(self.marks)
+        """Set what is to be computed; ranges are split at the marks, and before and behind each image."""
+        marks = sorted(self.marks | media.edges(self.job.media))
         self.todo.clear()
         for start, stop in ranges:
             for mark in marks:

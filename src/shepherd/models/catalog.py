@@ -28,6 +28,7 @@ MAX_FILES = 20_000
 """Directory entries read per store: a home folder that is configured by mistake must not hang a command."""
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
+_PROJECTOR_LAYER = "application/vnd.ollama.image.projector"
 
 
 class NotPulled(ConfigError):
@@ -278,10 +279,21 @@ def _manifests(store: Path) -> Iterator[tuple[str, Path]]:
             yield f"{name}:{tag}" if namespace == "library" else f"{namespace}/{name}:{tag}", file
 
 
-def _model_blob(store: Path, manifest: Path) -> Path | None:
+def projector_blob(blob: Path) -> Path | None:
+    """The projector that Ollama keeps for the model in this file of its store; None for any other file."""
+    if blob.parent.name != "blobs" or not blob.name.startswith("sha256-"):
+        return None
+    store = blob.parent.parent
+    for _, manifest in _manifests(store):
+        if _model_blob(store, manifest) == blob and (found := _model_blob(store, manifest, _PROJECTOR_LAYER)):
+            return found if found.is_file() else None
+    return None
+
+
+def _model_blob(store: Path, manifest: Path, layer: str = _MODEL_LAYER) -> Path | None:
     try:
         layers = json.loads(manifest.read_bytes())["layers"]
-        digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
+        digest = next(each["digest"] for each in layers if each["mediaType"] == layer)
     except (OSError, ValueError, LookupError, TypeError, StopIteration):
         return None
     # A digest becomes part of a path: only hexadecimal digits are safe.

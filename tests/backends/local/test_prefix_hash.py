@@ -19,7 +19,7 @@ PART: st.SearchStrategy[Part] = st.one_of(
     st.builds(ToolCall, WORD, WORD, st.sampled_from(['{"a": 1, "b": 2}', '{"b":2,"a":1}', "{", "{}"])),
     st.builds(BadCall, WORD, WORD),
     st.builds(ToolResult, WORD, st.lists(st.builds(Text, WORD), max_size=2).map(tuple)),
-    st.just(Image("image/png", b"x")),
+    st.builds(Image, st.just("image/png"), st.sampled_from([b"x", b"y"])),
 )
 MESSAGE = st.builds(
     Message, st.sampled_from(["user", "assistant", "tool", "system"]), st.lists(PART, max_size=3).map(tuple)
@@ -68,3 +68,10 @@ def test_what_a_message_has_kept_of_itself_is_no_part_of_it(history: list[Messag
     assert history == fresh
     assert repr(history) == repr([replace(message) for message in history])
     assert not history or prefix_hashes(history, "theirs", exact=exact) != first
+
+
+def test_images_of_one_size_are_told_apart() -> None:
+    one, other, same = (Message("user", (Image("image/png", data),)) for data in (b"x", b"y", b"x"))
+    assert prefix_hashes([one], "") == prefix_hashes([same], "") != prefix_hashes([other], "")
+    in_result = [Message("tool", (ToolResult("a", (Image("image/png", data),)),)) for data in (b"x", b"y")]
+    assert prefix_hashes(in_result[:1], "") != prefix_hashes(in_result[1:], "")

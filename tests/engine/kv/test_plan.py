@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.fake_engine import PLAIN, RECURRENT
 
 from shepherd.core import OnFull, Sampling
-from shepherd.engine.base import Job, Span
+from shepherd.engine.base import Job, Media, Span
 from shepherd.engine.decision_log import find_divergence
 from shepherd.engine.kv.ledger import Ledger, NoRoom, Resident
 from shepherd.engine.kv.plan import Limits, Plan, counting, find_tail, kept_tokens, plan, remaining, size
+from shepherd.engine.media import tokens_of
 
 LIMITS = Limits(n_ctx=100, low_water=0.75, n_positions=0)
 
@@ -182,6 +183,22 @@ def test_a_tail_behind_an_edit_is_kept_when_asked_for(new: tuple[int, ...]) -> N
 def test_a_tail_does_not_fit_behind_more_than_was_there() -> None:
     ledger = Ledger(200, 4, PLAIN)
     assert find_tail(held(ledger, 80), edited(90, 20, 30, *[7] * 11), 20, PLAIN) is None
+
+
+@pytest.mark.parametrize("place", ["", "left", "came", "within"])
+def test_no_tail_is_kept_beside_an_image(place: str) -> None:
+    """Positions of an image may be fewer than its tokens: what stood behind another one does not fit."""
+    picture = tokens_of(Media(b"an image", 6, b""))
+    old, new, tail = array("i", [7] * 6), array("i", [8] * 6), array("i", range(100, 160))
+    old, new = picture if place == "left" else old, picture if place == "came" else new
+    if place == "within":
+        tail[20:26] = picture
+    ledger = Ledger(200, 4, PLAIN)
+    source = ledger.new()
+    ledger.extend(source, array("i", range(20)) + old + tail)
+    source.n_prompt = len(source)
+    found = find_tail(source, array("i", range(20)) + new + tail + array("i", [1]), 20, PLAIN)
+    assert (found is not None) == (not place)
 
 
 def test_a_tail_is_found_before_bytes_that_look_like_it() -> None:

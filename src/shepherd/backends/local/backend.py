@@ -53,7 +53,7 @@ from shepherd.core.limit import MAX_BIASES, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Engine, Job, Vocabulary, Whose
+from shepherd.engine.base import Engine, Job, MediaReader, Vocabulary, Whose
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
 
@@ -112,9 +112,11 @@ class LocalBackend:
         options: LocalOptions | None = None,
         with_tools: Template | None = None,
         constraints: Constraints | None = None,
+        reader: MediaReader | None = None,
     ) -> None:
         """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
-        engine's `Constrainer`; without them no answer is held to a form."""
+        engine's `Constrainer`; without them no answer is held to a form. `reader` reads images for the engine's model;
+        without it, a note stands for each."""
         self.engine = engine
         self.n_ctx = engine.n_ctx
         """Tokens of one conversation that the cells hold."""
@@ -129,13 +131,13 @@ class LocalBackend:
         keep_bytes = max(KEEP_BYTES, KEEP_PER_TOKEN * self.n_window)
         self._compiler = Compiler(
             vocabulary, template, dialect, model=model, n_ctx=engine.n_ctx, with_tools=with_tools, thinking=thinking,
-            policy=self._options.leaving, keep_bytes=keep_bytes,
+            policy=self._options.leaving, reader=reader, keep_bytes=keep_bytes,
         )  # fmt: skip
         self.encoder = self._compiler.encoder
         """Tokenises for this model. Any thread."""
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
         self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
-        self._watch = CacheWatch(engine.name)
+        self._watch = CacheWatch(engine.name, sees_images=reader is not None)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -295,6 +297,7 @@ class LocalBackend:
             session=request.session,
             whose=self._whose(compiled),
             n_system=protected(request.messages, compiled.spans)[0],
+            media=compiled.encoded.media,
         )
         if self._options.n_window and n_prompt >= self.n_window:
             raise ContextFull(needed=n_prompt + 1, limit=self.n_window, cache=self.engine.name, n_prompt=n_prompt)

@@ -32,8 +32,9 @@ def fingerprint(request: Request) -> tuple[bytes, bytes]:
 class CacheWatch:
     """Looks at every request of one cache; keeps hashes only. Any thread."""
 
-    def __init__(self, cache: str, *, limit: int = 10_000) -> None:
+    def __init__(self, cache: str, *, sees_images: bool = False, limit: int = 10_000) -> None:
         self._cache = cache
+        self._sees_images = sees_images
         self._last = LruCache[tuple[bytes, bytes]](limit)
         self._unseeing = LruCache[bool](limit)
 
@@ -49,7 +50,9 @@ class CacheWatch:
                 self._cache,
                 " of this conversation" if request.session else "",
             )
-        if any(map(has_image, request.messages)) and not self._unseeing.keep(conversation(request), True):
+        if self._sees_images or not any(map(has_image, request.messages)):
+            return
+        if not self._unseeing.keep(conversation(request), True):
             logger.warning(
                 "the model of cache %r cannot see images: the prompt has a note in place of each", self._cache
             )

@@ -25,9 +25,11 @@ from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
 from shepherd.core.edits import LeavingPolicy, Place
 from shepherd.dialects import Dialect, Prompt, Template, render
+from shepherd.dialects.render.conversation import images_by_name
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.dialects.render.replay import WrittenAnswer
-from shepherd.engine.base import Span, Vocabulary
+from shepherd.engine.base import MediaReader, Span, Vocabulary
+from shepherd.engine.kv.ledger import SINK
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,9 @@ class Compiled:
 
     def cut(self, spans: tuple[Span, ...]) -> Compiled:
         """The same, up to the end of the last of these spans."""
-        return replace(self, encoded=Encoded(self.encoded.tokens[: spans[-1].stop], (), ""), spans=spans)
+        stop = spans[-1].stop
+        media = {at: each for at, each in self.encoded.media.items() if at < stop}
+        return replace(self, encoded=Encoded(self.encoded.tokens[:stop], (), "", media), spans=spans)
 
 
 class Compiler:
@@ -105,15 +109,18 @@ class Compiler:
         with_tools: Template | None = None,
         thinking: ReasoningLevel | None = None,
         policy: LeavingPolicy | None = None,
+        reader: MediaReader | None = None,
         keep_bytes: int = 8_000_000,
     ) -> None:
         """`with_tools`: the template for requests with tools, where a model has two. `thinking`: for
         requests that do not choose; None: as the templates have it. `policy`: what leaves before and after turns; None:
-        turns leave in their order. `keep_bytes`: as that of `Encoder`."""
+        turns leave in their order. `reader`: of a model that sees images. `keep_bytes`: as that of `Encoder`."""
         self.vocabulary = vocabulary
         self.dialect = dialect
-        self._template = template
-        self._with_tools = with_tools or template
+        self._template = template.with_images() if reader is not None else template
+        self._with_tools = self._template
+        if with_tools is not None:
+            self._with_tools = with_tools.with_images() if reader is not None else with_tools
         self._model = model
         self._n_ctx = n_ctx
         self._thinking = thinking
@@ -121,7 +128,7 @@ class Compiler:
         self._has_warned = False
         sources = template.source + (with_tools.source if with_tools else "")
         markup = " ".join((sources, *dialect.openers, *chain(*dialect.thoughts)))
-        self.encoder = Encoder(vocabulary, markup, keep_bytes=keep_bytes)
+        self.encoder = Encoder(vocabulary, markup, reader=reader, keep_bytes=keep_bytes)
 
     def level_of(self, request: Request) -> ReasoningLevel | None:
         """How much the model thinks about this request; None: as its template has it."""
@@ -141,10 +148,12 @@ class Compiler:
         prompt = self._render(prepared)
         going = leaving(request.messages, self._policy) if self._policy is not None else Leaving()
         segments, marks = divided(prompt, request.messages, going, request.cleared)
-        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner)
+        images = images_by_name(request.messages) if any(piece.is_image for piece in prompt.pieces) else {}
+        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner, images)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, segments, encoded.edges, n_ctx=self._n_ctx, marks=marks)
+        found = clear_of_start(found, encoded)
         cleared = {
             mark.place: span.stop - span.start
             for mark, span in zip(marks, found, strict=True)
@@ -168,8 +177,8 @@ class Compiler:
         return (*prompt.stops, *([end] if end and token is None else ())), token
 
     def spell(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
-        return b"".join(map(self.vocabulary.piece, tokens)).decode("utf-8", "replace")
+        """The text of tokens; images have none."""
+        return b"".join(self.vocabulary.piece(token) for token in tokens if token >= 0).decode("utf-8", "replace")
 
     def _render(self, prepared: Prepared) -> Prompt:
         request, template = prepared.request, self.template_for(prepared.request)
@@ -196,6 +205,15 @@ class Compiler:
         if prepared.earlier is None or not prompt.segments:
             return prompt
         return spliced(prepared.earlier, prompt, prepared.n_earlier) or prompt
+
+
+def clear_of_start(spans: Sequence[Span], encoded: Encoded) -> tuple[Span, ...]:
+    """The spans, none of which can leave within an image that reaches into the first tokens, which always stay."""
+    first = next((at + each.n_tokens for at, each in encoded.media.items() if at < SINK < at + each.n_tokens), 0)
+    return tuple(
+        replace(span, start=min(first, span.stop), keep=span.keep or span.stop <= first) if span.start < first else span
+        for span in spans
+    )
 
 
 def _offered(request: Request) -> tuple[ToolSpec, ...]:

@@ -59,5 +59,7 @@ def _weight(part: Part | Image) -> int:
             return OF_MESSAGE + len(part.arguments)
         case ToolResult():
             return OF_MESSAGE + sum(map(_weight, part.parts))
+        case Image():
+            return OF_MESSAGE + len(part.data or b"")  # it is hashed, and decoded when it comes first
         case _:
             return OF_MESSAGE

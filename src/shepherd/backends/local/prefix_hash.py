@@ -93,4 +93,5 @@ def _visible(message: Message) -> Iterator[str]:
 def _shown(part: Text | Image) -> str:
     if isinstance(part, Text):
         return part.text
-    return repr((part.media_type, part.url, len(part.data or b""), part.unseen))
+    digest = hashlib.blake2b(part.data or b"", digest_size=SIZE).digest()
+    return repr((part.media_type, part.url, digest, part.unseen))

@@ -17,14 +17,16 @@ import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, islice
+from types import MappingProxyType
 
 from shepherd.core.lru import LruCache
 from shepherd.dialects import Piece
 from shepherd.dialects.render.replay import OWN, joined
-from shepherd.engine.base import Special, Vocabulary
+from shepherd.engine.base import Media, MediaReader, Special, Vocabulary
+from shepherd.engine.media import tokens_of
 
 CHUNK_BYTES = 220
 """What a kept chunk takes besides its text and its tokens: its key, its links and its weight."""
@@ -40,16 +42,22 @@ class Encoded:
     the BOS token is before every cut."""
     tail: str
     """The text behind the last control token: the chunk that generation continues."""
+    media: Mapping[int, Media] = field(default_factory=dict)
+    """The images, by the index of their first token."""
 
 
 class Encoder:
     """Tokenises prompts of one model. Safe from several threads."""
 
-    def __init__(self, vocabulary: Vocabulary, markup: str, *, keep_bytes: int = 8_000_000) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, markup: str, *, reader: MediaReader | None = None, keep_bytes: int = 8_000_000
+    ) -> None:
         """`markup`: the chat template's source and the dialect's markers; a user-defined token in it belongs to the
-        protocol. `keep_bytes`: memory for kept chunks, by default ten conversations of 100,000 tokens.
+        protocol. `reader`: of a model that sees images. `keep_bytes`: memory for kept chunks, by default ten
+        conversations of 100,000 tokens.
         """
         self._vocabulary = vocabulary
+        self._reader = reader
         # Runs of blanks are user-defined tokens in some vocabularies, and stand in many templates: they forge nothing.
         protocol = [
             s for s in vocabulary.specials if s.text and (s.control or (len(s.text.strip()) > 1 and s.text in markup))
@@ -69,20 +77,29 @@ class Encoder:
         special = self._by_text.get(text)
         return special.id if special else None
 
-    def encode(self, pieces: Sequence[Piece], cuts: Sequence[int] = (), owner: str | None = None) -> Encoded:
+    def encode(
+        self,
+        pieces: Sequence[Piece],
+        cuts: Sequence[int] = (),
+        owner: str | None = None,
+        images: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> Encoded:
         """The prompt's tokens, with the vocabulary's BOS token once, if it has one.
 
         `cuts` are characters of the prompt, ascending; their token indexes come back in `Encoded.edges`. `owner`: whose
-        generated tokens are used for their text; None = no owner's.
+        generated tokens are used for their text; None = no owner's. `images`: the files by the names in the pieces.
+
+        Raises: `InvalidRequest` for an image that cannot be read.
         """
         tokens = array("i")
+        media: dict[int, Media] = {}
         edges: list[int] = []
         bos = self._vocabulary.bos
         if bos is not None:
             tokens.append(bos)
         tail = ""
         at, last = 0, len(cuts)
-        for part, start, stop in self._cut(pieces):
+        for part, start, stop in self._cut(pieces, images):
             while at < last and cuts[at] <= start:
                 edges.append(len(tokens))
                 at += 1
@@ -95,12 +112,19 @@ class Encoder:
                     at = end
                 tokens.extend(chunk)
                 tail = part
+            elif isinstance(part, bytes):
+                assert self._reader is not None
+                for each in self._reader.read(part):
+                    if isinstance(each, Media):
+                        media[len(tokens)] = each
+                    tokens.extend(tokens_of(each) if isinstance(each, Media) else each)
+                tail = ""
             else:
                 if not (part.id == bos and len(tokens) == 1):  # the template wrote BOS itself (T13)
                     tokens.append(part.id)
                 tail = ""
         edges += [len(tokens)] * (last - at)
-        return Encoded(tokens, edges, tail)
+        return Encoded(tokens, edges, tail, media)
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """The tokens of a text by itself.
@@ -171,12 +195,21 @@ class Encoder:
             edges.append(len(tokens) - bisect_right(n_behind, behind))
         return edges[::-1]
 
-    def _cut(self, pieces: Sequence[Piece]) -> Iterator[tuple[str | Special, int, int]]:
-        """The chunks and the protocol's tokens, each with the characters `[start, stop)` that it stands for."""
+    def _cut(
+        self, pieces: Sequence[Piece], images: Mapping[str, bytes]
+    ) -> Iterator[tuple[str | Special | bytes, int, int]]:
+        """The chunks, the protocol's tokens and the files of images, each with the characters `[start, stop)` that it
+        stands for."""
         chunk: list[str] = []
         start = end = 0
         for piece in pieces:
             offset, end = end, end + len(piece.text)
+            if piece.is_image:
+                if text := "".join(chunk):
+                    yield text, start, offset
+                yield images[piece.text], offset, end
+                start, chunk = end, []
+                continue
             if piece.origin is not None:
                 chunk.append(piece.text)
                 continue

@@ -13,13 +13,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.parse.values import kinds_of
-from shepherd.dialects.render.provenance import Arguments, OriginStr, as_origin_str, join, plain, whole, with_origin
+from shepherd.dialects.render.provenance import (
+    Arguments,
+    OriginStr,
+    as_origin_str,
+    join,
+    name_of,
+    pictured,
+    whole,
+    with_origin,
+)
 
 Turn = dict[str, Any]
 """One message as templates see it."""
@@ -68,6 +77,9 @@ class Capabilities:
     """Renders something else when thinking is off."""
     efforts: tuple[str, ...] = ("low", "medium", "high")
     """Levels of reasoning that it does not refuse."""
+    images: bool = False
+    """Not probed: the model sees images. They stand among the text, in every template; what a model has around them
+    comes from its projector."""
 
 
 def shaped(messages: Sequence[Message], caps: Capabilities, preface: str = "") -> list[Turn]:
@@ -108,7 +120,7 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
     for part in message.parts:
         match part:
             case Text() | Image():
-                content.append(with_origin(as_text(part, content[-1] if content else ""), index))
+                content.append(shown(part, index, content[-1] if content else "", caps))
             case BadCall():
                 content.append(with_origin(part.raw, index))
             case ToolCall() if caps.calls:
@@ -116,10 +128,9 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
             case ToolCall():
                 content.append(with_origin(part.raw if part.raw is not None else spelled_call(part), index))
             case ToolResult():
-                shown = ""
+                text = OriginStr("")
                 for inner in part.parts:
-                    shown += as_text(inner, shown)
-                text = with_origin(shown, index)
+                    text += shown(inner, index, text, caps)
                 if caps.tool_role:
                     call_id = with_origin(short_id(part.call_id) if caps.short_ids else part.call_id, index)
                     name = with_origin(part.name, index)
@@ -213,6 +224,25 @@ def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 def spelled_call(call: ToolCall) -> str:
     """The call as text, for templates that have no place for one."""
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
+
+
+def shown(part: Text | Image, index: int, before: str, caps: Capabilities) -> OriginStr:
+    """A part of message `index` behind the text `before`: an image as itself where the model sees it."""
+    if caps.images and is_seen(part):
+        return pictured(part, index)
+    return as_origin_str(with_origin(as_text(part, before), index))
+
+
+def is_seen(part: Part) -> TypeGuard[Image]:
+    """Whether it is an image that a model with a projector sees; of others there is a note."""
+    return isinstance(part, Image) and part.data is not None and not part.unseen
+
+
+def images_by_name(messages: Sequence[Message]) -> dict[str, bytes]:
+    """The files of the images that a model sees, by what stands for each in a rendered prompt."""
+    parts = (part for message in messages for part in message.parts)
+    inner = (one for part in parts for one in (part.parts if isinstance(part, ToolResult) else (part,)))
+    return {name_of(image): image.data or b"" for image in inner if is_seen(image)}
 
 
 def as_text(part: Text | Image, before: str) -> str:
@@ -356,7 +386,7 @@ def reminder(text: str) -> OriginStr:
     """
     if not text or text.lstrip().startswith(REMINDER[0]):
         return as_origin_str(text)
-    return whole(f"{REMINDER[0]}\n{plain(text)}\n{REMINDER[1]}", text)
+    return join((whole(f"{REMINDER[0]}\n", text), text, whole(f"\n{REMINDER[1]}", text)))
 
 
 def merged(turns: Iterable[Turn]) -> Iterator[Turn]:

@@ -13,13 +13,35 @@ Not here: what jinja does outside of `str` (`environment`), and the marking of r
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
+from shepherd.core import EngineError, Image
 from shepherd.dialects.base import Piece
 
 Span = tuple[int, int, int]
 """`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""
+
+
+class ImageOrigin(int):
+    """The origin of a name that stands for an image: the index of the message, as of its texts."""
+
+
+def pictured(image: Image, index: int) -> OriginStr:
+    """An image in a text of message `index`: its name, of an origin that no text has."""
+    name = name_of(image)
+    return OriginStr(name, ((0, len(name), ImageOrigin(index)),))
+
+
+def name_of(image: Image) -> str:
+    """What stands for an image by value in the text of a prompt. Other images have other names: prompts are compared
+    by their text."""
+    return f"[image {hashlib.sha256(image.data or b'').hexdigest()[:HASH_LENGTH]}]"
+
+
+HASH_LENGTH = 32
+NAME_LENGTH = HASH_LENGTH + len("[image ]")
 
 
 def mapped(change: Callable[[str], str]) -> Callable[[Any], Any]:
@@ -193,7 +215,7 @@ def join(parts: Iterable[str]) -> OriginStr:
     for part in parts:
         if isinstance(part, OriginStr):
             for start, stop, origin in part.spans:
-                if end == at + start and last == origin:
+                if end == at + start and last == origin and type(origin) is type(last) is int:
                     spans[-1] = (spans[-1][0], at + stop, origin)
                 else:
                     spans.append((at + start, at + stop, origin))
@@ -207,7 +229,7 @@ def origins(value: Any) -> set[int]:
     """The origins of all strings inside of a value."""
     match value:
         case OriginStr():
-            return {origin for _, _, origin in value.spans}
+            return {int(origin) for _, _, origin in value.spans}
         case Arguments():
             return origins(value.text)
         case Mapping():
@@ -250,14 +272,17 @@ def with_origin(value: Any, origin: int) -> Any:
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """The text in pieces of one origin each, in order."""
+    """The text in pieces of one origin each, in order. Raises: `EngineError` where an image is not in one piece."""
     spelled = plain(text)
     made: list[Piece] = []
     at = 0
     for start, stop, origin in text.spans if isinstance(text, OriginStr) else ():
         if at < start:
             made.append(Piece(spelled[at:start], None))
-        made.append(Piece(spelled[start:stop], origin))
+        is_image = isinstance(origin, ImageOrigin)
+        if is_image and stop - start != NAME_LENGTH:
+            raise EngineError("the model's chat template cuts the place of an image in two")
+        made.append(Piece(spelled[start:stop], int(origin), is_image))
         at = stop
     if at < len(spelled):
         made.append(Piece(spelled[at:], None))

@@ -11,6 +11,7 @@ otherwise the prompt changes at midnight and nothing of it is in the cache any m
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,15 @@ from jinja2.meta import find_undeclared_variables
 
 from shepherd.core import ConfigError, EngineError, InvalidRequest, Message, ReasoningLevel, ToolSpec
 from shepherd.dialects.base import TOOLS, Piece
-from shepherd.dialects.render.conversation import Capabilities, Turn, shaped, simplified, systems_late, tool_turns
+from shepherd.dialects.render.conversation import (
+    Capabilities,
+    Turn,
+    images_by_name,
+    shaped,
+    simplified,
+    systems_late,
+    tool_turns,
+)
 from shepherd.dialects.render.environment import PromptEnvironment, TemplateRefusal, to_json
 from shepherd.dialects.render.frame import Frame, framed
 from shepherd.dialects.render.probe import EFFORTS, FAILURES, LEVELS, OFF, ON, probed
@@ -58,6 +67,12 @@ class Template:
                 "give another one in the configuration",
                 key="chat_template",
             ) from error
+
+    def with_images(self) -> Template:
+        """The same template for a model that sees images."""
+        made = copy.copy(self)
+        made.caps = replace(self.caps, images=True)
+        return made
 
     @property
     def variables(self) -> frozenset[str]:
@@ -100,7 +115,8 @@ class Template:
         def shown(tools: Sequence[ToolSpec]) -> tuple[Piece, ...]:
             turns = tool_turns(tools, described=self.caps.described)
             shaping = functools.partial(shaped, messages, self.caps, preface)
-            return pieces(self._with_systems(functools.partial(run, tools=turns), shaping))
+            made = pieces(self._with_systems(functools.partial(run, tools=turns), shaping))
+            return checked(made, messages) if self.caps.images else made
 
         try:
             try:
@@ -176,6 +192,15 @@ class Template:
             given["datetime"] = today.strftime("%b %d %Y %H:%M:%S GMT")
         # Not Template.render: it rewrites the traceback of every error, and probing lives on errors.
         return self._program.environment.concat(self._program.root_render_func(self._program.new_context(given)))
+
+
+def checked(made: tuple[Piece, ...], messages: Sequence[Message]) -> tuple[Piece, ...]:
+    """The pieces, if no image has become text. Raises: `EngineError`."""
+    shown = {piece.text for piece in made if piece.is_image}
+    text = "".join(piece.text for piece in made if not piece.is_image)
+    if "[image " in text and any(name in text and name not in shown for name in images_by_name(messages)):
+        raise EngineError("the model's chat template makes text of the place of an image")
+    return made
 
 
 def switches(reasoning: ReasoningLevel | None, efforts: Sequence[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Remove, Shift, Span, Whose
+from shepherd.engine.media import whole
 
 SINK = 4
 """First tokens that are never evicted: attention needs them as a sink (StreamingLLM, Xiao et al. 2023)."""
@@ -499,6 +500,7 @@ def usable(
     if not holes:
         length = min(length, resident.n_whole)
     while True:
+        length = whole(resident.tokens, length)
         reach = resident.reach(length, memory)
         lost = _first_lost(resident, reach, kept, spans) if reach > resident.n_whole else reach
         if reach == length == lost:

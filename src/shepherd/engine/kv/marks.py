@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shepherd.engine.base import Job, Span
+from shepherd.engine.media import is_inside
 from shepherd.engine.prefill import CHUNK
 
 MOST = 32
@@ -41,6 +42,7 @@ def planned(job: Job, start: int, held: Iterable[int], n_most: int, *, fork: int
     # Half of the room is for coarse marks, at multiples of one distance: equal prompts have equal marks.
     spacing = CHUNK * -(-2 * n // (n_most * CHUNK))
     others = {*range(spacing, n, spacing), *(span.start for span in job.spans)} - fixed
+    fixed, others = ({at for at in each if not is_inside(job.tokens, at)} for each in (fixed, others))
     chosen = sorted(at for at in held if at < start)
     for at in sorted(at for at in fixed | others if max(1, start) <= at < n):
         if at in fixed or at - max(chosen, default=0) >= LEAST_GAP:

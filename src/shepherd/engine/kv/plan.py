@@ -182,6 +182,8 @@ def find_tail(source: Resident, tokens: array[int], length: int, memory: Memory)
         n -= end == len(tokens)  # the last token is always computed
         if n < WORTH_SPLICING or source.n_resident_in(start, start + n) < n:
             continue
+        if min(source.tokens[length : start + n]) < 0 or min(tokens[length : at + n]) < 0:
+            continue  # with an image between or within, positions may not be as far apart as tokens
         if source.position_of(length) + at - length <= source.position_of(start):
             return Tail(start, start + n, at)
     return None

@@ -80,10 +80,11 @@ class Pool:
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         """
-        on_ready: called on another thread after a snapshot has been fetched from disk.
+        on_ready: called on another thread after a snapshot has been fetched from disk, or an image was encoded.
         checkpoint_bytes: a cap on the checkpoints of all sequences in the cells; those in the tiers count there.
         """
         self.runtime = runtime
+        self.on_ready = on_ready
         self.ledger = Ledger(runtime.n_ctx, runtime.n_seq, runtime.memory)
         self.checkpoints = Checkpoints(runtime, self.ledger, checkpoint_bytes)
         self.totals = CacheStats(runtime.n_ctx)
@@ -338,7 +339,8 @@ class Pool:
             ledger.skip(resident, tokens[len(resident) : start])
             for at in range(start, stop, n):
                 chunk = Chunk(resident.id, tokens[at : min(at + n, stop)], resident.end, False)
-                if is_urgent() or self.runtime.decode([chunk]) != "ok":
+                # A job that continues the conversation brings its images; without them, what is behind waits for it.
+                if is_urgent() or min(chunk.tokens) < 0 or self.runtime.decode([chunk]) != "ok":
                     return
                 ledger.extend(resident, chunk.tokens)
 

@@ -24,11 +24,13 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
+from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Media, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.kv import capabilities
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, FAST, C, build, devices, reason_from, start_library
 from shepherd.engine.llamacpp.machine import n_processors
+from shepherd.engine.llamacpp.positions import Positions
+from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.sampler import LlamaSampler
 from shepherd.engine.llamacpp.weights import Weights
 
@@ -90,8 +92,10 @@ class _Interrupt:
 class LlamaRuntime:
     """One `llama_context`; satisfies `Runtime`. One thread at a time, except for `interrupt`."""
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions, projector: Projector | None = None) -> None:
+        """`projector`: reads images for these weights; the caller closes it after this."""
         self._weights = weights
+        self._projector = projector
         self._options = options
         self._interrupt = _Interrupt()
         self.n_outputs = max(options.n_outputs or 0, options.n_seq)
@@ -114,6 +118,8 @@ class LlamaRuntime:
         # Without flash attention, all cells up to the highest used one are multiplied first and masked afterwards.
         self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
+        self._positions = Positions(self.n_seq) if projector is not None and projector.squeezes else None
+        """Where images take fewer positions than tokens; all other code here knows those of the library."""
         self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
         """Per sequence, the other sequences that may share cells with it."""
         self._incomplete: set[int] = set()
@@ -153,24 +159,72 @@ class LlamaRuntime:
             self._weights.digest, build(), options.cache_type_k, options.cache_type_v, options.swa_full,
             flash_attention(options),  # decides how V lies in memory
             os.environ.get("LLAMA_ATTN_ROT_DISABLE"),
+            *(() if self._positions is None else ("images",)),  # their positions stand behind a state
         )  # fmt: skip
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
     # -- computing -------------------------------------------------------------------------------------------------
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
-        filled = self._batch
-        n_logits = filled.fill(batch)
         assert batch
-        assert n_logits <= self.n_outputs
         assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
-        code: int = C.llama_decode(self._context, filled.struct)
+        images = [chunk for chunk in batch if chunk.media is not None]
+        if not images:
+            return self._decode_texts(batch)
+        for at, chunk in enumerate(images):
+            if (decoded := self._decode_image(chunk)) != "ok":
+                self._take_back(images[: at + 1])
+                return decoded
+        texts = [chunk for chunk in batch if chunk.media is None]
+        decoded = self._decode_texts(texts) if texts else "ok"
+        if decoded == "full":
+            self._take_back(images)
+        outputs = iter(self._batch.outputs if texts else ())
+        self._batch.outputs[:] = [-1 if chunk.media is not None else next(outputs) for chunk in batch]
+        return decoded
+
+    def _decode_texts(self, batch: Sequence[Chunk]) -> Decoded:
+        filled = self._batch
+        n_logits = filled.fill(batch if self._positions is None else [self._placed(chunk) for chunk in batch])
+        assert n_logits <= self.n_outputs
+        return self._outcome(C.llama_decode(self._context, filled.struct), batch)
+
+    def _decode_image(self, chunk: Chunk) -> Decoded:
+        """All cells of an image, or none of them."""
+        assert chunk.media is not None
+        assert not chunk.logits
+        if self._projector is None:
+            raise EngineError(f"{self._weights.path.name} was loaded without a projector and sees no images")
+        position = self._placed(chunk).position
+        code, n_positions = self._projector.decode(self._context, chunk.media, chunk.seq, position, self.n_batch)
+        if code == 0 and self._positions is not None:
+            self._positions.add(chunk.seq, chunk.position, len(chunk.tokens), n_positions)
+        return self._outcome(code, [chunk])
+
+    def _take_back(self, images: Sequence[Chunk]) -> None:
+        """Remove images, one of them perhaps in part, from the ends of their sequences. Raises: `EngineError`."""
+        for chunk in images:
+            if self.held(chunk.seq)[1] >= chunk.position and not self._remove(chunk.seq, chunk.position, -1):
+                raise EngineError(f"an image of {len(chunk.tokens)} tokens was computed in part")
+
+    def _placed(self, chunk: Chunk) -> Chunk:
+        """The chunk at the library's position."""
+        if self._positions is None:
+            return chunk
+        # What was removed behind a hole leaves the images in the hole: the sequence ends before them.
+        self._positions.cut(chunk.seq, chunk.position)
+        position = self._positions.in_library(chunk.seq, chunk.position)
+        assert position is not None
+        return chunk._replace(position=position)
+
+    def _outcome(self, code: int, batch: Sequence[Chunk]) -> Decoded:
+        """What a code of `llama_decode` means. Raises: `EngineError` for a failure."""
         if code == 0:
             self._shifted = False
             if self._asynchronous:
                 C.llama_synchronize(self._context)  # a call that releases the interpreter lock
             return "ok"
-        filled.outputs[:] = [-1] * len(batch)
+        self._batch.outputs[:] = [-1] * len(batch)
         if code == 1:
             return "full"
         if code == 2:
@@ -178,6 +232,18 @@ class LlamaRuntime:
             return "aborted"
         where = ", ".join(f"{len(c.tokens)} of sequence {c.seq} at position {c.position}" for c in batch[:8])
         raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){reason_from(start_library())}")
+
+    def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
+        if self._projector is None:
+            raise EngineError(f"{self._weights.path.name} was loaded without a projector and sees no images")
+        most = min(self.n_batch, int(C.llama_n_ubatch(self._context)))
+        if self._projector.at_once and (largest := max(each.n_tokens for each in media)) > most:
+            # The library would abort the process.
+            raise EngineError(
+                f"an image has {largest} tokens that {self._projector.path.name} needs computed at once, but n_ubatch "
+                f"is {most}; set n_ubatch = {largest} or more"
+            )
+        return self._projector.prepare(media, on_ready)
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)
@@ -222,6 +288,13 @@ class LlamaRuntime:
 
     def held(self, seq: int) -> tuple[int, int]:
         """A recurrent state has one position, returned twice; sliding-window layers return the lowest they hold."""
+        low, high = self._held(seq)
+        if self._positions is None or high < 0:
+            return low, high
+        return self._positions.in_engine(seq, low, last=False), self._positions.in_engine(seq, high, last=True)
+
+    def _held(self, seq: int) -> tuple[int, int]:
+        """The same in the library's positions."""
         self._check(seq)
         return FAST.pos_min(self._kv, seq), FAST.pos_max(self._kv, seq)
 
@@ -244,20 +317,31 @@ class LlamaRuntime:
             self._shared[other].discard(seq)
         self._shared[seq].clear()
         self._incomplete.discard(seq)
+        if self._positions is not None:
+            self._positions.cut(seq, 0)
         return bool(FAST.seq_rm(self._kv, seq, -1, -1))
 
     def _remove(self, seq: int, start: int, stop: int) -> bool:
-        low, high = self.held(seq)
-        is_middle = 0 <= stop <= high
-        if start <= 0 and not is_middle:
+        low, high = self._held(seq)
+        begin, end = start, stop
+        if self._positions is not None:
+            library = self._positions.in_library(seq, max(start, 0)), self._positions.in_library(seq, stop)
+            if library[0] is None or library[1] is None:
+                return False  # inside of an image
+            begin, end = library[0], library[1]
+        is_middle = 0 <= end <= high
+        if begin <= 0 and not is_middle:
             return self._forget(seq)
         if is_middle:
             if not self.memory.hole:
                 return False
-        elif start <= high and not self._reaches(low, start):
+        elif begin <= high and not self._reaches(low, begin):
             return False
         # A recurrent state itself refuses to go back; behind a checkpoint only attention layers have more to remove.
-        return bool(FAST.seq_rm(self._kv, seq, start, stop))
+        is_removed = bool(FAST.seq_rm(self._kv, seq, begin, end))
+        if is_removed and not is_middle and self._positions is not None:
+            self._positions.cut(seq, start)
+        return is_removed
 
     def _reaches(self, low: int, position: int) -> bool:
         """Whether sliding-window layers that hold positions from `low` on have all that a token at `position` needs."""
@@ -266,9 +350,18 @@ class LlamaRuntime:
     def _copy(self, source: int, target: int, start: int, stop: int) -> bool:
         """If cells are not the whole state (`Memory.checkpoint`), the target must be completed by `load` next."""
         self._check(target)
-        low, high = self.held(source)
+        low, high = self._held(source)
         if source == target or self.held(target)[1] >= max(0, start):
             return False
+        positions = self._positions
+        if positions is not None:
+            if self._held(target)[1] >= 0 and not positions.agree(source, target, start):
+                return False  # the same text stands elsewhere there
+            whole = positions.in_library(source, start), positions.in_library(source, stop)
+            if whole[0] is None or whole[1] is None:
+                return False  # inside of an image
+            positions.copy(source, target, stop)
+            start, stop = whole[0], whole[1]
         ends_early = 0 <= stop <= high
         if self.memory.checkpoint:
             if start > 0:
@@ -301,6 +394,8 @@ class LlamaRuntime:
         size: int = C.llama_state_seq_get_size_ext(self._context, seq, flags)
         state = _uninitialised(None, size)
         written: int = C.llama_state_seq_get_data_ext(self._context, _address_of(state), size, seq, flags)
+        if written == size and self._positions is not None and not partial:
+            return state + self._positions.saved(seq)
         return state if written == size else b""
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
@@ -308,8 +403,9 @@ class LlamaRuntime:
         if not partial:
             self._forget(seq)
         flags = _PARTIAL if partial else 0
-        read: int = C.llama_state_seq_set_data_ext(self._context, _address_of(state), len(state), seq, flags)
-        if read == len(state) > 0:
+        size = len(state) if partial or self._positions is None else self._positions.load(seq, state)
+        read: int = C.llama_state_seq_set_data_ext(self._context, _address_of(state), max(0, size), seq, flags)
+        if read == size > 0:
             self._incomplete.discard(seq)
             return True
         start_library().errors.clear()

@@ -65,7 +65,8 @@ class LlamaSampler:
             self.close()
             raise
         for token in history[len(history) - chain.history_length(sampling, len(history)) :]:
-            FAST.accept(self._address, token)
+            if token >= 0:  # no image repeats a word
+                FAST.accept(self._address, token)
 
     def sample(self, chunk: int) -> int:
         """Raises: `EngineError` if the grammar allows no token."""

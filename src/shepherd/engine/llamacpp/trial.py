@@ -16,6 +16,7 @@ server itself; the self-test covers those of the CPU.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import sys
@@ -41,6 +42,7 @@ TIMEOUT_S, SLOWEST_BYTES_PER_S = 120.0, 16 << 20
 """Time for a child, plus the time to read the model at this speed: a large model may take minutes from a slow disk."""
 MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model: a damaged count must not use up the machine's memory."""
+_HEADER_BYTES = 8 << 20
 N_CTX = 256
 _EVERY_BYTE = "".join(map(chr, (*range(0x100), *range(0x100, 0x800, 0x3F), *range(0x800, 0xD800, 0xFC1))))
 _EVERY_BYTE += "".join(map(chr, range(0x10000, 0x110000, 0x1F041)))
@@ -54,19 +56,22 @@ def prove(
     build: str,
     pooling: Pooling | None = None,
     makes_vectors: bool = False,
+    projector: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
     command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.llamacpp.trial"),
     timeout_s: float | None = None,
 ) -> None:
     """Check that this build of the library can load a model, in a child if that is not known yet. Blocks.
 
-    build: `selftest.build_id()`. pooling, makes_vectors: how the model will be used.
+    build: `selftest.build_id()`. pooling, makes_vectors, projector: how the model will be used.
 
     Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Unwanted`.
     """
     header = gguf.read_header(path)
     soundness.check(header)
-    file = _verdict(header, cache_folder, build, "vectors" if makes_vectors else "chat")
+    use = "vectors" if makes_vectors else "chat"
+    file = _verdict(header, cache_folder, build, use if projector is None else f"{use}-{_digest(projector)}")
+    file = file or (None if projector is None else cache_folder / "trials" / f"{build}-{_digest(projector)}.json")
     if file is None or child.kept(file) is not None:
         return
     logger.info("checking %s in a child process: this build of the library has not loaded it yet", path.name)
@@ -74,6 +79,7 @@ def prove(
         timeout_s = TIMEOUT_S + header.size_bytes / SLOWEST_BYTES_PER_S
     began_s = time.monotonic()
     task = {"path": str(header.path), "makes_vectors": makes_vectors, "pooling": pooling}
+    task |= {"projector": str(projector) if projector is not None else None}
     ended = child.run((*command, json.dumps(task)), timeout_s=timeout_s, is_wanted=is_wanted)
     if ended.status == 0:
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
@@ -95,6 +101,12 @@ def _verdict(header: gguf.Header, cache_folder: Path, build: str, use: str) -> P
     return None if digest in TRUSTED else cache_folder / "trials" / f"{build}-{digest}-{use}.json"
 
 
+def _digest(projector: Path) -> str:
+    """A hash of the beginning of a projector, which holds its header, and of its size."""
+    with projector.open("rb") as file:
+        return hashlib.sha256(file.read(_HEADER_BYTES) + b"%d" % projector.stat().st_size).hexdigest()[:32]
+
+
 def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
     with contextlib.suppress(ValueError, KeyError, TypeError):  # the child reported an error itself
         return str(json.loads(ended.answer)["error"])
@@ -112,7 +124,9 @@ def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None) -> None:
+def load(
+    path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = None, projector: Path | None = None
+) -> None:
     """Load a model and compute with it, in this process. Raises: `ShepherdError`."""
     from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs it
 
@@ -126,6 +140,11 @@ def load(path: Path, *, makes_vectors: bool = False, pooling: Pooling | None = N
                 embedder.encode(["a"])
             return
         answer(weights, [max(weights.bos or 0, 0)], n_ubatch=32)
+        if projector is not None:
+            from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415
+
+            with contextlib.closing(Projector.load(projector, weights, n_threads=1, use_gpu=False)) as seeing:
+                seeing.look()
 
 
 def answer(
@@ -150,9 +169,12 @@ def _child(task: str) -> int:
     child.end_with_parent()
     wanted = json.loads(task)
     path = Path(wanted["path"])
-    child.limit_memory(gguf.read_header(path).size_bytes + MOST_MEMORY_BYTES)
+    files = [wanted["projector"]] if wanted["projector"] else []
+    n_bytes = gguf.read_header(path).size_bytes + sum(Path(file).stat().st_size for file in files)
+    child.limit_memory(n_bytes + MOST_MEMORY_BYTES)
     try:
-        load(path, makes_vectors=wanted["makes_vectors"], pooling=wanted["pooling"])
+        projector = Path(wanted["projector"]) if wanted["projector"] else None
+        load(path, makes_vectors=wanted["makes_vectors"], pooling=wanted["pooling"], projector=projector)
     except ShepherdError as error:
         sys.stdout.write(json.dumps({"error": error.message}))
         return 1

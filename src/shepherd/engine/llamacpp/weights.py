@@ -193,19 +193,8 @@ class Weights:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of these weights: of all bytes of a small file, of the header and samples of a large one."""
-        sha = hashlib.sha256()
-        for file in gguf.shards(self.path):
-            with file.open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                sha.update(size.to_bytes(8, "little"))
-                stream.seek(0)
-                for _ in range(0, min(size, _HASHED_WHOLE), _PIECE):
-                    sha.update(stream.read(_PIECE))
-                for index in range(_SAMPLES if size > _HASHED_WHOLE else 0):
-                    stream.seek(_HASHED_WHOLE + (size - _HASHED_WHOLE - _SAMPLE) * index // (_SAMPLES - 1))
-                    sha.update(stream.read(_SAMPLE))
-        return sha.hexdigest()[:32]
+        """A hash of these weights."""
+        return digest_of(gguf.shards(self.path))
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
         """As `Vocabulary.tokenize`. add_special: put the special tokens around it that the file requests."""
@@ -258,6 +247,22 @@ class Weights:
             for token, attr in found
             if attr & wanted
         )
+
+
+def digest_of(files: Sequence[Path]) -> str:
+    """A hash of files: of all bytes of a small one, of the header and samples of a large one."""
+    sha = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            sha.update(size.to_bytes(8, "little"))
+            stream.seek(0)
+            for _ in range(0, min(size, _HASHED_WHOLE), _PIECE):
+                sha.update(stream.read(_PIECE))
+            for index in range(_SAMPLES if size > _HASHED_WHOLE else 0):
+                stream.seek(_HASHED_WHOLE + (size - _HASHED_WHOLE - _SAMPLE) * index // (_SAMPLES - 1))
+                sha.update(stream.read(_SAMPLE))
+    return sha.hexdigest()[:32]
 
 
 def _overrides(placements: Sequence[str]) -> ctypes.Array[_Override] | None:

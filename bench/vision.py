@@ -1,0 +1,97 @@
+"""The time to the first token of a prompt with an image, ours and llama-server's, in turn round by round.
+
+    uv run python bench/vision.py [--rounds 8]
+
+Both have a random model of 0.5 billion parameters and a random projector (CLIP, 12 layers, 256 tokens an image) on one
+thread. Each round asks each server about an image that it has not seen, then a second question about it, then the first
+question about the same image in a new conversation. Ratios of a round compare requests of the same seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+from random_gguf import random_model
+from rich.console import Console
+from sides import SIDES, Server, Setup, in_turn, running
+from verdict import WIDTH, Verdict
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+N_CTX = 4096
+WIDTH_OF_MODEL = 896
+
+
+def write(path: Path) -> None:
+    """A projector of the size of CLIP's small ones."""
+    from tests.engine import tiny_projector as tiny
+
+    tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.PATCH = 384, 1536, 12, 6, 14
+    layers = tiny._layers() | tiny._patches(224, extra=1)
+    llava = tiny.PROJECTORS["llava"].tensors
+    rest = {
+        name: tuple(384 if size == 32 else size for size in shape)
+        for name, shape in llava.items()
+        if name not in layers and not name.startswith("v.blk")
+    }
+    tiny.PROJECTORS["bench"] = tiny.Projector("plain", "mlp", layers | rest, 224, {"use_gelu": True})
+    tiny.write_projector("bench", path, n_embd=WIDTH_OF_MODEL)
+
+
+def image(seed: int) -> dict[str, Any]:
+    from tests.engine.tiny_projector import png
+
+    url = "data:image/png;base64," + base64.b64encode(png(seed, 640, 480)).decode()
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def ask(server: Server, messages: list[dict[str, Any]]) -> float:
+    """Milliseconds until a request for one token is answered."""
+    begun = time.perf_counter()
+    server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 1, "temperature": 0})
+    return (time.perf_counter() - begun) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8)
+    rounds = parser.parse_args().rounds
+    console, verdict = Console(width=WIDTH), Verdict()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        projector = Path(folder) / "mmproj.gguf"
+        write(projector)
+        setup = Setup(
+            random_model(), N_CTX, llama=("--mmproj", str(projector)), ours={"mmproj": str(projector), "probe": False}
+        )
+        servers = {side: stack.enter_context(running(side, setup)) for side in SIDES}
+        for number in range(-1, rounds):
+            for side in in_turn(number):
+                server = servers[side]
+                words: dict[str, Any] = {"type": "text", "text": f"What is in this picture, number {number}? "}
+                first: list[dict[str, Any]] = [{"role": "user", "content": [words, image(number + 1)]}]
+                second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
+                other: list[dict[str, Any]] = [
+                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}
+                ]
+                measured = {"a new image": first, "the second turn": second, "the image elsewhere": other}
+                for name, messages in measured.items():
+                    taken_ms = ask(server, messages)
+                    if number >= 0:
+                        verdict.add(name, side, taken_ms)
+    verdict.show(console, "first token behind an image, 0.5B model, 1 thread")
+    result = {"rounds": rounds, "results": verdict.results()}
+    console.print(f"written to {machine.save('vision-1t-0.5B', result)}")
+    console.print(json.dumps({"rounds": rounds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+"""Conversations with images on real memories: forks, evictions, snapshots and restarts change no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests.engine import kinds
+from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
+
+from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
+from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.media import tokens_of
+from shepherd.engine.scheduler import EngineOptions
+
+pytestmark = pytest.mark.model
+
+N_CTX = 384
+GREEDY = Sampling(temperature=0.0, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Model:
+    weights: Weights
+    projector: Projector
+
+    def runtime(self, n_batch: int | None = None) -> LlamaRuntime:
+        options = ContextOptions(N_CTX, n_seq=5, n_threads=1, n_batch=n_batch, n_ubatch=n_batch)
+        return LlamaRuntime(self.weights, options, self.projector)
+
+    def engine(self, folder: Path | None = None) -> InProcessEngine:
+        tiers = Tiers(2_000_000, folder, 50_000_000 if folder else 0)
+        engine = InProcessEngine(self.runtime(), options=EngineOptions(sequences=2, tiers=tiers))
+        engine.wait_for_disk()
+        return engine
+
+
+@pytest.fixture(scope="module", params=PROJECTORS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path, projector = write_seeing(request.param, tmp_path_factory.mktemp("models"))
+    weights = Weights.load(path)
+    made = Model(weights, Projector.load(projector, weights, n_threads=1))
+    yield made
+    made.projector.close()
+    weights.close()
+
+
+@dataclass
+class Talk:
+    """One conversation: messages as tokens, and what was asked so far."""
+
+    messages: list[tuple[array[int], dict[int, Media]]] = field(default_factory=list)
+    asked: list[tuple[Job, list[int]]] = field(default_factory=list)
+    n_evicted: int = 0
+    family: int = 0
+    """Conversations that began alike: one may continue the cells of another, with the holes that are there."""
+
+    def say(self, model: Model, *parts: str | bytes) -> None:
+        tokens, media = array("i"), dict[int, Media]()
+        for part in parts:
+            for each in (
+                [array("i", model.weights.tokenize(part))] if isinstance(part, str) else model.projector.read(part)
+            ):
+                if isinstance(each, Media):
+                    media[len(tokens)] = each
+                tokens.extend(tokens_of(each) if isinstance(each, Media) else each)
+        self.messages.append((tokens, media))
+
+    def job(self, n: int = 6) -> Job:
+        tokens, spans, media = array("i"), list[Span](), dict[int, Media]()
+        for at, (own, images) in enumerate(self.messages):
+            media |= {start + len(tokens): each for start, each in images.items()}
+            keep = at == 0 or at == len(self.messages) - 1
+            spans.append(Span(len(tokens), len(tokens) + len(own), at, (at + 1) // 2, keep))
+            tokens.extend(own)
+        return Job(tokens, n, GREEDY, tuple(spans), "evict", reserve=n, media=media)
+
+
+async def ask(engine: InProcessEngine, talk: Talk) -> tuple[Admitted, int]:
+    """Ask for an answer, which becomes a message; what was cached, and how many tokens left."""
+    job, answer, admitted, gone = talk.job(), [], None, 0
+    async with aclosing(engine.submit(job).batches()) as batches:
+        async for steps in batches:
+            answer += [step for step in steps if isinstance(step, int)]
+            admitted = next((step for step in steps if isinstance(step, Admitted)), admitted)
+            gone += sum(step.tokens for step in steps if isinstance(step, Evicted))
+    assert admitted is not None
+    assert len(answer) == job.max_tokens
+    talk.asked.append((job, answer))
+    talk.n_evicted += gone
+    talk.messages.append((array("i", answer), {}))
+    return admitted, gone
+
+
+async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
+    """A random life of conversations on one cache; those whose answers follow from their own jobs alone."""
+    drawn = random.Random(seed)
+    engine, talks = model.engine(folder), list[Talk]()
+    for _ in range(22):
+        whole = [talk for talk in talks if not talk.n_evicted]
+        match drawn.choice(["new", "on", "on", "on", "branch", "restart"]):
+            case "branch" if whole:
+                parent = drawn.choice(whole)
+                begun = parent.messages[: 2 * drawn.randrange(1, len(parent.messages) // 2 + 1)]
+                talk = Talk(begun, family=parent.family)
+                talks.append(talk)
+            case "on" | "branch" if talks:
+                talk = drawn.choice(talks)
+            case "restart" if talks:
+                assert await asyncio.to_thread(engine.close)
+                engine, talk = model.engine(folder), drawn.choice(talks)
+            case _:
+                talk = Talk(family=len(talks))
+                talk.say(model, f"you see and say what is there, number {len(talks)}. ")
+                talks.append(talk)
+        parts: list[str | bytes] = ["look " * drawn.randrange(1, 5)]
+        for _ in range(drawn.choice([0, 1, 1, 2])):
+            parts += [png(drawn.randrange(4), drawn.choice([30, 60]), 40), " and then " * drawn.randrange(3)]
+        n_before = len(talk.job().tokens) - len(talk.messages[-1][0]) if talk.asked else 0
+        n_left, was_asked = talk.n_evicted, bool(talk.asked)
+        talk.say(model, *parts, "\nsay: ")
+        admitted, gone = await ask(engine, talk)
+        job = talk.asked[-1][0]
+        # Windows lose their beginning by themselves, so that what is saved of them may not be cut back far enough.
+        if was_asked and not gone and not n_left and not model.projector.at_once:
+            n_new = len(job.tokens) - n_before
+            assert admitted.n_new <= n_new + WORTH_SAVING + 8, "only what is new, and too little to save, is computed"
+    assert await asyncio.to_thread(engine.close)
+    return talks
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("seed", range(3))
+def test_every_answer_is_that_of_a_fresh_cache(model: Model, tmp_path: Path, seed: int) -> None:
+    async def alone(talk: Talk) -> list[list[int]]:
+        engine = model.engine()
+        answers = []
+        for job, _ in talk.asked:
+            ticket = engine.submit(job)
+            answers.append([step async for steps in ticket.batches() for step in steps if isinstance(step, int)])
+        assert await asyncio.to_thread(engine.close)
+        return answers
+
+    talks = asyncio.run(live(model, tmp_path, seed))
+    assert any(talk.n_evicted for talk in talks), "nothing was evicted: make the conversations longer"
+    assert any(job.media for talk in talks for job, _ in talk.asked)
+    for talk in talks:
+        kin = [other for other in talks if other.family == talk.family]
+        if len(kin) == 1 or not any(other.n_evicted for other in kin):
+            assert asyncio.run(alone(talk)) == [answer for _, answer in talk.asked]
+
+
+def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "you see. ")
+        talk.say(model, "first: ", png(1), " what is it? ")
+        await ask(engine, talk)
+        for number in range(60):
+            talk.say(model, f"and number {number}, which is not an image, what is that? ")
+            await ask(engine, talk)
+            if talk.n_evicted:
+                break
+        assert talk.n_evicted > 16
+        resident = next(iter(engine._scheduler.pool.ledger))
+        start = next(iter(talk.asked[-1][0].media))
+        assert resident.n_resident_in(start, start + 1) == 0
+        talk.say(model, "what was the first? ")
+        admitted, _ = await ask(engine, talk)
+        assert admitted.n_new < 60
+        assert resident.n_resident_in(start, start + 1) == 0
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
+    """While one is encoded, the engine thread computes; the job starts when it is ready."""
+
+    async def run() -> None:
+        engine, talk, other = model.engine(), Talk(), Talk()
+        other.say(model, "hello")
+        talk.say(model, "see ", png(901), "?")
+        results = await asyncio.gather(ask(engine, talk), ask(engine, other))
+        assert [admitted.n_cached for admitted, _ in results] == [0, 0]
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_no_operation_cuts_an_image(model: Model) -> None:
+    runtime = model.runtime()
+    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
+    assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
+    assert runtime.held(0) == (0, 2 + media.n_tokens)
+    assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + media.n_tokens, True)]) == "ok"
+    assert runtime.held(0) == (0, 4 + media.n_tokens)
+    if model.projector.squeezes:
+        assert not runtime.apply(Remove(0, 4, 5))
+        assert not runtime.apply(Copy(0, 1, 0, 5))
+    state = runtime.save(0)
+    assert runtime.load(2, state)
+    assert runtime.held(2)[1] == 4 + media.n_tokens
+    assert runtime.apply(Remove(0, 3, 3 + media.n_tokens)), "the whole image leaves a hole"
+    assert runtime.held(0) == (0, 4 + media.n_tokens)
+    assert runtime.apply(Remove(2, 3))
+    assert runtime.held(2)[1] == 2
+    runtime.close()
+
+
+def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
+    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    runtime = model.runtime(n_batch=8)
+    if model.projector.at_once:
+        with pytest.raises(EngineError, match="n_ubatch = 16 or more"):
+            runtime.prepare([media], lambda: None)
+    else:
+        runtime.prepare([media], lambda: None)
+        assert runtime.decode([_chunk(media)]) == "ok"
+        assert runtime.held(0)[1] == media.n_tokens - 1
+    runtime.close()
+
+
+def _chunk(media: Media) -> Chunk:
+    return Chunk(0, tokens_of(media), 0, False, media=media)
+
+
+def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "see")
+        (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+        job = talk.job()
+        job = replace(job, tokens=job.tokens + tokens_of(media), media={len(job.tokens): media})
+        with pytest.raises(InvalidRequest, match="ends with an image"):
+            engine.submit(job)
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"", "no image"), (b"<svg></svg>", "no image"), (png(1)[:200], "damaged"), (b"GIF89a", "no image")],
+)
+def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        model.projector.read(data)
+
+
+def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "see ", png(950), "?")
+        job = talk.job()
+        ((at, media),) = job.media.items()
+        with pytest.raises(EngineError, match="no image"):
+            async for _ in engine.submit(replace(job, media={at: replace(media, data=b"<html>")})).batches():
+                pass
+        await ask(engine, talk)
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_a_projector_of_another_model_is_refused(model: Model, tmp_path: Path) -> None:
+    write_projector("llava", tmp_path / "mmproj-other.gguf", n_embd=96)
+    with pytest.raises(EngineError, match="mmproj-other.gguf cannot be used as the projector of".replace(".", "[.]")):
+        Projector.load(tmp_path / "mmproj-other.gguf", model.weights, n_threads=1)
+    (tmp_path / "mmproj-none.gguf").write_bytes(b"GGUF")
+    with pytest.raises(EngineError, match="mmproj-none"):
+        Projector.load(tmp_path / "mmproj-none.gguf", model.weights, n_threads=1)
+
+
+async def test_images_cross_into_a_child() -> None:
+    """Its runtime checks that the tokens of each image are those of its key."""
+    media = Media(b"an image", 5, b"its file")
+    tokens = array("i", [1, 2, *tokens_of(media), 3])
+    engine = kinds.child(kinds.Setup())
+    try:
+        job = Job(tokens, 3, media={2: media})
+        answers = [[step async for steps in engine.submit(job).batches() for step in steps] for _ in range(2)]
+    finally:
+        assert await asyncio.to_thread(engine.close)
+    assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
+    assert len([step for step in answers[0] if isinstance(step, int)]) == 3
+
+
+def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
+    runtime = model.runtime()
+    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    n = media.n_tokens
+    assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
+    assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
+    assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + n, False)]) == "ok"
+    assert runtime.apply(Remove(0, 3, 3 + n))
+    assert runtime.apply(Remove(0, 3 + n))
+    assert runtime.held(0) == (0, 2)
+    for position in (3, 6):
+        assert runtime.decode([Chunk(0, array("i", [6, 7, 8]), position, True)]) == "ok"
+    logits = runtime.logits(0)
+    assert runtime.held(0) == (0, 8)
+    for start, tokens in ((0, [1, 2, 3]), (3, [6, 7, 8]), (6, [6, 7, 8])):
+        assert runtime.decode([Chunk(1, array("i", tokens), start, True)]) == "ok"
+    assert max(abs(a - b) for a, b in zip(logits, runtime.logits(0), strict=True)) < 1e-3
+    runtime.close()
+
+
+def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Model) -> None:
+    """The last token of a prompt is always computed, and the whole image with it."""
+
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "you see. ")
+        talk.say(model, "first: ", png(1), " what is it? ")
+        await ask(engine, talk)
+        pixels = [each for each in model.projector.read(png(2)) if isinstance(each, Media)]
+        talk.messages.append((tokens_of(pixels[0]), {0: pixels[0]}))
+        left = await engine.evict(talk.job(), 1)
+        assert left.tokens > 16
+        await engine.evict(talk.job(), 1)  # from the cells, which hold the image already
+        ends = [each.tokens[-pixels[0].n_tokens :] for each in engine._scheduler.pool.ledger]
+        assert tokens_of(pixels[0]) in ends
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())

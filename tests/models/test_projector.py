@@ -1,0 +1,73 @@
+"""Where the projector of a model is found, and what is refused in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.engine.tiny_gguf import RECIPES, write
+from tests.engine.tiny_projector import PROJECTORS, write_projector
+
+from shepherd.core import ConfigError
+from shepherd.models.projector import find_projector
+
+
+@pytest.mark.parametrize(
+    ("model", "files", "found"),
+    [
+        ("gemma-3-4b-it-Q4_K_M.gguf", ["mmproj-model-f16.gguf"], "mmproj-model-f16.gguf"),
+        ("gemma-3-4b-it-Q4_K_M.gguf", ["mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf"], "mmproj-F16.gguf"),
+        ("a-Q8_0.gguf", ["b-Q8_0.gguf", "mmproj-b-f16.gguf"], None),
+        ("a-Q8_0.gguf", ["b-Q8_0.gguf", "mmproj-b-f16.gguf", "a-mmproj-Q8_0.gguf"], "a-mmproj-Q8_0.gguf"),
+        ("a-Q8_0.gguf", ["a-Q4_0.gguf", "mmproj-a-f16.gguf"], "mmproj-a-f16.gguf"),
+        ("a-00001-of-00002.gguf", ["a-00002-of-00002.gguf", "mmproj-f16.gguf"], "mmproj-f16.gguf"),
+        ("a.gguf", ["b.gguf", "mmproj-f16.gguf"], None),
+        ("a.gguf", ["b.gguf"], None),
+    ],
+)
+def test_a_projector_beside_the_model_is_found(tmp_path: Path, model: str, files: list[str], found: str | None) -> None:
+    for name in files:
+        write_projector("llava", tmp_path / name)
+    (tmp_path / model).touch()
+    projector = find_projector(tmp_path / model, None)
+    assert (projector and projector.path.name) == found
+    assert projector is None or (projector.sees, projector.hears) == (True, False)
+    assert find_projector(tmp_path / model, "none") is None
+
+
+def test_ollamas_projector_is_that_of_its_manifest(tmp_path: Path) -> None:
+    blobs = [tmp_path / "blobs" / f"sha256-{digit * 64}" for digit in "abc"]
+    blobs[0].parent.mkdir()
+    blobs[0].touch()
+    blobs[2].touch()
+    write_projector("llava", blobs[1])
+    for name, layers in {"seeing": "ab", "blind": "c"}.items():
+        manifest = tmp_path / "manifests" / "registry.ollama.ai" / "library" / name / "latest"
+        manifest.parent.mkdir(parents=True)
+        kinds = ("application/vnd.ollama.image.model", "application/vnd.ollama.image.projector")
+        made = [
+            {"mediaType": kind, "digest": f"sha256:{digit * 64}"} for kind, digit in zip(kinds, layers, strict=False)
+        ]
+        manifest.write_text(json.dumps({"layers": made}))
+    projector = find_projector(blobs[0], None)
+    assert projector is not None
+    assert projector.path == blobs[1]
+    assert projector.size_bytes == blobs[1].stat().st_size
+    assert find_projector(blobs[2], None) is None
+
+
+def test_what_is_no_projector_is_refused(tmp_path: Path) -> None:
+    write(RECIPES["plain-1"], tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match=re.escape("model.gguf is no projector (mmproj) but a model")):
+        find_projector(tmp_path / "model.gguf", str(tmp_path / "model.gguf"))
+    with pytest.raises(ConfigError, match="mmproj names no file"):
+        find_projector(tmp_path / "model.gguf", str(tmp_path / "missing.gguf"))
+    write_projector(replace(PROJECTORS["llava"], kind="hunyuanvl"), tmp_path / "placed.gguf")
+    with pytest.raises(ConfigError, match=r'kind hunyuanvl.*mmproj = "none"'):
+        find_projector(tmp_path / "model.gguf", str(tmp_path / "placed.gguf"))
+    (tmp_path / "mmproj.gguf").write_bytes(b"<html>")
+    with pytest.raises(ConfigError):
+        find_projector(tmp_path / "model.gguf", str(tmp_path / "mmproj.gguf"))
