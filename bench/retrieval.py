@@ -1,8 +1,10 @@
 """What finds the message that answers a question: full text as it comes, full text with care, vectors, both, and mem0.
 
 The questions are those of `memory_text.cases`, or of a LoCoMo, BEAM or LongMemEval file. Every arm has the same
-messages and is scored by `shepherd.tune.memory_quality`. mem0 runs in an environment of its own, with no language
-model (`infer=False`) and the same vectors: it is made here and kept in the cache folder.
+messages and is scored by `shepherd.tune.memory_quality`. Two arms have a reranker that is no model, but named for what
+it is: one knows the evidence, which is the most that any reranker can reach, one counts shared words. mem0 runs in an
+environment of its own, with no language model (`infer=False`) and the same vectors: it is made here and kept in the
+cache folder.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from memory_text import several
 
 from shepherd.memory.records import Embedder
 from shepherd.memory.search import vectors
+from shepherd.memory.search.reranking import TEXT_CHARS, Reranking
 from shepherd.tune import memory_quality
 from shepherd.tune.memory_datasets import Case
 from shepherd.tune.memory_quality import Open, Report, Retrieve
@@ -107,7 +110,29 @@ def by_meaning(embedder: Embedder) -> Open:
     return opened
 
 
-def arms(embedder: Embedder | None) -> dict[str, Open]:
+def rerankers(cases: Sequence[Case]) -> dict[str, Reranking]:
+    """What stands for a model; each has all the time that it wants."""
+    evidence: dict[str, set[str]] = {}
+    for case in cases:
+        body = {said.id: said.entry.text for part in case.sessions for said in part}
+        for question in case.questions:
+            evidence.setdefault(question.text, set()).update(body[name][:TEXT_CHARS] for name in question.evidence)
+
+    def knows(question: str, texts: Sequence[str]) -> list[float]:
+        return [float(text in evidence[question]) for text in texts]
+
+    def shares_words(question: str, texts: Sequence[str]) -> list[float]:
+        asked = set(re.findall(r"\w+", question.casefold())) - STOP_WORDS
+        found = [set(re.findall(r"\w+", text.casefold())) for text in texts]
+        return [len(asked & words) / (1 + len(words)) ** 0.5 for words in found]
+
+    return {
+        "reranked by shared words (a fake)": Reranking(shares_words, "words", budget_s=60),
+        "reranked by an oracle (the bound)": Reranking(knows, "oracle", budget_s=60),
+    }
+
+
+def arms(embedder: Embedder | None, cases: Sequence[Case]) -> dict[str, Open]:
     """What is compared, the least first."""
     made = {
         "FTS5 as it comes (all words)": plain(any_word=False, stop_words=False, lanes=False),
@@ -118,13 +143,15 @@ def arms(embedder: Embedder | None) -> dict[str, Open]:
     if embedder is not None:
         made["vectors alone"] = by_meaning(embedder)
         made["Shepherd, hybrid"] = memory_quality.ranked(embedder)
+    for name, reranking in rerankers(cases).items():
+        made[f"Shepherd, {name}"] = memory_quality.ranked(embedder, reranking)
     return made
 
 
 def compared(cases: Sequence[Case], embedder: Embedder | None, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """Name of the arm -> `Report.as_json`."""
     results = {}
-    for name, opened in arms(embedder).items():
+    for name, opened in arms(embedder, cases).items():
         results[name] = memory_quality.score(cases, opened).as_json()
         say(f"{name:>36}: {figures(results[name])}")
     return results

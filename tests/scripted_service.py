@@ -24,6 +24,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.edits import COMPACTION
+from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
@@ -111,6 +112,9 @@ class ScriptedService:
     def n_archive_failures(self) -> int:
         return self.n_lost
 
+    def n_rerank_failures(self) -> int:
+        return 0
+
     def spending(self) -> Mapping[str, ProviderSpending]:
         return {}
 
@@ -157,6 +161,12 @@ class ScriptedService:
             vectors.append([value / length for value in vector])
             counts.append(len(given))
         return Embeddings("fake-embedding", vectors, tuple(counts))
+
+    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str) -> Scores:
+        """How many words of the query a document has, less one; a token is a byte."""
+        words = [(set(query.split()), document.split()) for query, document in pairs.texts]
+        values = tuple(float(sum(word in asked for word in found)) - 1 for asked, found in words)
+        return Scores(values, tuple(len(f"{query}{text}".encode()) for query, text in pairs.texts), model="fake-rank")
 
     async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         self.requests.append(Request(model, extra={} if keep_alive_s is None else {"keep_alive": keep_alive_s}))

@@ -14,12 +14,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shepherd.app.alone import open_reranker
     from shepherd.app.app import open_session as open
     from shepherd.core import Event, Message, Reply, Request, Sampling, ShepherdError, fold
 
-__all__ = ["Event", "Message", "Reply", "Request", "Sampling", "ShepherdError", "__version__", "fold", "open"]
+__all__ = [
+    "Event", "Message", "Reply", "Request", "Sampling", "ShepherdError", "__version__", "fold", "open", "open_reranker",
+]  # fmt: skip
 
-_HOMES = dict.fromkeys(__all__, "shepherd.core") | {"open": "shepherd.app.app"}
+_HOMES = dict.fromkeys(__all__, "shepherd.core") | {
+    "open": "shepherd.app.app", "open_reranker": "shepherd.app.alone",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ import gguf
 import httpx2
 import psutil
 import pytest
+from tests.engine.tiny_bert import write_bert
 from tests.in_time import until
 from tests.proven import proven
 
@@ -42,6 +43,7 @@ from shepherd.core import (
     UnknownModel,
     fold,
 )
+from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp.selftest import build_id
 from shepherd.memory.records import Entry
 from shepherd.server.app import create_app
@@ -751,3 +753,82 @@ def test_compacted_conversations_are_beside_the_memory_unless_nothing_is_kept_on
     assert compactions_file(make(tmp_path, named).config, env) == tmp_path / "named" / "compactions.db"
     assert compactions_file(make(tmp_path, off).config, env) is None
     assert compactions_file(make(tmp_path, f"{off}[kv]\ndisk = true\n").config, env) is not None
+
+
+# -- reranking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reranker_scores_pairs_and_a_chat_model_names_it(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    text = f"{DEMAND}[models.rank]\npath = '{rank.path}'\nload = 'demand'\n"
+    pairs = Pairs((("a b", "c"), ("a b", "d e f g")))
+    expected = [rank.score(rank.pair(*pair)) for pair in pairs.texts]
+    async with running(make(tmp_path, text)) as app:
+        card = next(card for card in app.models() if card.id == "rank")
+        assert (card.kind, card.capabilities) == ("reranker", ("rerank",))
+        for name in ("rank", "", "rerank-v3.5"):
+            made = await app.rerank(name, pairs)
+            assert made.model == "rank"
+            assert list(made.values) == pytest.approx(expected, abs=4e-3)
+        assert app.totals()["rank (scores)"].prefilled_tokens == 3 * sum(made.n_tokens)
+        with pytest.raises(InvalidRequest, match=r"model 'main' cannot rerank: .* name one that can: rank"):
+            await app.rerank("main", pairs)
+        with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and makes no vectors; .*/v1/rerank"):
+            await app.embed("rank", ["a"])
+        with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and cannot chat; .*/v1/rerank"):
+            await app.count(Request("rank", (Message.user("a"),)))
+        assert await app.unload("rank")
+        assert (await app.rerank("rank", pairs)).values == made.values
+
+
+async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        for name, words, status in (
+            ("", r"^no reranker is configured; add one, such as \[models.rerank\]", 400),
+            ("nope", "'nope' does not exist, and no reranker is configured", 404),
+            ("main", "'main' cannot rerank: it scores no pairs of texts; add one", 400),
+        ):
+            with pytest.raises(InvalidRequest, match=words) as caught:
+                await app.rerank(name, Pairs((("a", "b"),)))
+            assert caught.value.status == status
+
+
+async def test_a_cancelled_request_leaves_the_model_after_its_group(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    async with running(make(tmp_path, f"[models.rank]\npath = '{rank.path}'\n")) as app:
+        before = app.totals()["rank (scores)"].prefilled_tokens
+        asking = asyncio.create_task(app.rerank("rank", Pairs((("a b c", "d e f g h i"),) * 10_000)))
+        await until(lambda: app.totals()["rank (scores)"].prefilled_tokens > before)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        done = app.totals()["rank (scores)"].prefilled_tokens
+        assert (await app.rerank("rank", Pairs((("a", "b"),)))).n_tokens == (4,)
+        assert app.totals()["rank (scores)"].prefilled_tokens - done == 4
+        assert done - before < 10_000 * 11, "it ends before all of them have been scored"
+
+
+async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    memory = f"database_path = '{tmp_path / 'm.db'}'\n"
+    for name, models in (("rank", f"[models.rank]\npath = '{rank.path}'\n"), (str(rank.path), "")):
+        text = f"{DEMAND}{models}[memory]\nreranker = '{name}'\n{memory}"
+        async with running(make(tmp_path, text)) as app:
+            assert "rank" in loaded(app)
+            store = app.memory("local")
+            assert store is not None
+            for body in ("a b c d", "a c", "a b p"):
+                await asyncio.to_thread(store.archive, [Entry("user", body)])
+            before = app.totals()["rank (scores)"].decoded_chunks
+            assert await asyncio.to_thread(store.rank, "a b", limit=5)
+            assert app.totals()["rank (scores)"].decoded_chunks - before >= 2
+            assert app.n_rerank_failures() == 0
+            await app.unload("rank")
+            assert "rank" in loaded(app), "the memory holds it"
+
+
+async def test_a_chat_model_cannot_be_the_memorys_reranker(tmp_path: Path) -> None:
+    text = f"{DEMAND}[memory]\nreranker = 'main'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
+    with pytest.raises(ConfigError, match="scores no pairs of texts"):
+        async with running(make(tmp_path, text)):
+            pass

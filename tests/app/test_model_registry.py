@@ -15,7 +15,7 @@ from tests.dialects.test_derive import CALLS, template
 
 from shepherd import config
 from shepherd.app.model_pool import Residency
-from shepherd.app.model_registry import ON_DEMAND_S, Machine, ModelRegistry, machine_of, makes_vectors
+from shepherd.app.model_registry import ON_DEMAND_S, Machine, ModelRegistry, kind_of, machine_of, makes_vectors
 from shepherd.config import ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.models.gguf import read_header
@@ -58,16 +58,36 @@ def registry(tmp_path: Path) -> Callable[..., ModelRegistry]:
         ("llama", {}, False),
         ("llama", {"llama__pooling_type": 0}, False),
         ("qwen3", {"qwen3__pooling_type": 3}, True),
+        ("qwen3", {"qwen3__pooling_type": 4}, True),
         ("bert", {}, True),
         ("nomic-bert", {}, True),
         ("gemma-embedding", {}, True),
         ("t5encoder", {}, True),
     ],
 )
-def test_a_file_says_whether_it_is_made_for_vectors(
+def test_a_file_says_whether_it_cannot_chat(
     tmp_path: Path, architecture: str, keys: dict[str, int], expected: bool
 ) -> None:
     assert makes_vectors(read_header(header_of(tmp_path / "m.gguf", architecture, **keys))) is expected
+
+
+@pytest.mark.parametrize(
+    ("number", "pooling", "kind"),
+    [
+        (4, None, "reranker"),
+        (1, None, "embedding"),
+        (0, None, "chat"),
+        (None, None, "chat"),
+        (None, "rank", "reranker"),
+        (1, "rank", "reranker"),
+        (4, "mean", "embedding"),
+    ],
+)
+def test_a_reranker_is_known_by_its_file_or_its_entry(
+    tmp_path: Path, number: int | None, pooling: str | None, kind: str
+) -> None:
+    keys = {} if number is None else {"llama__pooling_type": number}
+    assert kind_of(read_header(header_of(tmp_path / "m.gguf", "llama", **keys)), pooling) == kind
 
 
 @pytest.mark.parametrize(

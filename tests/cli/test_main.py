@@ -15,6 +15,7 @@ import gguf
 import pytest
 from click.testing import CliRunner, Result
 from tests.dialects.test_derive import CALLS, template
+from tests.engine.tiny_bert import write_bert
 
 from shepherd.cli.main import cli
 from shepherd.cli.options import SECTIONS, SHARED
@@ -340,3 +341,10 @@ def test_config_alone_shows_it_with_routes_that_cannot_be_reached(home: Path) ->
     assert "[caches.main]" in result.stdout
     assert "routes[1] can never be reached, because routes[0] takes its requests first" in result.stderr
     assert result.stdout == shepherd("config", "show").stdout
+
+
+def test_models_info_says_what_a_file_is_for(home: Path) -> None:
+    for pooling, kind, words in ((4, "reranker", "it scores pairs of texts"), (1, "embedding", "it makes vectors")):
+        write_bert(home / "made.gguf", pooling=pooling, n_labels=1)
+        assert f"{kind}: {words}" in shepherd("models", "info", "made.gguf").stdout
+        assert json.loads(shepherd("models", "info", "made.gguf", "--json").stdout)["kind"] == kind

@@ -264,8 +264,13 @@ def add_keys(writer: gguf.GGUFWriter, architecture: str, keys: Mapping[str, int 
                 writer.add_array(key, value)
 
 
-def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> None:
-    """Write the model; the same bytes every time."""
+def write(
+    recipe: Recipe,
+    path: Path,
+    vocabulary: Vocabulary | None = None,
+    add: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
+) -> None:
+    """Write the model; the same bytes every time. `add`: writes more of its header."""
     random = np.random.default_rng(7)
     name = recipe.architecture
     writer = gguf.GGUFWriter(path, name)
@@ -297,6 +302,7 @@ def write(recipe: Recipe, path: Path, vocabulary: Vocabulary | None = None) -> N
         "rope.freq_base": 10000.0,
     }
     add_keys(writer, name, usual | dict(recipe.keys))
+    add(writer)
     for tensor, shape in recipe.tensors(recipe).items():
         shape = (n_vocab, *shape[1:]) if tensor in ("token_embd.weight", "output.weight") else shape
         writer.add_tensor(tensor, values(random, tensor, shape))

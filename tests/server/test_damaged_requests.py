@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.damage import KINDS, damaged, places
+from tests.engine.tiny_bert import write_bert
 from tests.own_server import serving
 from tests.pictures import picture
 
@@ -109,6 +110,10 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "/api/embed": {"model": "lamb", "input": ["a"]},
     "/api/show": {"model": "lamb"},
+    "/v1/rerank": {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True},
+    "/rerank": {"query": "a", "texts": ["b"], "raw_scores": True, "truncate": True, "truncation_direction": "left"},
+    "/v2/rerank": {"model": "rank", "query": "a", "documents": ["b"], "max_tokens_per_doc": 9},
+    "/v1/score": {"text_1": "a", "text_2": ["b"], "truncate_prompt_tokens": 9},
 }  # fmt: skip
 REFUSED = {400, 404}
 
@@ -116,8 +121,10 @@ REFUSED = {400, 404}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     folder = tmp_path_factory.mktemp("damaged")
+    rank = write_bert(folder / "rank.gguf", pooling=4, n_labels=1)
+    text = f"[models.lamb]\npath = 'embedded'\n[models.rank]\npath = '{rank.path}'\n[caches.main]\nmodel = 'lamb'\n"
     with (
-        serving(folder, "[caches.main]\nn_ctx = 2048\n") as url,
+        serving(folder, f"{text}n_ctx = 2048\n") as url,
         httpx2.Client(base_url=url, timeout=60) as client,
     ):
         yield client
@@ -134,7 +141,7 @@ def test_a_damaged_request_is_answered_or_refused(path: str, client: httpx2.Clie
     for at in places(body):
         for kind in KINDS if at else ():
             answer = client.post(path, json=damaged(body, at, kind))
-            is_told = answer.status_code in REFUSED and bool(answer.json().get("error"))
+            is_told = answer.status_code in REFUSED and bool(answer.json().get("error") or answer.json().get("message"))
             if answer.status_code != 200 and not is_told:
                 wrong.append((at, kind, answer.status_code, answer.text[:200]))
     assert wrong == []

@@ -51,6 +51,7 @@ from shepherd.core import (
     Request,
     TextOrTokens,
 )
+from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
+    from shepherd.memory.search.reranking import Reranking
     from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
@@ -103,6 +105,9 @@ class App:
         self.tools = Toolset(config, env=self._env, models=Advisors(_advisors(config), self._ask))
         self._backfill: VectorBackfill | None = None
         self._cloud_embedder: CloudEmbedder | None = None
+        self._embedder: Embedder | None = None
+        """Makes the vectors of the memory."""
+        self._reranking: Reranking | None = None
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
@@ -140,7 +145,9 @@ class App:
         try:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:
-                if dispatcher.registry.memory is not None:  # before anything opens the memory
+                if dispatcher.registry.memory_reranker is not None:  # both before anything opens the memory
+                    await self._load_reranker(dispatcher, dispatcher.registry.memory_reranker)
+                if dispatcher.registry.memory is not None:
                     await self._load_embedder(dispatcher, dispatcher.registry.memory)
                 if (elsewhere := self.config.embedding_provider) is not None:
                     await asyncio.to_thread(self._open_embedder, dispatcher, *elsewhere)
@@ -237,6 +244,9 @@ class App:
     ) -> Embeddings:  # fmt: skip
         return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate, endpoint=endpoint)
 
+    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str = "") -> Scores:
+        return await self.dispatcher.rerank(model, pairs)
+
     async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
         await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
 
@@ -315,6 +325,10 @@ class App:
     def n_archived(self) -> int:
         """Messages that were archived since the start, of all users."""
         return self._stores.n_archived
+
+    def n_rerank_failures(self) -> int:
+        """How often a search of the memory had to do without its reranker since the start."""
+        return self._reranking.n_failures if self._reranking else 0
 
     def n_archive_failures(self) -> int:
         """How often messages could not be archived since the start, of all users."""
@@ -472,6 +486,17 @@ class App:
         assert self._loader is not None
         await asyncio.to_thread(self._use_embedder, model.embedder)
 
+    async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
+        """Open the model that scores messages for the memory; it stays loaded to the end."""
+        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
+
+        key = dispatcher.registry.entries[name].key
+        async with dispatcher.pool.use(key):
+            model = dispatcher.pool.hold(key)
+        assert model.reranker is not None
+        self._reranking = Reranking(model.reranker.relevance, name)
+        await asyncio.to_thread(self._open_stores)
+
     def _open_embedder(self, dispatcher: Dispatcher, provider: str, model: str) -> None:
         """Let a provider make the vectors of the memory; without it the memory is searched by words."""
         from shepherd.app.cloud_embedder import DEADLINES, PATIENCE, CloudEmbedder  # noqa: PLC0415 - loads NumPy
@@ -484,12 +509,17 @@ class App:
             self._use_embedder(self._cloud_embedder)
 
     def _use_embedder(self, embedder: Embedder | None) -> None:
+        self._embedder = embedder
+        self._open_stores()
+        self._backfill = VectorBackfill(self._stores)
+
+    def _open_stores(self) -> None:
+        """Open the memory again, with the models that it uses."""
         assert self._dispatcher is not None
         assert self._loader is not None
         self._stores.close()
-        self._stores = self._loader.stores = configured_stores(self.config.memory, self._env, embedder)
-        self._dispatcher.providers.stores = self._stores
-        self._backfill = VectorBackfill(self._stores)
+        self._stores = configured_stores(self.config.memory, self._env, self._embedder, self._reranking)
+        self._dispatcher.providers.stores = self._loader.stores = self._stores
 
     def _drop_snapshots_of(self, cache: str) -> None:
         """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
@@ -509,6 +539,8 @@ class App:
                 self._prober.close()
             if self._backfill is not None:  # it uses one of the models
                 self._backfill.close()
+            if self._reranking is not None:
+                self._reranking.close()
             if dispatcher is not None:
                 dispatcher.pool.close()
                 self._dispatcher = None

@@ -179,7 +179,7 @@ class Conversations:
                 self._is_active(cache),
             )
             for cache, entry in entries.items()
-            if not entry.makes_vectors
+            if entry.chats
         ) + tuple(
             ModelChoice(name, name, "provider", f"{providers.title(name)}, {model}", name == self.active.cache)
             for name in providers.names
@@ -408,7 +408,7 @@ class Conversations:
             n_ctx=backend.n_ctx if backend else entry.card.n_cells or entry.card.n_ctx,
             embedded=entry.model.path == "embedded",
             dialect=backend.dialect.name if backend else "",
-            cache="" if entry.makes_vectors else cache,
+            cache=cache if entry.chats else "",
         )
 
 

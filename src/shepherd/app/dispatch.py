@@ -13,13 +13,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
@@ -45,6 +45,7 @@ from shepherd.core import (
     UnknownModel,
     Unsupported,
 )
+from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
@@ -61,8 +62,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MOST_NAMED = 5
 """Models that see images, in an error."""
+_NO_RERANKER = "add one, such as [models.rerank] with the path of a GGUF with rank pooling"
 _STAYS_HERE: ContextVar[bool] = ContextVar("stays_here", default=False)
 """Of a request on a private route: the tools that run for it may ask other models, too."""
 
@@ -297,16 +301,27 @@ class Dispatcher:
         entry = self._embedder_for(model)
         async with self.lease(entry) as opened:
             assert opened.embedder is not None
-            encode = opened.embedder.encode
-            made = await asyncio.to_thread(lambda: encode(list(inputs), truncate=truncate, dimensions=dimensions))
+            encode = partial(opened.embedder.encode, list(inputs), truncate=truncate, dimensions=dimensions)
+            made = await _while_wanted(lambda is_wanted: encode(is_wanted=is_wanted))
             pooled = opened.embedder.pooling != "none"
         return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens, pooled)
+
+    async def rerank(self, model: str, pairs: Pairs) -> Scores:
+        """The score of each pair, by the reranker of this name, or else by the first one."""
+        named = self._find(model)
+        if named is not None and named.header is None:
+            await asyncio.to_thread(self._read_again, named.name)
+        entry = self._reranker_for(model)
+        async with self.lease(entry) as opened:
+            assert opened.reranker is not None
+            made = await _while_wanted(partial(opened.reranker.score, pairs))
+        return replace(made, model=entry.card.id)
 
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
         await self._look_for(model)
         route, entry = self._router.find(model, endpoint), self._find(model)
-        if route is not None and route.target in self.providers and not (entry and entry.makes_vectors):
+        if route is not None and route.target in self.providers and not (entry and not entry.chats):
             return  # it is somewhere else; clients that load a model before they chat must not fail
         entry = await self._entry_for(model, endpoint)
         if keep_alive_s == 0:
@@ -539,6 +554,11 @@ class Dispatcher:
                     f"model {named.name!r} runs with TensorRT-LLM, which makes no vectors; name a model of a GGUF file",
                     field="model",
                 )
+            if named.card.kind == "reranker":
+                raise InvalidRequest(
+                    f"model {named.name!r} scores pairs of texts and makes no vectors; ask for scores at /v1/rerank",
+                    field="model",
+                )
             return self.registry.embedders.get(named.name, named)
         first = memory or next((name for name, entry in entries.items() if entry.makes_vectors), None)
         if first is not None:
@@ -549,6 +569,21 @@ class Dispatcher:
             f"one of {', '.join(self.names)}",
             field="model", status=404 if model else 400,
         )  # fmt: skip
+
+    def _reranker_for(self, model: str) -> ModelEntry:
+        entries, named = self.registry.entries, self._find(model)
+        rerankers = [name for name, entry in entries.items() if entry.card.kind == "reranker"]
+        if named is not None and named.name in rerankers:
+            return named
+        if named is None and rerankers:
+            return entries[self.registry.memory_reranker or rerankers[0]]
+        can = f"name one that can: {', '.join(rerankers)}" if rerankers else _NO_RERANKER
+        if named is None:
+            asked = f"model {model!r} does not exist, and no" if model else "no"
+            message = f"{asked} reranker is configured; {can}"
+        else:
+            message = f"model {named.name!r} cannot rerank: it scores no pairs of texts; {can}"
+        raise InvalidRequest(message, field="model", status=404 if model and named is None else 400)
 
     @asynccontextmanager
     async def lease(self, entry: ModelEntry, keep_alive_s: float | None = None) -> AsyncIterator[LoadedModel]:
@@ -593,20 +628,37 @@ class Dispatcher:
                 field="model",
             )
         entry = self.entry_of(cache)
-        if entry.makes_vectors:
+        if not entry.chats:
             self._refuse_to_chat(entry.name)
         return entry
 
     def _refuse_to_chat(self, name: str) -> NoReturn:
-        raise InvalidRequest(
-            f"model {name!r} makes vectors of texts and cannot chat; ask for them at /v1/embeddings", field="model"
-        )
+        if self.registry.entries[name].card.kind == "reranker":
+            message = f"model {name!r} scores pairs of texts and cannot chat; ask for scores at /v1/rerank"
+        else:
+            message = f"model {name!r} makes vectors of texts and cannot chat; ask for them at /v1/embeddings"
+        raise InvalidRequest(message, field="model")
 
     async def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
-        """An embedding model by its name, any other as the routes choose. Raises: as `_behind`, `UnknownModel`."""
+        """One that cannot chat by its name, any other as the routes choose. Raises: as `_behind`, `UnknownModel`."""
         await self._look_for(model)
         entry = self._find(model)
-        return entry if entry and entry.makes_vectors else self._behind(self._route(model, endpoint).target)
+        return entry if entry and not entry.chats else self._behind(self._route(model, endpoint).target)
+
+
+async def _while_wanted(work: Callable[[Callable[[], bool]], T]) -> T:
+    """The result of `work`, in a thread. `work` gets a function that says whether it is still wanted; when it is not,
+    the thread is waited for, since it uses a leased model."""
+    left = threading.Event()
+    working = asyncio.ensure_future(asyncio.to_thread(work, lambda: not left.is_set()))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        left.set()
+        await asyncio.wait({working})
+        if not working.cancelled():
+            working.exception()  # so that it is not reported
+        raise
 
 
 def _about(text: str) -> int:

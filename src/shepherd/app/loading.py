@@ -45,6 +45,7 @@ from shepherd.models.checkpoint import Checkpoint
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
     from shepherd.engine.llamacpp.projector import Projector
+    from shepherd.engine.llamacpp.reranking import RerankModel
     from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class LoadedModel:
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
+    reranker: RerankModel | None = None
     ended: dict[str, CacheStats] = field(default_factory=dict)
     """By cache, the totals of all models that were closed; its loader's."""
 
@@ -100,10 +102,12 @@ class LoadedModel:
         return all(engine.is_idle for engine in engines if isinstance(engine, InProcessEngine))
 
     def stats(self) -> dict[str, CacheStats]:
-        """By cache, its figures; a model that makes vectors counts as one."""
+        """By cache, its figures; a model that makes vectors or scores counts as one."""
         stats = {name: backend.engine.stats() for name, backend in list(self.backends.items())}
         if self.embedder is not None:
             stats[f"{self.name} (vectors)"] = self.embedder.stats()
+        if self.reranker is not None:
+            stats[f"{self.name} (scores)"] = self.reranker.stats()
         return stats
 
     async def forget(self) -> None:
@@ -125,6 +129,8 @@ class LoadedModel:
             stack.callback(lambda: self.free() if all(ended) else None)
             if self.embedder is not None:
                 stack.callback(self.embedder.close)
+            if self.reranker is not None:
+                stack.callback(self.reranker.close)
             for backend in self.backends.values():
                 stack.callback(lambda backend: ended.append(backend.engine.close()), backend)
         self.backends.clear()
@@ -173,7 +179,9 @@ class ModelLoader:
         )
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
         try:
-            if entry.makes_vectors:
+            if entry.card.kind == "reranker":
+                self._open_reranker(entry, opened, weights)
+            elif entry.makes_vectors:
                 self._open_embedder(entry, opened, weights)
             else:
                 self._open_caches(entry, opened, weights, entry.header, on_progress)
@@ -192,8 +200,8 @@ class ModelLoader:
                 path,
                 self._cache_folder,
                 build=selftest.build_id(),
-                makes_vectors=entry.makes_vectors,
-                pooling=entry.model.pooling,
+                makes_vectors=not entry.chats,
+                pooling="rank" if entry.card.kind == "reranker" else entry.model.pooling,
                 projector=entry.projector.path if entry.projector is not None else None,
                 is_wanted=is_wanted,
             )
@@ -203,12 +211,23 @@ class ModelLoader:
     def _open_embedder(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
         from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
 
+        pooling = entry.model.pooling
+        assert pooling != "rank"
         opened.embedder = embedder = EmbeddingModel(
-            weights, pooling=entry.model.pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
+            weights, pooling=pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
         )
         logger.info(
             "model %r: %s makes vectors of %d numbers, pooling %s",
             str(entry.key), weights.path.name, embedder.dim, embedder.pooling,
+        )  # fmt: skip
+
+    def _open_reranker(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
+        from shepherd.engine.llamacpp.reranking import RerankModel  # noqa: PLC0415 - as above
+
+        opened.reranker = RerankModel(weights, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads)
+        logger.info(
+            "model %r: %s scores pairs of up to %d tokens",
+            str(entry.key), weights.path.name, opened.reranker.n_tokens,
         )  # fmt: skip
 
     def _open_checkpoint(

@@ -26,7 +26,7 @@ from shepherd.app.model_pool import Residency
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
-from shepherd.core.status import ModelCard
+from shepherd.core.status import ModelCard, ModelKind
 from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
@@ -43,6 +43,9 @@ IDLE_STATES = 2
 """The same where each one takes the memory of a whole state."""
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "llama-embed", "eurobert")
 """Parts of the names of architectures that only embed."""
+_RANK = 4
+"""llama.cpp's number of the pooling of a reranker."""
+_CAPABILITY = {"embedding": "embedding", "reranker": "rerank"}
 _FIM = (("fim_pre", "prefix"), ("fim_suf", "suffix"), ("fim_mid", "middle"))
 """New and old names of the keys, `tokenizer.ggml.*_token_id`."""
 _FIM_NAMES = (b"<|fim_middle|>", b"<fim_middle>", b"<fim-middle>", b"<MID>", "<｜fim▁end｜>".encode(), b"[MIDDLE]")
@@ -128,6 +131,11 @@ class ModelEntry:
         """It only embeds."""
         return self.card.kind == "embedding"
 
+    @property
+    def chats(self) -> bool:
+        """It answers conversations."""
+        return self.card.kind == "chat"
+
 
 class Machine(NamedTuple):
     """What decides before the loading how much memory models need and may use."""
@@ -151,8 +159,9 @@ class ModelRegistry:
         self._left = machine.budget_bytes
         """Bytes beside the models that always stay."""
         if config.memory.embedding_model is not None and config.embedding_provider is None:
-            n_bytes = self._embedding_header(config.memory.embedding_model).size_bytes
-            self._left = max(0, self._left - n_bytes)
+            self._reserve(config.memory.embedding_model, "memory.embedding_model")
+        if config.memory.reranker is not None and all(model.name != config.memory.reranker for model in config.models):
+            self._reserve(config.memory.reranker, "memory.reranker")
         found = {}
         for model in sorted(config.models, key=lambda model: model.load == "demand"):
             found[model.name] = self._read(model)
@@ -161,6 +170,8 @@ class ModelRegistry:
             tensorrt.check_chosen(self.entries[config.models[0].name].header)
         self.memory = self._find_memory()
         """The name of the entry that makes vectors for the memory, if one is configured."""
+        self.memory_reranker = self._find_reranker()
+        """The name of the entry that scores messages for the memory, if one is configured."""
         self.embedders: dict[str, ModelEntry] = {}
         """By the name of a chat model, the same model opened to make vectors."""
         for entry in self.entries.values():
@@ -187,7 +198,8 @@ class ModelRegistry:
         name, and may make vectors. Raises: `ConfigError`."""
         header = self._header(spec)
         if makes_vectors(header) and not beside:
-            raise ConfigError(f"{header.path.name} makes vectors of texts and cannot chat; choose another model")
+            does = "scores pairs of texts" if kind_of(header) == "reranker" else "makes vectors of texts"
+            raise ConfigError(f"{header.path.name} {does} and cannot chat; choose another model")
         config, left = self._config, self._left
         cache = next(each for each in config.caches if each.name == like)
         old = self.entries[cache.model]
@@ -236,21 +248,49 @@ class ModelRegistry:
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None or self._config.embedding_provider is not None:
             return None
-        header = self._embedding_header(spec)
+        header = self._gguf_header(spec, "memory.embedding_model")
         for name, entry in self.entries.items():
             is_pooled = entry.makes_vectors and entry.model.pooling != "none"
             if is_pooled and entry.header and entry.header.path == header.path:
                 return name
-        name = model_name(spec)
+        # One thread: it mostly works in the background.
+        return self._add_for_memory(ModelConfig(model_name(spec), path=spec, n_threads=1), header)
+
+    def _find_reranker(self) -> str | None:
+        """Raises: `ConfigError` for a model that scores no pairs."""
+        if (spec := self._config.memory.reranker) is None:
+            return None
+        entry = self.entries.get(spec)
+        if entry is None:
+            header = self._gguf_header(spec, "memory.reranker")
+            same = (each for each in self.entries.values() if each.header and each.header.path == header.path)
+            entry = next((each for each in same if each.card.kind == "reranker"), None)
+        if entry is None:
+            entry = self.entries[self._add_for_memory(ModelConfig(model_name(spec), path=spec), header)]
+        if entry.problem:
+            raise ConfigError(entry.problem, key="memory.reranker")
+        if entry.card.kind != "reranker":
+            raise ConfigError(
+                f"{entry.title} scores no pairs of texts: its file does not say rank pooling; name a reranker, or set "
+                'pooling = "rank" in its entry of models',
+                key="memory.reranker",
+            )
+        return entry.name
+
+    def _add_for_memory(self, model: ModelConfig, header: gguf.Header) -> str:
+        """The name of a new entry."""
+        name = model.name
         while name in self.entries:
             name += "-memory"
-        # One thread: it mostly works in the background.
-        self.entries[name] = self._made(ModelConfig(name, path=spec, n_threads=1), header)
+        self.entries[name] = self._made(replace(model, name=name), header)
         return name
+
+    def _reserve(self, spec: str, key: str) -> None:
+        self._left = max(0, self._left - self._gguf_header(spec, key).size_bytes)
 
     def _embedder(self, entry: ModelEntry) -> dict[str, ModelEntry]:
         """By the model's name, a chat model opened to make vectors; empty for other models."""
-        if not isinstance(entry.header, gguf.Header) or entry.makes_vectors:
+        if not isinstance(entry.header, gguf.Header) or not entry.chats:
             return {}
         made = self._made(replace(entry.model, load="demand"), entry.header)
         return {entry.name: replace(made, key=ModelKey(entry.name, embeds=True))}
@@ -269,11 +309,11 @@ class ModelRegistry:
         header = self._header(model.path)
         if isinstance(header, Checkpoint):
             return self._made(model, header, (self._checkpoint_plan(model, header),))
-        if makes_vectors(header) or model.pooling is not None:
+        if kind_of(header, model.pooling) != "chat":
             for cache in self._config.caches:
                 if cache.model == model.name and cache.window is not None:
                     logger.warning(
-                        "caches.%s.window is ignored: %s makes vectors, and has no conversations",
+                        "caches.%s.window is ignored: %s makes vectors or scores, and has no conversations",
                         cache.name, header.path.name,
                     )  # fmt: skip
             return self._made(model, header)
@@ -357,11 +397,10 @@ class ModelRegistry:
             soundness.check(header)
         return header
 
-    def _embedding_header(self, spec: str) -> gguf.Header:
+    def _gguf_header(self, spec: str, key: str) -> gguf.Header:
         header = self._header(spec)
         if isinstance(header, Checkpoint):
-            raise ConfigError(f"{spec} is for TensorRT-LLM, which makes no vectors; name a GGUF file",
-                              key="memory.embedding_model")  # fmt: skip
+            raise ConfigError(f"{spec} is for TensorRT-LLM, which makes no vectors; name a GGUF file", key=key)
         return header
 
 
@@ -426,12 +465,19 @@ def n_sequences(cache: CacheConfig, *, is_dear: bool) -> int:
 
 
 def makes_vectors(header: gguf.Header | Checkpoint) -> bool:
-    """Whether a model only embeds: its architecture can do nothing else, or its file sets a pooling."""
+    """Whether a model cannot chat: its architecture only embeds, or its file sets a pooling."""
+    return kind_of(header) != "chat"
+
+
+def kind_of(header: gguf.Header | Checkpoint, pooling: str | None = None) -> ModelKind:
+    """What a model is for, by its file. `pooling`: of the configuration, which counts first."""
     if isinstance(header, Checkpoint):
-        return False
-    architecture = header.architecture
-    pooling = header.metadata.get(f"{architecture}.pooling_type", 0)
-    return any(name in architecture for name in _ENCODERS) or (isinstance(pooling, int) and pooling > 0)
+        return "chat"
+    number = header.value("pooling_type")
+    if pooling == "rank" or (pooling is None and number == _RANK):
+        return "reranker"
+    is_pooled = pooling is not None or (isinstance(number, int) and number > 0)
+    return "embedding" if is_pooled or any(name in header.architecture for name in _ENCODERS) else "chat"
 
 
 def chat_format(
@@ -478,6 +524,9 @@ def _card(
     projector: ProjectorFile | None = None,
 ) -> ModelCard:
     chat = chat_format(model, header) if plans else None
+    kind: ModelKind = "chat" if chat else "embedding"
+    if not chat and kind_of(header, model.pooling) == "reranker":
+        kind = "reranker"
     parameters = _count(header.n_params) if header.n_params else ""
     trained = header.n_ctx_train or 512
     return ModelCard(
@@ -485,12 +534,12 @@ def _card(
         plans[0].n_window if plans else min(n_tokens or trained, trained),
         int(header.path.stat().st_mtime),
         " ".join(filter(None, (header.architecture, parameters, header.file_type))),
-        kind="chat" if chat else "embedding",
+        kind=kind,
         n_bytes=sum(file.stat().st_size for file in header.files),
         architecture=header.architecture,
         parameters=parameters,
         quantization=header.file_type or "",
-        capabilities=tuple(_capabilities(chat, header, projector)) if chat else ("embedding",),
+        capabilities=tuple(_capabilities(chat, header, projector)) if chat else (_CAPABILITY[kind],),
         template="" if chat is None or chat.is_ours else chat.template.source,
         loaded=False,
         memory_bytes=n_bytes,

@@ -534,6 +534,7 @@ _MEMORY_COMMANDS = (
         "Measure the search on a data set. LoCoMo, BEAM or LongMemEval, a file or a folder; the result is JSON.",
         click.Argument(["file"]),
         _text("--embedder", metavar="FILE", help="An embedding GGUF, to search by meaning as well."),
+        _text("--reranker", metavar="FILE", help="A reranker GGUF, which orders what is found."),
     ),
     _memory(
         "embed",

@@ -24,7 +24,7 @@ Level = Literal["low", "medium", "high", "max"]
 Privacy = Literal["local", "any"]
 Load = Literal["start", "demand"]
 Launch = Literal["auto", "spawn", "mpirun"]
-Pooling = Literal["mean", "cls", "last", "none"]
+Pooling = Literal["mean", "cls", "last", "none", "rank"]
 
 PROVIDER_TYPES: tuple[str, ...] = tuple(KINDS)
 LOCAL_BACKENDS = ("llamacpp", "tensorrt")
@@ -300,6 +300,9 @@ class MemoryConfig:
     embedding_model: str | None = key(kinds.EMBEDDER)
     """A GGUF file that makes vectors, for search by meaning as well as by words; or a provider and its model, such as
     `openai/text-embedding-3-small`, which then gets every message."""
+    reranker: str | None = key(kinds.SPEC)
+    """A configured model or a GGUF file that scores a question with a message: the best messages of a search are put
+    in its order."""
 
 
 @dataclass(frozen=True, slots=True)

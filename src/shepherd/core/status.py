@@ -9,6 +9,8 @@ from typing import Literal
 
 from shepherd.core.request import Sampling
 
+ModelKind = Literal["chat", "embedding", "reranker"]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
@@ -20,7 +22,7 @@ class ModelCard:
     created: int
     """Unix time of the model file, in seconds."""
     description: str = ""
-    kind: Literal["chat", "embedding"] = "chat"
+    kind: ModelKind = "chat"
     n_bytes: int = 0
     """Size of the file, all of its parts."""
     architecture: str = ""
@@ -30,7 +32,8 @@ class ModelCard:
     quantization: str = ""
     """Such as `Q4_K_M`."""
     capabilities: tuple[str, ...] = ()
-    """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`."""
+    """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`,
+    `rerank`."""
     aliases: tuple[str, ...] = ()
     """Its own name, and those of routes and aliases to it."""
     stands_for: str = ""

@@ -35,6 +35,7 @@ from shepherd.memory.records import Embedder, Entry, Fact, Hit, RankedMessage, S
 from shepherd.memory.schema import open_file
 from shepherd.memory.search import ranking, search, vectors
 from shepherd.memory.search.query import NO_FILTERS, Filters
+from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class MemoryStore:
     """The memory of one user in one file. Any thread; when a method returns, its changes are on disk.
 
     `path`: None = `default_path`. `user` is written into a new file, and must be the same for an old one. `embedder`
-    adds search by meaning; one thread at a time calls it, and `embed` computes the vectors of old messages.
+    adds search by meaning; one thread at a time calls it, and `embed` computes the vectors of old messages. `reranking`
+    orders what a search finds; the caller closes it.
     `on_archived` gets the number of new messages of each history, on the writer's thread.
 
     Raises: `ConfigError` for a file that is no memory, has a newer version, or belongs to another user. Every method
@@ -93,11 +95,12 @@ class MemoryStore:
         max_size_bytes: int = 10 * 2**30,
         mmap_size: int = 0,
         embedder: Embedder | None = None,
+        reranking: Reranking | None = None,
         on_archived: Callable[[int], None] = lambda n_messages: None,
     ) -> None:
         self.path = default_path(os.environ) if path is None else Path(path)
         self.max_size_bytes = _check_size("max_size_bytes", max_size_bytes)
-        self.embedder = embedder
+        self.embedder, self._reranking = embedder, reranking
         self._on_archived = on_archived
         self._vectors = vectors.VectorIndex(embedder) if embedder else None
         self._recent = LruCache[NamedHistory](histories.RECENT)
@@ -203,14 +206,18 @@ class MemoryStore:
     ) -> list[Hit]:
         """The exchanges that answer a question, best first (see `search.search`)."""
         job = partial(search.search, query=query, max_results=max_results, filters=filters, without=without)
-        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
+        return self.read(
+            lambda connection: job(connection, vectors=self._nearest(connection), reranking=self._reranking)
+        )
 
     def rank(
         self, query: str, *, limit: int, filters: Filters = NO_FILTERS, without: Collection[int] = ()
     ) -> list[RankedMessage]:
         """The messages that answer a question, best first (see `ranking.rank`)."""
         job = partial(ranking.rank, query=query, limit=limit, filters=filters, without=without)
-        return self.read(lambda connection: job(connection, vectors=self._nearest(connection)))
+        return self.read(
+            lambda connection: job(connection, vectors=self._nearest(connection), reranking=self._reranking)
+        )
 
     def _nearest(self, connection: apsw.Connection) -> vectors.Nearest | None:
         return (

@@ -22,6 +22,7 @@ from shepherd.memory.records import clean, digest
 
 if TYPE_CHECKING:
     from shepherd.memory.records import Embedder
+    from shepherd.memory.search.reranking import Reranking
     from shepherd.memory.store import MemoryStore
 
 LOCAL = "local"
@@ -30,10 +31,18 @@ MAX_OPEN = 64
 """Stores that are kept open; beyond that, the least recently used one is released."""
 
 
-def configured_stores(settings: Any, env: Mapping[str, str], embedder: Embedder | None = None) -> UserStores:
+def configured_stores(
+    settings: Any, env: Mapping[str, str], embedder: Embedder | None = None, reranking: Reranking | None = None
+) -> UserStores:
     """The memories of the `[memory]` section of a configuration; no file is opened yet."""
     path = settings.database_path or default_path(env)
-    return UserStores(path, max_size_bytes=settings.max_size_bytes, mmap_size=settings.mmap_size, embedder=embedder)
+    return UserStores(
+        path,
+        max_size_bytes=settings.max_size_bytes,
+        mmap_size=settings.mmap_size,
+        embedder=embedder,
+        reranking=reranking,
+    )
 
 
 class UserStores:

@@ -104,8 +104,9 @@ def create_app(
     )
     admission = admission or Admission()
     metrics = Metrics(
-        service.totals, service.n_archived, service.n_archive_failures, n_active=lambda: admission.n_active,
-        loads=service.n_loads, spending=service.spending, providers=lambda: service.health().providers,
+        service.totals, service.n_archived, service.n_archive_failures, service.n_rerank_failures,
+        n_active=lambda: admission.n_active, loads=service.n_loads, spending=service.spending,
+        providers=lambda: service.health().providers,
     )  # fmt: skip
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe,
@@ -166,8 +167,10 @@ async def _refuse_disabled(request: HTTPRequest) -> Response:
 
 
 _ERROR = {"application/json": {"schema": {
-    "type": "object", "required": ["error"], "properties": {"error": {"type": ["object", "string"]}},
+    "type": "object", "anyOf": [{"required": ["error"]}, {"required": ["message"]}],
+    "properties": {"error": {"type": ["object", "string"]}, "message": {"type": "string"}},
 }}}  # fmt: skip
+"""`message` is Cohere's."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"description": "The request is wrong or not allowed, in the form of the path's protocol: 400, 401, 403, "
             "404, 405, 408, 413, 415, 429.", "content": _ERROR},

@@ -20,6 +20,7 @@ from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_copy, answer_delete, answer_show
 from shepherd.server.endpoints.query import query
+from shepherd.server.endpoints.rerank import answer_cohere, answer_rerank, answer_score
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
 from shepherd.server.endpoints.tokens import (
@@ -29,6 +30,7 @@ from shepherd.server.endpoints.tokens import (
     count_responses,
     counting,
 )
+from shepherd.wire import rerank
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.llama import completion as llama_completion
 from shepherd.wire.llama import infill, tokens
@@ -137,6 +139,14 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
         "ollama-embeddings", ("/api/embeddings",), query(answer_embeddings),
         ollama_embed.EMBEDDINGS_BODY, "The vector of one text (Ollama, older)",
     ),
+    _row(
+        "rerank", ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"), query(answer_rerank),
+        rerank.RERANK_BODY, "Documents by their relevance to a query (Jina, llama-server; with texts: TEI)",
+    ),
+    _row("cohere-rerank", ("/v2/rerank",), query(answer_cohere), rerank.COHERE_BODY,
+         "Documents by their relevance to a query (Cohere)"),
+    _row("score", ("/v1/score", "/score"), query(answer_score), rerank.SCORE_BODY,
+         "How relevant texts are to each other, pair by pair (vLLM)"),
     _row("ollama-show", ("/api/show",), query(answer_show), ollama.NAME_BODY, "The details of one model (Ollama)"),
     _row(
         "ollama-copy", ("/api/copy",), query(answer_copy),

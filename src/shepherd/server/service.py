@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request, TextOrTokens
+from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
@@ -93,6 +94,10 @@ class Service(Protocol):
         vectors.
         """
 
+    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str) -> Scores:
+        """How relevant each document is to its query. Raises: as `count`; `InvalidRequest` for a model that scores no
+        pairs, and for a document that is too long."""
+
     # ---- caches
 
     def stats(self) -> Mapping[str, CacheStats]:
@@ -120,6 +125,9 @@ class Service(Protocol):
 
     def n_archive_failures(self) -> int:
         """How often messages could not be archived since the start."""
+
+    def n_rerank_failures(self) -> int:
+        """How often a search of the memory had to do without its reranker since the start."""
 
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user, `LOCAL` = the owner; None: there is none. Runs in a thread; may open a file.

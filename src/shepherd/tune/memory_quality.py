@@ -22,6 +22,7 @@ from shepherd.memory import schema
 from shepherd.memory.archive.history import archive
 from shepherd.memory.records import Embedder
 from shepherd.memory.search import ranking, vectors
+from shepherd.memory.search.reranking import Reranking
 from shepherd.tune import memory_datasets
 from shepherd.tune.memory_datasets import Case
 
@@ -93,21 +94,22 @@ class Report:
         }
 
 
-def run(path: Path | str, *, embedder: Embedder | None = None) -> dict[str, Any]:
+def run(path: Path | str, *, embedder: Embedder | None = None, reranking: Reranking | None = None) -> dict[str, Any]:
     """Ask all questions of a LoCoMo, BEAM or LongMemEval file or folder: `Report.as_json`.
 
-    With an `embedder` the search is hybrid.
+    With an `embedder` the search is hybrid; `reranking` orders what it finds.
 
     Raises: `InvalidRequest` for a file that is none of these, or in which no question has evidence.
     """
-    report = score(memory_datasets.load(path), ranked(embedder))
+    report = score(memory_datasets.load(path), ranked(embedder, reranking))
     if not report.outcomes:
         raise InvalidRequest(f"no question of {path} names a message as its evidence", field="file")
     return report.as_json()
 
 
-def ranked(embedder: Embedder | None = None) -> Open:
-    """The search of the memory itself; with an embedder it is hybrid, over vectors of all user messages."""
+def ranked(embedder: Embedder | None = None, reranking: Reranking | None = None) -> Open:
+    """The search of the memory itself; with an embedder it is hybrid, over vectors of all user messages; `reranking`
+    orders what it finds."""
 
     def opened(connection: apsw.Connection) -> Retrieve:
         nearest = None
@@ -116,7 +118,8 @@ def ranked(embedder: Embedder | None = None) -> Open:
             nearest = vectors.VectorIndex(embedder).searcher(connection)
 
         def retrieve(question: str, limit: int) -> list[int]:
-            return [found.id for found in ranking.rank(connection, question, limit=limit, vectors=nearest)]
+            found = ranking.rank(connection, question, limit=limit, vectors=nearest, reranking=reranking)
+            return [each.id for each in found]
 
         return retrieve
 

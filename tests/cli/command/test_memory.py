@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.app.test_cloud_embedder import counting_words
+from tests.engine.tiny_bert import write_bert
 from tests.own_server import serving
 
 from shepherd.agent.compaction_store import CompactionStore
@@ -481,6 +482,28 @@ def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> Non
     file.write_text(json.dumps([sample]))
     found = json.loads(shell.run("eval", file).stdout)
     assert {name: found[name] for name in ("R@1", "R@5", "R@10", "MRR")} == {"R@1": 1, "R@5": 1, "R@10": 1, "MRR": 1}
+    write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    assert json.loads(shell.run("eval", file, "--reranker", "rank.gguf").stdout)["R@5"] == 1
+
+
+def test_a_search_is_in_the_order_of_the_configured_reranker(shell: Shell) -> None:
+    rank = write_bert(shell.folder / "rank.gguf", pooling=4, n_labels=1)
+    bodies = ["a b c d", "a c", "a b p", "b n"]
+    with shell.store() as store:
+        for body in bodies:
+            store.archive([Entry("user", body)])
+
+    def found() -> list[str]:
+        return [each["user_message"] for each in shell.json("search", "a b")["results"]]
+
+    before = found()
+    shell.env["SHEPHERD_TRUST"] = "1"
+    Path("shepherd.toml").write_text('[memory]\nreranker = "rank.gguf"\n')
+    ranked = sorted(before, key=lambda body: -rank.score(rank.pair("a b", body)))
+    assert ranked != before, "otherwise this tests nothing"
+    assert found() == ranked
+    Path("shepherd.toml").write_text('[memory]\nreranker = "embedded"\n')
+    assert "has no classifier" in shell.run("search", "a b", ends=1).stderr
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

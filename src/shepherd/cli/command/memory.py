@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.config import Config
     from shepherd.memory.records import Embedder
+    from shepherd.memory.search.reranking import Reranking
 
 SHOWN_CHARS = 600
 """Characters of a message in a list of results; `show` prints all of it."""
@@ -57,14 +58,14 @@ class MemoryAccess:
         return cls(options, configure.load_config({**options, "model": None}), user, as_json)
 
     @contextmanager
-    def store(self, embedder: Embedder | None = None) -> Iterator[MemoryStore]:
+    def store(self, embedder: Embedder | None = None, reranking: Reranking | None = None) -> Iterator[MemoryStore]:
         """The memory of the user, open during the block. Raises: `ConfigError`, `MemoryFailure`."""
-        with self.stores(embedder) as stores:
+        with self.stores(embedder, reranking) as stores:
             yield self.memory(stores)
 
-    def stores(self, embedder: Embedder | None = None) -> UserStores:
+    def stores(self, embedder: Embedder | None = None, reranking: Reranking | None = None) -> UserStores:
         """The memories of all users."""
-        return configured_stores(self.config.memory, os.environ, embedder)
+        return configured_stores(self.config.memory, os.environ, embedder, reranking)
 
     def memory(self, stores: UserStores) -> MemoryStore:
         store = stores.find_store(LOCAL if self.user is None else self.user)
@@ -105,16 +106,25 @@ def embedding(
             with closing(found):
                 yield found
         return
-    import platformdirs
+    from shepherd.app.alone import open_embedder
 
-    from shepherd.engine.llamacpp import selftest, trial
-    from shepherd.engine.llamacpp.embedding import EmbeddingModel
-    from shepherd.models import catalog
-
-    path = catalog.find(model, env=os.environ, home=Path.home(), cwd=Path.cwd())
-    trial.prove(path, Path(platformdirs.user_cache_dir("shepherd")), build=selftest.build_id(), makes_vectors=True)
-    with EmbeddingModel.load(path) as embedder:
+    with open_embedder(model) as embedder:
         yield embedder
+
+
+@contextmanager
+def reranking_by(model: str | None, config: Config | None = None) -> Iterator[Reranking | None]:
+    """The reranker of this name or file, loaded during the block; None for None. `config`: with the models that may
+    have the name."""
+    if model is None:
+        yield None
+        return
+    from shepherd.app.alone import open_reranker
+    from shepherd.memory.search.reranking import Reranking
+
+    path = next((each.path for each in (config.models if config else ()) if each.name == model), model)
+    with open_reranker(path) as loaded, closing(Reranking(loaded.relevance, model)) as reranking:
+        yield reranking
 
 
 def _elsewhere(config: Config, name: str, model: str, *, patient: bool) -> CloudEmbedder:
@@ -157,7 +167,11 @@ def search(
 
     query = " ".join(words)
     embedder_wanted = embedding(access.config.memory.embedding_model, access.config, needed=False)
-    with embedder_wanted as embedder, access.store(embedder) as store:
+    with (
+        embedder_wanted as embedder,
+        reranking_by(access.config.memory.reranker, access.config) as reranking,
+        access.store(embedder, reranking) as store,
+    ):
         filters = Filters(
             conversation=conversation_called(store, conversation).uuid if conversation else None,
             roles=tuple(roles),

@@ -24,9 +24,15 @@ from shepherd.wire.names import find_name
 if TYPE_CHECKING:
     from shepherd.backends.local.chat_template import ChatFormat
     from shepherd.config import Config
+    from shepherd.core.status import ModelKind
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
+_KINDS: dict[ModelKind, str] = {
+    "chat": "chat",
+    "embedding": "embedding: it makes vectors of texts",
+    "reranker": "reranker: it scores pairs of texts",
+}
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
@@ -236,7 +242,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
-    from shepherd.app.model_registry import cells_of, chat_format, read
+    from shepherd.app.model_registry import cells_of, chat_format, kind_of, read
     from shepherd.engine.llamacpp.library import repacked_types
 
     path = find_file(configure.read_config(options, looks=True), name)
@@ -265,6 +271,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
                 "path": str(path),
                 "size_bytes": header.size_bytes,
                 **_trained(header),
+                "kind": kind_of(header),
                 "architecture": header.architecture,
                 "layers": header.n_layer,
                 "parameters": header.n_params,
@@ -280,6 +287,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
         "Name": header.name or path.stem,
         "File": str(path),
         "Size": format_size(header.size_bytes),
+        "Kind": _KINDS[kind_of(header)],
         "Architecture": header.architecture,
         "Parameters": _count(header.n_params),
         "Layers": str(header.n_layer),

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.core import EngineError, Sampling, ShepherdError
+from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp import child
 from shepherd.models import gguf, soundness
 
 if TYPE_CHECKING:
-    from shepherd.engine.llamacpp.embedding import Pooling
+    from shepherd.engine.llamacpp.pooled import Pooling
     from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ def prove(
 ) -> None:
     """Check that this build of the library can load a model, in a child if that is not known yet. Blocks.
 
-    build: `selftest.build_id()`. pooling, makes_vectors, projector: how the model will be used.
+    build: `selftest.build_id()`. pooling, makes_vectors, projector: how the model will be used; a reranker
+    is one that makes vectors with the pooling `rank`.
 
     Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Unwanted`.
     """
@@ -135,7 +137,12 @@ def load(
             weights.tokenize(_EVERY_BYTE)
         if makes_vectors:
             from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415
+            from shepherd.engine.llamacpp.reranking import RerankModel  # noqa: PLC0415
 
+            if pooling == "rank":
+                with RerankModel(weights, n_tokens=N_CTX) as reranker:
+                    reranker.score(Pairs((("a", "b"),), truncate=True))
+                return
             with EmbeddingModel(weights, pooling=pooling, n_tokens=N_CTX) as embedder:
                 embedder.encode(["a"])
             return

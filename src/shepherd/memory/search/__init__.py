@@ -1,6 +1,6 @@
 """Search in the archive: a question becomes terms, terms find messages, messages become exchanges, best first.
 
-    query ─▶ terms ─▶ postings ─▶ scoring ─▶ ranking (with vectors, if there are any) ─▶ search
+    query ─▶ terms ─▶ postings ─▶ scoring ─▶ ranking (with vectors and a reranker, if there are any) ─▶ search
 
 Open first: `search.py` (the results), then `ranking.py` (the whole way of a question). Not here: what is put before a
 model without its asking (`memory/recall`), and how messages get into the index (`memory/archive/index.py`).

@@ -1,6 +1,7 @@
 """The messages that answer a question, best first.
 
     terms ─▶ postings, per FTS table ─▶ the likeliest hundred are read and scored ─▶ tables, and vectors, are merged
+                                                           a model looks at the best once more, if there is one ◀┘
 
 Age is not relevance: it only decides between equal scores. Users' messages rank above answers to them, unless the
 question is about the answers.
@@ -17,11 +18,13 @@ from math import exp
 
 import apsw
 
+from shepherd.memory.archive import queries
 from shepherd.memory.archive.index import FTS_TABLES, TABLE_OF_ROLE
 from shepherd.memory.records import RankedMessage
 from shepherd.memory.search import tokenizer
 from shepherd.memory.search.postings import FtsTable, Matches, find_matches
 from shepherd.memory.search.query import NO_FILTERS, Filters, answer_type_of, is_about_answers, terms_of
+from shepherd.memory.search.reranking import MOST, Reranking
 from shepherd.memory.search.scope import MessageRow, find_scope
 from shepherd.memory.search.scoring import Score, Scorer
 from shepherd.memory.search.spelling import correct_spelling
@@ -59,6 +62,7 @@ def rank(
     filters: Filters = NO_FILTERS,
     without: Collection[int] = (),
     vectors: Nearest | None = None,
+    reranking: Reranking | None = None,
 ) -> list[RankedMessage]:
     """The messages that answer a question, best first, at most `limit`; none when nothing does.
 
@@ -112,7 +116,19 @@ def rank(
             inside.intersection_update(each.id for each in ranked)
         weight = VECTORS / 4 if is_about_answers(query) else VECTORS  # most answers have no vector
         ranked = fuse(ranked, [(id, cosine) for id, cosine in near if id in inside], weight)
+    if reranking is not None and terms:
+        ranked = _reranked(connection, query, ranked, reranking)
     return _monotonic(ranked[:limit])
+
+
+def _reranked(
+    connection: apsw.Connection, query: str, ranked: Sequence[RankedMessage], reranking: Reranking
+) -> list[RankedMessage]:
+    """The best messages in the order of the model that reads them with the question, then the others."""
+    head = ranked[:MOST]
+    body = {each.id: each.body for each in queries.stored(connection, [each.id for each in head])}
+    order = reranking.order(query, [body[each.id] for each in head])
+    return [*(head[at] for at in order), *ranked[MOST:]]
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from shepherd.memory.search import tokenizer
 from shepherd.memory.search.excerpt import ComparedText, shorten, snippet, term_spans
 from shepherd.memory.search.query import NO_FILTERS, Filters, terms_of
 from shepherd.memory.search.ranking import rank
+from shepherd.memory.search.reranking import Reranking
 from shepherd.memory.search.scope import newest
 from shepherd.memory.search.vectors import Nearest
 
@@ -41,6 +42,7 @@ def search(
     filters: Filters | None = None,
     without: Collection[int] = (),
     vectors: Nearest | None = None,
+    reranking: Reranking | None = None,
 ) -> list[Hit]:
     """The exchanges that answer a question, best first; none when nothing does.
 
@@ -54,7 +56,9 @@ def search(
     filters = filters or NO_FILTERS
     limit = 2 * max_results + 10  # messages of one turn, and near-duplicates, become one
     if query.strip() or filters.required:
-        ranked = rank(connection, query, limit=limit, filters=filters, without=without, vectors=vectors)
+        ranked = rank(
+            connection, query, limit=limit, filters=filters, without=without, vectors=vectors, reranking=reranking
+        )
         scores = {each.id: each.score for each in ranked}
     else:
         scores = dict.fromkeys(newest(connection, limit=limit, filters=filters, without=without), 1.0)

@@ -191,7 +191,7 @@ def encode_shown(card: ModelCard) -> Json:
     }
 
 
-_LEAST = {"chat": "completion", "embedding": "embedding"}
+_LEAST = {"chat": "completion", "embedding": "embedding", "reranker": "rerank"}
 
 
 def _digest(card: ModelCard) -> str:

@@ -19,6 +19,7 @@ from shepherd.core import BackendError, EngineDown, Refused, ShepherdError
 from shepherd.server.http.body import RawHeaders, json_bytes, send_json
 from shepherd.server.http.content_encoding import ACCEPTED, UnknownEncoding
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
+from shepherd.wire import rerank
 from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
 from shepherd.wire.llama import answer as llama
@@ -28,6 +29,8 @@ from shepherd.wire.openai.responses import codec as responses
 
 logger = logging.getLogger("shepherd.server")
 
+ERRORS = "shepherd.errors"
+"""In a scope: what encodes errors of a request whose body decides the protocol, not its path."""
 LOADING_RETRY_S = 5
 """After how long a client should try again while the engine loads or restarts."""
 
@@ -43,7 +46,7 @@ def encode_error(scope: Scope, error: Exception) -> tuple[int, bytes, RawHeaders
     """Status, body and headers of the answer that reports `error` to a request."""
     path = scope["path"]
     is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
-    default = anthropic.encode_error if is_anthropic else shapes.encode_error
+    default = scope.get(ERRORS) or (anthropic.encode_error if is_anthropic else shapes.encode_error)
     encode = next((encode for paths, encode in _PROTOCOLS if paths.match(path)), default)
     status, body = encode(error)
     if body.get("type") == "error":  # Anthropic's errors contain the request's id
@@ -56,6 +59,7 @@ _PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]
     (re.compile(r"(/v1){0,2}/messages(/|\Z)"), anthropic.encode_error),
     (re.compile(r"(/v1)?/responses(/|\Z)"), responses.encode_error),
     (re.compile(r"/v1/completions\Z"), completions.encode_error),
+    (re.compile(r"/v2/rerank\Z"), rerank.encode_cohere_error),
     (re.compile(r"/completions?\Z|(/v1)?/infill\Z"), llama.encode_error),
 )
 """By the beginning of a path; all other paths report errors as OpenAI's chat completions do, to Anthropic's clients

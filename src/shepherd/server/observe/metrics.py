@@ -52,6 +52,7 @@ class Metrics:
         totals: Callable[[], Stats],
         n_archived: Callable[[], int] = lambda: 0,
         n_archive_failures: Callable[[], int] = lambda: 0,
+        n_rerank_failures: Callable[[], int] = lambda: 0,
         *,
         n_active: Callable[[], int] = lambda: 0,
         loads: Callable[[], Mapping[str, int]] = dict,
@@ -59,13 +60,15 @@ class Metrics:
         spending: Callable[[], Mapping[str, ProviderSpending]] = dict,
     ) -> None:
         """Called at every scrape: `totals`; `n_archived`, messages put into the memory since the start;
-        `n_archive_failures`, how often that failed;
+        `n_archive_failures`, how often that failed; `n_rerank_failures`, searches of it that had to do without a
+        reranker;
         `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start;
         `spending`, what each provider has cost; `providers`, the seconds that each still rests."""
         self._totals = totals
         self._llama = LlamaMetrics()
         self._n_archived = n_archived
         self._n_archive_failures = n_archive_failures
+        self._n_rerank_failures = n_rerank_failures
         self._n_active = n_active
         self._loads = loads
         self._providers = providers
@@ -174,6 +177,8 @@ class Metrics:
         yield _gauge("shepherd_backend_rest_seconds", text, ("backend",), resting)
         text = "How often messages could not be put into the memory."
         yield _counter("shepherd_archive_failures", text, (), [((), self._n_archive_failures())])
+        text = "How often a search of the memory had to do without its reranker."
+        yield _counter("shepherd_rerank_failures", text, (), [((), self._n_rerank_failures())])
         yield from _of_providers(self._spending())
         yield from _of_engines(self._totals())
 

@@ -1,0 +1,82 @@
+"""A second look at the best messages of a search: a model reads each together with the question, and orders them.
+
+    ranking ─▶ the best 20 ─ one by one, best first, in a thread ─▶ in the order of their scores, in front of the rest
+                                     │ time is up
+                                     ▼
+                        those that have scores are ordered, the others follow as they were
+
+A search never waits longer than `BUDGET_S`. A model that fails, or scores nothing in that time, is left alone for a
+while; the search then answers as it does without one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from shepherd.core import ShepherdError
+
+logger = logging.getLogger(__name__)
+
+MOST = 20
+"""Messages that are looked at."""
+TEXT_CHARS = 2_000
+"""Read of each, from its beginning."""
+BUDGET_S = 0.5
+"""Time for one search."""
+REST_S = 30.0
+"""After a failure the model is not asked for so long: a search must not wait for it every time."""
+
+Score = Callable[[str, Sequence[str]], Sequence[float]]
+"""From a question and some texts to their scores, greater = more relevant. Raises: `ShepherdError`."""
+
+
+class Reranking:
+    """A model as the memory asks it. Any thread; one search at a time, the others wait within their own time."""
+
+    def __init__(
+        self, score: Score, name: str, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`name`: of the model, for the log."""
+        self.name = name
+        self.n_failures = 0
+        """How often it failed, or had no score in time, since the start."""
+        self._score, self._budget_s, self._clock = score, budget_s, clock
+        self._rests_until = -REST_S
+        self._worker = ThreadPoolExecutor(1, "shepherd-reranker")
+
+    def order(self, question: str, texts: Sequence[str]) -> list[int]:
+        """The indexes of the texts, best first; as they came where there are no scores. Never raises."""
+        started_s, scores = self._clock(), list[float]()
+        unchanged = list(range(len(texts)))
+        if started_s < self._rests_until or len(texts) < 2:
+            return unchanged
+
+        def work() -> None:
+            for text in texts[:MOST]:
+                if self._clock() - started_s > self._budget_s:
+                    return
+                scores.extend(self._score(question, [text[:TEXT_CHARS]]))
+
+        try:
+            self._worker.submit(work).result(self._budget_s)
+        except TimeoutError:
+            if not scores:
+                self._leave(f"it has no score after {self._budget_s:g} s")
+        except (ShepherdError, RuntimeError) as error:  # RuntimeError: closed
+            self._leave(str(error))
+            return unchanged
+        known = tuple(scores)  # the thread may add one more
+        head = sorted(range(len(known)), key=lambda at: -known[at])
+        return head + unchanged[len(known) :]
+
+    def _leave(self, why: str) -> None:
+        self.n_failures += 1
+        self._rests_until = self._clock() + REST_S
+        logger.warning("the memory is searched without its reranker %s for %g s: %s", self.name, REST_S, why)
+
+    def close(self) -> None:
+        """Wait for the score that is being computed; after it, the order stays as it comes."""
+        self._worker.shutdown(cancel_futures=True)
