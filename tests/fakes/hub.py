@@ -95,7 +95,7 @@ class Hub:
         self._failures: dict[str, list[Failure]] = {}
         self._stopped = threading.Event()
         handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _Server(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.host = f"127.0.0.1:{self._server.server_address[1]}"
         self.url = f"http://{self.host}"
@@ -142,6 +142,11 @@ class Hub:
 
     def sleep(self, seconds: float | None) -> None:
         self._stopped.wait(seconds)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is no error: clients are killed here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -245,13 +250,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         head: dict[str, str] = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:8]}"'} if etag else {}
-        status, part = 200, content
+        status, part = 200, memoryview(content)
         if match and not isinstance(failure, NoRanges):
             start, stop = int(match[1]), min(int(match[2] or len(content)) + 1, len(content))
             if start >= len(content):
                 self._send(Status(416))
                 return
-            status, part = 206, content[start:stop]
+            status, part = 206, part[start:stop]
             head["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
         self.send_response(status)
         for name, value in {**head, "Content-Length": str(len(part))}.items():

@@ -146,10 +146,11 @@ _GENERAL = (
     Subcommand(
         "pull",
         "command.pull.run",
-        """Get a model: hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file.
+        """Get a model of Hugging Face, of Ollama, or at an address.
 
-        Without a quant, one is chosen that fits this machine. All shards come, and the projector of a model that sees.
-        The checksums are compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
+        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant, one is
+        chosen that fits this machine. All shards come, and the projector of a model that sees. The checksums are
+        compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
         """,
         (click.Argument(["source"], metavar="SOURCE"), _json("Print one JSON object at the end, for programs.")),
     ),

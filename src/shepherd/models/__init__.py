@@ -3,6 +3,5 @@
 Open first: `gguf.py` (a model and its header), then `catalog.py` (where files are found) and `sizing.py` (the memory
 that a model needs); `pull` gets models. The embedded model is here too: `lamb.gguf`. Not here: loading
 (`engine/llamacpp`, `app/loading.py`). *Header*: the metadata and tensor list of a model. *Shard*: one of several files
-of a model.
-*Store*: a folder where this or another program keeps models.
+of a model. *Store*: a folder where this or another program keeps models.
 """
