@@ -14,6 +14,7 @@ import ollama
 import pytest
 from tests.backends.cloud.providing import WORDS, spoken
 from tests.conftest import LAMB
+from tests.fakes.hub import Hub
 from tests.in_time import until
 from tests.proven import proven
 from tests.providers_replay import replaying
@@ -256,3 +257,22 @@ async def test_without_the_operators_word_nothing_is_changed(tmp_path: Path, roo
             assert caught.value.status_code == 403
     assert model.path.exists()
     assert sorted(each.name for each in root.iterdir()) == ["hf"]
+
+
+@pytest.mark.costly
+async def test_a_model_that_a_client_pulls_answers_at_once(tmp_path: Path) -> None:
+    """With Ollama's own client: pulled, listed, asked, copied, the copy asked, deleted; the server goes on."""
+    with Hub() as hub:
+        hub.put_ollama("library/lamb/latest", {"model": LAMB.read_bytes()})
+        async with running(tmp_path, MANAGED) as app, client_of(app) as client:
+            name = f"ollama:{hub.host}/library/lamb"
+            assert (await client.pull(name)).status == "success"
+            (here,) = [each for each in await listed(client) if "library/lamb" in str(each)]
+            assert (await client.chat(here, messages=[{"role": "user", "content": "Hello!"}])).message.content == HELLO
+            await client.copy(here, "mine")
+            assert (
+                await client.chat("mine", messages=[{"role": "user", "content": "Hello!"}])
+            ).message.content == HELLO
+            await client.delete("mine")
+            await client.delete(here)
+            assert not [each for each in await listed(client) if "library/lamb" in str(each)]

@@ -257,6 +257,7 @@ class App:
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
         await pulling.pull_model(self.config, parse_ollama(name), env=self._env, show=show)
+        await self.look_again()
 
     def _check_managing(self) -> None:
         if not self.config.server.manage_models:

@@ -231,7 +231,7 @@ class ModelLoader:
         except Unwanted:
             raise LoadCancelled from None
         opened = LoadedModel(entry.name, vocabulary, lambda: None, restarts=True, ended=self.ended)
-        self._add_backend(entry.model, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech)
         on_progress(LoadProgress("library", entry.name, 1.0))
         logger.info(
             "cache %r: %s with TensorRT-LLM, %d tokens for %d conversations at a time, dialect %s",
@@ -297,7 +297,7 @@ class ModelLoader:
             ),
             constrainer=speech.constraints.constrainer,
         )
-        self._add_backend(model, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation
@@ -314,13 +314,13 @@ class ModelLoader:
 
     def _add_backend(
         self,
-        model: ModelConfig,
+        entry: ModelEntry,
         plan: CachePlan,
         opened: LoadedModel,
         engine: Engine,
         speech: _Speech,
     ) -> None:
-        cache, chat = plan.cache, speech.chat
+        model, cache, chat = entry.model, plan.cache, speech.chat
         backend = LocalBackend(
             engine,
             opened.vocabulary,
@@ -341,6 +341,7 @@ class ModelLoader:
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,
                 system_changes=self.config.kv.system_changes,
+                images=self.config.images.limits if "vision" in entry.card.capabilities else None,
             ),
         )
         opened.backends[cache.name] = backend
