@@ -125,6 +125,13 @@ class Stage:
     def choices(self) -> Sequence[Any]:
         return [ModelChoice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]
 
+    def find_choice(self, name: str) -> ModelChoice | None:
+        return next((each for each in self.choices() if each.name.casefold() == name.casefold()), None)
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        return {}
+
     def other_providers(self) -> tuple[str, ...]:
         return ()
 

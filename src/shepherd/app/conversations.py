@@ -186,6 +186,11 @@ class Conversations:
             if (model := providers.model(name)) and (providers.row(name).is_declared or name == self.active.cache)
         )
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """What each alias stands for, of the configuration or of a client."""
+        return self._dispatcher.aliases
+
     def find_choice(self, name: str) -> ModelChoice | None:
         """The choice of this name, or of the one that an alias stands for."""
         choices, meaning = self.choices(), self._dispatcher.meaning(name.strip())

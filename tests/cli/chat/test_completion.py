@@ -27,7 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def chat(**fields: Any) -> Chat:
     """What completion looks at of a conversation, and nothing else of it."""
     choices = [SimpleNamespace(name=name, kind="model", detail="") for name in ("lamb", "Qwen3-8B")]
-    models, tools = SimpleNamespace(other_providers=tuple, choices=lambda: choices), SimpleNamespace(servers=None)
+    aliases = {"quick": "lamb"}
+    models = SimpleNamespace(other_providers=tuple, choices=lambda: choices, aliases=aliases)
+    tools = SimpleNamespace(servers=None)
     host = SimpleNamespace(conversations=models, tools=tools)
     session = SimpleNamespace(toolbox=None)
     return cast(Chat, SimpleNamespace(**{"app": host, "session": session, "saves": None, **fields}))
@@ -52,7 +54,7 @@ def after(before: str, of: Chat | None = None) -> list[str]:
         ("line\n/hel", []),
         ("/hel\n", []),
         ("", []),
-        ("/model q", ["/model Qwen3-8B "]),
+        ("/model q", ["/model Qwen3-8B ", "/model quick "]),
         ("/model 3-8", ["/model Qwen3-8B "]),
         ("/model lamb x", []),
         ("/provider n", ["/provider next "]),

@@ -186,7 +186,7 @@ def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
         if words
         else [
             *((choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()),
-            *((name, f"alias of {to}") for name, to in chat.app.dispatcher.aliases.items()),
+            *((name, f"alias of {to}") for name, to in chat.app.conversations.aliases.items()),
             *((f"{name}/", "provider") for name in chat.app.conversations.other_providers()),
         ]
     )
