@@ -128,6 +128,13 @@ def test_the_vectors_of_the_memory_may_come_from_an_alias(load: Load, tmp_path: 
     assert made.embedding_provider == ("openai", "text-embedding-3-small")
 
 
+def test_the_reranker_of_the_memory_may_be_an_alias(load: Load, tmp_path: Path) -> None:
+    files = f'[models.order]\npath = "{tmp_path}/order.gguf"\n'
+    aliases = f'[aliases]\nfirst = "order"\nfile = "{tmp_path}/other.gguf"\n'
+    for word, meant in (("first", "order"), ("order", "order"), ("file", f"{tmp_path}/other.gguf")):
+        assert load(f'{files}{aliases}[memory]\nreranker = "{word}"\n').memory.reranker == meant
+
+
 def test_an_alias_of_a_providers_model_has_a_route_where_the_routes_are_made(load: Load) -> None:
     made = load('[aliases]\ngpt = "openai/gpt-5"\nsonnet = "claude-sonnet-4-5"\n', OPENAI_API_KEY="k")
     assert made.aliases == {"gpt": "openai/gpt-5", "sonnet": "anthropic/claude-sonnet-4-5"}

@@ -248,6 +248,11 @@ class Resolver:
             elif found is not word and found.value.partition("/")[0] not in self.providers:
                 found = replace(found, value=self._base(found).resolve_model(found.value))
             self.settings = {**self.settings, path: replace(word, value=found.value)}
+        path = ("memory", "reranker")
+        word = self._get(".".join(path))
+        if word.value is not None and word.value not in self.models and (found := self.aliases.find(word.value)):
+            spec = found.value if found.value in self.models else self._base(found).resolve_model(found.value)
+            self.settings = {**self.settings, path: replace(word, value=spec)}
 
     def _settled(self, name: str, alias: Setting) -> str:
         """What an alias stands for: an entry of the tables, `PROVIDER/MODEL` or `MODEL:ADAPTER`. A file is added as a
