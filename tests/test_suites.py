@@ -89,6 +89,8 @@ def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
         listener = config.bind_socket()
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listener]))
+        while not server.started:  # until then, connections are refused
+            await asyncio.sleep(0.01)
         on_ready(listener.getsockname()[1])
         try:
             await serving
