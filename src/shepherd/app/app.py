@@ -49,7 +49,8 @@ from shepherd.core import (
     Request,
     TextOrTokens,
 )
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.request import LoraScale
+from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
@@ -239,6 +240,12 @@ class App:
     async def unload(self, model: str) -> bool:
         return await self.dispatcher.unload(model)
 
+    def adapters(self, model: str) -> tuple[AdapterState, ...]:
+        return self.dispatcher.adapters(model).states()
+
+    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
+        self.dispatcher.adapters(model).set_scales(scales)
+
     # state
 
     def models(self) -> tuple[ModelCard, ...]:
@@ -383,7 +390,9 @@ class App:
                 keys=self._keys,
                 spending=user_spending(),
             )
-            router = Router(routes, [*registry.entries, *providers.names])
+            router = Router(
+                routes, [*registry.entries, *providers.names], adapters=registry.adapter_names
+            )
             self._dispatcher = Dispatcher(self.config, registry, pool, router, providers, compactions=self._compactions)
 
     def _tested(self, on_progress: Progress) -> bool:

@@ -26,9 +26,10 @@ from shepherd.app.loading import LoadedModel
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
 from shepherd.backends.fallback import Health, first_to_answer
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.prompt import Encoder
-from shepherd.backends.router import Route, Router
+from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config
 from shepherd.core import (
     ConfigError,
@@ -281,7 +282,18 @@ class Dispatcher:
         aliases = (
             replace(own[model], id=name) for name, model in others if model in own and name.casefold() not in taken
         )
-        return (*own.values(), *aliases, *self.providers.cards())
+        adapted = (
+            replace(own[model], id=name, aliases=(name,), parent=model)
+            for name, model in self.registry.adapter_names().items()
+        )
+        return (*own.values(), *adapted, *aliases, *self.providers.cards())
+
+    def adapters(self, model: str) -> ModelAdapters:
+        """Those of the model of this name, or of the first one where it is empty. Raises: `UnknownModel`."""
+        entry = self._named(model) if model else next(iter(self.registry.entries.values()), None)
+        if entry is None:
+            raise UnknownModel(model, known=self.names)
+        return entry.adapters or ModelAdapters(entry.name, ())
 
     def resting(self) -> dict[str, float]:
         """Seconds that each provider still rests after a failure; 0 = it does not."""
@@ -325,7 +337,8 @@ class Dispatcher:
 
     def _find(self, model: str) -> ModelEntry | None:
         by_name = {name.casefold(): entry for name, entry in self.registry.entries.items()}
-        return next((by_name[name.casefold()] for name in model_names(model) if name.casefold() in by_name), None)
+        names = (*model_names(model), *filter(None, [base_of(model, self.registry.adapter_names())]))
+        return next((by_name[name.casefold()] for name in names if name.casefold() in by_name), None)
 
     def _named(self, model: str) -> ModelEntry:
         if (entry := self._find(model)) is None:

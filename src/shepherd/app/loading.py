@@ -83,6 +83,8 @@ class LoadedModel:
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
+    adapter_hashes: tuple[str, ...] = ()
+    """Of each adapter of its entry, in order."""
     ended: dict[str, CacheStats] = field(default_factory=dict)
     """By cache, the totals of all models that were closed; its loader's."""
 
@@ -171,6 +173,8 @@ class ModelLoader:
         )
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
         try:
+            for adapter in entry.adapters.adapters if entry.adapters is not None else ():
+                opened.adapter_hashes += (weights.add(adapter),)
             if entry.makes_vectors:
                 self._open_embedder(entry, opened, weights)
             else:
@@ -231,7 +235,7 @@ class ModelLoader:
         except Unwanted:
             raise LoadCancelled from None
         opened = LoadedModel(entry.name, vocabulary, lambda: None, restarts=True, ended=self.ended)
-        self._add_backend(entry.model, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech)
         on_progress(LoadProgress("library", entry.name, 1.0))
         logger.info(
             "cache %r: %s with TensorRT-LLM, %d tokens for %d conversations at a time, dialect %s",
@@ -297,7 +301,7 @@ class ModelLoader:
             ),
             constrainer=speech.constraints.constrainer,
         )
-        self._add_backend(model, plan, opened, engine, speech)
+        self._add_backend(entry, plan, opened, engine, speech)
         if kv.disk:
             opened.fingerprints[cache.name] = runtime.fingerprint
             engine.wait_for_disk()  # the request that loads the model needs its conversation
@@ -314,13 +318,13 @@ class ModelLoader:
 
     def _add_backend(
         self,
-        model: ModelConfig,
+        entry: ModelEntry,
         plan: CachePlan,
         opened: LoadedModel,
         engine: Engine,
         speech: _Speech,
     ) -> None:
-        cache, chat = plan.cache, speech.chat
+        model, cache, chat = entry.model, plan.cache, speech.chat
         backend = LocalBackend(
             engine,
             opened.vocabulary,
@@ -337,6 +341,8 @@ class ModelLoader:
                 thinking=self.config.reasoning,
                 on_full=cache.overflow or ("error" if cache.window is None else "evict"),
                 n_window=None if cache.window is None else plan.n_window,
+                adapters=entry.adapters,
+                adapter_hashes=opened.adapter_hashes,
                 leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,

@@ -23,12 +23,14 @@ import psutil
 from shepherd.app import tensorrt
 from shepherd.app.derivation import derived_dialect
 from shepherd.app.model_pool import Residency
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
-from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
+from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard
 from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
+from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
 from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
 
@@ -103,6 +105,7 @@ class ModelEntry:
     problem: str = ""
     measured: Verdict | None = None
     """What replaces the defaults of settings that the configuration leaves open."""
+    adapters: ModelAdapters | None = None
 
     @property
     def name(self) -> str:
@@ -171,6 +174,11 @@ class ModelRegistry:
         """The entry of a key."""
         return (self.embedders if key.embeds else self.entries)[key.name]
 
+    def adapter_names(self) -> dict[str, str]:
+        """By the name of a model with one of its adapters, such as `qwen:law`, the model's."""
+        entries = self.entries.values()
+        return {name: entry.name for entry in entries if entry.adapters is not None for name in entry.adapters.names}
+
     def reread(self, name: str) -> None:
         """Read a model file again that could not be used before. Raises: `ConfigError`."""
         entry = self._planned(self.entries[name].model)
@@ -203,6 +211,7 @@ class ModelRegistry:
             chat_template=None,
             constrain_calls=True,
             pooling=None,
+            adapters=(),
             sampling=config.sampling.over(greedy) if path == "embedded" else config.sampling,
             load="demand",
             keep_alive=-1.0,
@@ -260,6 +269,12 @@ class ModelRegistry:
 
     def _planned(self, model: ModelConfig) -> ModelEntry:
         header = self._header(model.path)
+        if model.adapters and (isinstance(header, Checkpoint) or makes_vectors(header) or model.pooling is not None):
+            raise ConfigError(
+                f"{header.path.name} {'runs with TensorRT-LLM' if isinstance(header, Checkpoint) else 'makes vectors'}, "
+                "which Shepherd does without adapters; remove them, or name a GGUF file of a model that chats",
+                key=f"models.{model.name}.adapters",
+            )
         if isinstance(header, Checkpoint):
             return self._made(model, header, (self._checkpoint_plan(model, header),))
         if makes_vectors(header) or model.pooling is not None:
@@ -271,6 +286,8 @@ class ModelRegistry:
                     )  # fmt: skip
             return self._made(model, header)
         plans: list[CachePlan] = []
+        adapters = tuple(_adapter(each, header) for each in model.adapters)
+        n_adapters = sum(each.n_bytes for each in adapters)
         flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
             cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
@@ -278,7 +295,7 @@ class ModelRegistry:
                 flash = True
                 cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
             taken = fit(header, [plan.cells for plan in plans])
-            room = self._left - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
+            room = self._left - n_adapters - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             n_ctx = context_size(
                 header,
                 cache=cache.name,
@@ -289,7 +306,9 @@ class ModelRegistry:
             )
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
-        entry = replace(self._made(model, header, tuple(plans)), measured=measured)
+        entry = replace(self._made(model, header, tuple(plans), n_adapters), measured=measured)
+        if adapters:
+            entry = replace(entry, adapters=ModelAdapters(model.name, adapters))
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry
@@ -313,9 +332,13 @@ class ModelRegistry:
         return CachePlan(cache, Cells(min(cache.n_ctx or min(most, LARGEST_DEFAULT_CONTEXT), most)))
 
     def _made(
-        self, model: ModelConfig, header: gguf.Header | Checkpoint, plans: tuple[CachePlan, ...] = ()
+        self,
+        model: ModelConfig,
+        header: gguf.Header | Checkpoint,
+        plans: tuple[CachePlan, ...] = (),
+        n_adapters: int = 0,
     ) -> ModelEntry:
-        """The entry; without a cache it is one that embeds."""
+        """The entry; without a cache it is one that embeds. `n_adapters`: bytes of its adapters."""
         if isinstance(header, Checkpoint):
             card = _card(model, header, plans, None, header.size_bytes)
             residency = replace(_residency(model, 0), is_alone=True)
@@ -325,7 +348,8 @@ class ModelRegistry:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
         found = fit(header, [plan.cells for plan in plans])
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
-        n_bytes = found.least + min(found.needed - found.least, max(0, self._left - found.least))
+        least = found.least + n_adapters
+        n_bytes = least + min(found.needed - found.least, max(0, self._left - least))
         card = _card(model, header, plans, n_tokens, n_bytes)
         return ModelEntry(ModelKey(model.name), model, card, _residency(model, n_bytes), header, plans, n_tokens)
 
@@ -346,6 +370,17 @@ class ModelRegistry:
 def read(path: Path) -> gguf.Header | Checkpoint:
     """What the files of a model say. Raises: `ConfigError`."""
     return read_checkpoint(path) if path.is_dir() else gguf.read_header(path)
+
+
+def _adapter(adapter: AdapterConfig, header: gguf.Header) -> Adapter:
+    return read_adapter(
+        Path(adapter.path),
+        header,
+        name=adapter.name,
+        scale=adapter.scale,
+        applies=adapter.apply,
+        layers=adapter.layers,
+    )
 
 
 def machine_of(config: Config) -> Machine:

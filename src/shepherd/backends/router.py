@@ -7,7 +7,7 @@ exist: there is no silent default.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -62,13 +62,25 @@ _POLICY = ("on_full", "user", "archive", "recall", "background")
 """Fields that a route fills in."""
 
 
+def base_of(model: str, adapters: Mapping[str, str]) -> str | None:
+    """The model of a name with an adapter, which ignores case; None for other names."""
+    if not adapters:
+        return None
+    asked = {name.casefold() for name in model_names(model)}
+    return next((base for name, base in adapters.items() if name.casefold() in asked), None)
+
+
 class Router:
     """The rules in order."""
 
-    def __init__(self, routes: Sequence[Route], models: Sequence[str] = ()) -> None:
-        """`models`: names for the message of a refusal, besides those of the rules."""
+    def __init__(
+        self, routes: Sequence[Route], models: Sequence[str] = (), *, adapters: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """`models`: names for the message of a refusal, besides those of the rules. `adapters`: by the name of a model
+        with an adapter, the model's: a rule for the one takes the other."""
         self._routes = tuple(routes)
         self._models = tuple(models)
+        self._adapters = adapters
 
     def names(self) -> dict[str, str]:
         """The names that a rule has without a glob, and the target of each."""
@@ -91,4 +103,5 @@ class Router:
 
     def find(self, model: str, endpoint: str = "") -> Route | None:
         """As `choose`; None where no rule takes the request."""
-        return next((route for route in self._routes if route.takes(model, endpoint)), None)
+        names = (model, *filter(None, [base_of(model, self._adapters())]))
+        return next((each for each in self._routes if any(each.takes(name, endpoint) for name in names)), None)

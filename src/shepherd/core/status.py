@@ -33,6 +33,8 @@ class ModelCard:
     """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`."""
     aliases: tuple[str, ...] = ()
     """Its own name, and those of routes to it."""
+    parent: str = ""
+    """The model that this one is, with an adapter."""
     tags: tuple[str, ...] = ()
     """Words of the configuration."""
     template: str = ""
@@ -48,6 +50,18 @@ class ModelCard:
     """Requests that its caches compute at the same time."""
     sampling: Sampling = field(default_factory=Sampling)
     """For what a request leaves open."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """An adapter of a model."""
+
+    name: str
+    file: str
+    """Its name, without the folder."""
+    kind: Literal["lora", "control"]
+    scale: float
+    """For requests that choose no adapters."""
 
 
 @dataclass(frozen=True, slots=True)

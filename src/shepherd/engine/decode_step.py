@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shepherd.core import EngineError
 from shepherd.engine import priority
-from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime, Scored
+from shepherd.engine.base import Adapters, Chunk, Done, Job, Mask, Prefill, Runtime, Scored
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
@@ -47,9 +47,12 @@ class DecodeStep:
     show: Callable[[int], bytes]
     constrainer: Constrainer | None
     speed: SpeedEstimate = field(default_factory=SpeedEstimate)
+    served: list[Adapters] = field(default_factory=list)
+    """The sets of adapters of the running tasks, the one that was computed last at the end."""
 
     def compose(self) -> Batch:
-        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow.
+        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow; where
+        tasks have different adapters, of those tasks alone that have the set whose turn it is.
 
         There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
@@ -57,19 +60,24 @@ class DecodeStep:
         tasks: list[Task] = []
         prompts: dict[int, Task] = {}
         running, ledger = self.queue.running, self.pool.ledger
+        adapters = self._next_adapters()
         for task in running:
             resident = task.cells
+            if task.job.whose.adapters != adapters:
+                continue
             if task.phase == "prefill":
                 prompts[resident.id] = task
             else:
                 token = task.tokens[-1:]
-                chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
+                chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate", adapters=adapters))
                 tasks.append(task)
         n_answers = len(chunks)
         if not prompts:
             return Batch(chunks, tasks, n_answers)
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
-        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
+        # Answers with other adapters wait for this decode, too.
+        n_waiting = sum(task.phase == "generate" for task in running) if len(self.served) > 1 else n_answers
+        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_waiting)
         budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers)
         if self.runtime.pays_for_idle:
             budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers)
@@ -83,9 +91,17 @@ class DecodeStep:
             if start > len(resident):
                 ledger.skip(resident, task.tokens[len(resident) : start])
             wants_logits = stop == len(task.tokens)
-            chunks.append(Chunk(seq, task.tokens[start:stop], resident.end, wants_logits, task.scores_prompt))
+            part = task.tokens[start:stop]
+            chunks.append(Chunk(seq, part, resident.end, wants_logits, task.scores_prompt, adapters))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
+
+    def _next_adapters(self) -> Adapters:
+        """The set of the next decode: those that running tasks have take turns, and a new one waits for its first."""
+        wanted = dict.fromkeys(task.job.whose.adapters for task in self.queue.running)
+        first, *others = dict.fromkeys((*(each for each in self.served if each in wanted), *wanted))
+        self.served[:] = [*others, first]
+        return first
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
+from shepherd.engine.base import Adapters, Chunk, Copy, Decoded, Forget, Mask, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.kv import capabilities
+from shepherd.engine.llamacpp import adapter
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, FAST, C, build, devices, reason_from, start_library
 from shepherd.engine.llamacpp.machine import n_processors
@@ -118,6 +119,8 @@ class LlamaRuntime:
         """Per sequence, the other sequences that may share cells with it."""
         self._incomplete: set[int] = set()
         """Sequences that wait for a checkpoint; see `_copy`."""
+        self._adapters: Adapters | None = ()
+        """With which the context computes; None where that is not known."""
         self._shifted = False
         self._asynchronous = bool(devices())
 
@@ -163,6 +166,9 @@ class LlamaRuntime:
         n_logits = filled.fill(batch)
         assert batch
         assert n_logits <= self.n_outputs
+        if (wanted := batch[0].adapters) != self._adapters:
+            self._use(wanted)
+        assert all(chunk.adapters == wanted for chunk in batch)
         assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
         code: int = C.llama_decode(self._context, filled.struct)
         if code == 0:
@@ -178,6 +184,14 @@ class LlamaRuntime:
             return "aborted"
         where = ", ".join(f"{len(c.tokens)} of sequence {c.seq} at position {c.position}" for c in batch[:8])
         raise EngineError(f"llama.cpp could not compute tokens: {where} (code {code}){reason_from(start_library())}")
+
+    def _use(self, adapters: Adapters) -> None:
+        self._adapters = None
+        loaded = self._weights.adapters
+        if missing := [key for key, _ in adapters if key not in loaded]:
+            raise EngineError(f"an adapter of the hash {missing[0]} is not loaded")
+        adapter.apply(self._context, [(loaded[key], scale) for key, scale in adapters])
+        self._adapters = adapters
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)

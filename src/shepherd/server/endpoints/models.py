@@ -77,7 +77,8 @@ def _model_body(card: ModelCard) -> Json:
     sizes = {"n_ctx": card.n_ctx, "n_cells": card.n_cells, "n_bytes": card.n_bytes}
     names = list(dict.fromkeys((card.id, *card.aliases)))
     # The last two are llama-server's.
-    return encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
+    body = encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
+    return body | ({"root": card.parent, "parent": card.parent} if card.parent else {})  # vLLM's
 
 
 # ---- Anthropic's
