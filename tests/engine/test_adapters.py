@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,9 +34,7 @@ class Adapted(Day):
 
     def submit(self, job: Job) -> None:
         n_common = self.random.choice((0, 10, 20))
-        super().submit(
-            replace(job, whose=Whose(self.random.choice(("", "ada")), n_common, self.random.choice(SETS)))
-        )
+        super().submit(replace(job, whose=Whose(self.random.choice(("", "ada")), n_common, self.random.choice(SETS))))
 
 
 @pytest.mark.sampled(0.15, family="memory")
@@ -196,7 +195,7 @@ def test_sets_take_turns_and_no_decode_mixes_them() -> None:
     assert all(isinstance(ticket._steps[-1], Done) for ticket in tickets)
     order = [batch[0].adapters for batch in cache.runtime.batches]
     both = order[: len(order) - 1 - order[::-1].index(())]  # until the job without adapters has ended
-    assert all(one != other for one, other in zip(both, both[1:], strict=False)), "one set was computed twice in a row"
+    assert all(one != other for one, other in pairwise(both)), "one set was computed twice in a row"
     alike = [batch for batch in cache.runtime.batches if batch[0].adapters == LAW]
     assert sum(len(batch) == 2 for batch in alike) >= 3, "jobs of one set are computed together"
 
@@ -212,7 +211,8 @@ def test_a_long_prompt_of_one_set_leaves_the_others_their_pace() -> None:
     for _ in range(4):
         cache.scheduler.step()
     sizes = [sum(len(chunk.tokens) for chunk in batch) for batch in cache.runtime.batches if not batch[0].adapters]
-    assert sizes and max(sizes) < cache.runtime.n_batch, "a prompt beside an answer is computed in small chunks, whatever its set"
+    assert sizes
+    assert max(sizes) < cache.runtime.n_batch, "a prompt beside an answer is computed in small chunks, whatever its set"
     assert not answer.finished
 
 

@@ -22,7 +22,7 @@ from shepherd.engine.llamacpp.weights import Weights
 pytestmark = pytest.mark.model
 
 
-@pytest.fixture(scope="module", params=["plain", "delta", "gemma3", "hybrid"])
+@pytest.fixture(scope="module", params=["plain", "delta", "hybrid-swa", "hybrid"])
 def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
     """Random weights of several kinds of memory, with two LoRAs and a control vector."""
     folder = tmp_path_factory.mktemp("models")
@@ -36,7 +36,14 @@ def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def sets(weights: Weights) -> list[Adapters]:
     first, second, control = weights.adapters
-    chosen = ((), [(first, 1.0)], [(first, 0.5)], [(first, 1.0), (second, -0.7)], [(control, 1.0)], [(second, 1.0), (control, 0.5)])
+    chosen = (
+        (),
+        [(first, 1.0)],
+        [(first, 0.5)],
+        [(first, 1.0), (second, -0.7)],
+        [(control, 1.0)],
+        [(second, 1.0), (control, 0.5)],
+    )
     return [adapter_set(each) for each in chosen]
 
 

@@ -239,7 +239,12 @@ def test_a_restart_keeps_the_owners(tmp_path: Path) -> None:
 
 def snapshot(owner: str = "") -> Snapshot:
     return Snapshot(
-        array("i", range(9)), ((0, 4, 0), (6, 9, 6)), (Span(0, 9, 0, 0, label="user"),), 4, b"state", 1.0,
+        array("i", range(9)),
+        ((0, 4, 0), (6, 9, 6)),
+        (Span(0, 9, 0, 0, label="user"),),
+        4,
+        b"state",
+        1.0,
         whose=Whose(owner),
     )
 

@@ -390,9 +390,7 @@ class App:
                 keys=self._keys,
                 spending=user_spending(),
             )
-            router = Router(
-                routes, [*registry.entries, *providers.names], adapters=registry.adapter_names
-            )
+            router = Router(routes, [*registry.entries, *providers.names], adapters=registry.adapter_names)
             self._dispatcher = Dispatcher(self.config, registry, pool, router, providers, compactions=self._compactions)
 
     def _tested(self, on_progress: Progress) -> bool:

@@ -270,9 +270,10 @@ class ModelRegistry:
     def _planned(self, model: ModelConfig) -> ModelEntry:
         header = self._header(model.path)
         if model.adapters and (isinstance(header, Checkpoint) or makes_vectors(header) or model.pooling is not None):
+            does = "runs with TensorRT-LLM" if isinstance(header, Checkpoint) else "makes vectors"
             raise ConfigError(
-                f"{header.path.name} {'runs with TensorRT-LLM' if isinstance(header, Checkpoint) else 'makes vectors'}, "
-                "which Shepherd does without adapters; remove them, or name a GGUF file of a model that chats",
+                f"{header.path.name} {does}, which Shepherd does without adapters; remove them, or name a GGUF file of "
+                "a model that chats",
                 key=f"models.{model.name}.adapters",
             )
         if isinstance(header, Checkpoint):

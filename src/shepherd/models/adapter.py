@@ -1,9 +1,9 @@
-"""Adapters: GGUF files that change what a model computes, without a copy of its weights. Read before anything is loaded.
+"""Adapters: GGUF files that change what a model computes, without a copy of its weights. Read before the model is.
 
     file + Header of the model ─ read_adapter ─▶ Adapter, or one `ConfigError` that says what the file is for
 
-A LoRA adds a product of two small matrices to some of the model's; a control vector adds a direction to the state behind
-each layer. The library compares less than it needs: what it only asserts is compared here. Not here: when an adapter is
+A LoRA adds a product of two small matrices to some of the model's; a control vector adds a direction to the state
+behind each layer. The library compares less than it needs: what it only asserts is compared here. Not here: when one is
 used (`backends/local/adapters.py`), how the library gets it (`engine/llamacpp/adapter.py`).
 """
 
@@ -93,9 +93,10 @@ def _lora(made: Adapter, head: FileHeader, model: Header) -> Adapter:
         elif not tensor_name.endswith("_norm.weight"):
             refuse(path, f"has the tensor {tensor_name[:80]!r}, which is no part of a LoRA")
     odd = next((name for name, tensor in head.tensors.items() if tensor.kind not in _NUMBERS), None)
-    if not pairs or odd is not None:
-        what = f"has {odd[:80]!r} in the format {head.tensors[odd].kind}" if odd is not None else "has no matrices"
-        refuse(path, f"{what}, of which llama.cpp can make no LoRA; convert it again, to f16 or f32")
+    if odd is not None:
+        refuse(path, f"has {odd[:80]!r} in the number format {head.tensors[odd].kind}; convert it again, to f16 or f32")
+    if not pairs:
+        refuse(path, "has no matrices of a LoRA; convert it again")
     if len(head.tensors) > sum(map(len, pairs.values())):
         logger.warning("%s changes norms, too; llama.cpp leaves that out", path.name)
     for tensor_name, pair in pairs.items():
@@ -117,7 +118,7 @@ def _misfit(name: str, pair: dict[str, Tensor], model: Header) -> str:
     if name == "token_embd.weight":
         if "output.weight" not in model.tensors:
             return "it changes token_embd.weight, which is the output of this model as well"
-        a, b = _turned(b), _turned(a)  # a lookup needs them the other way round
+        a, b = _turned(b), a  # a lookup takes rows of the first
     (n_in, n_out, *rest), (a_in, rank, *rest_a), (b_rank, b_out, *rest_b) = map(_dims, (base, a, b))
     if (a_in, b_out) != (n_in, n_out) or rest_a != rest or rest_b != rest:
         return f"{name!r} is {n_in} x {n_out}, and the adapter is for {a_in} x {b_out}"
@@ -149,8 +150,8 @@ def _control_vector(made: Adapter, head: FileHeader, model: Header, layers: tupl
         if _dims(tensor) != (model.n_embd, 1, 1, 1) or layer > last:
             refuse(
                 path,
-                f"does not fit {model.path.name}: a direction of {tensor.n_values} numbers for layer {layer}, where the "
-                f"model has {model.n_embd} numbers and the layers 1 to {last}; it was made for another model",
+                f"does not fit {model.path.name}: a direction of {tensor.n_values} numbers for layer {layer}, where "
+                f"the model has {model.n_embd} numbers and the layers 1 to {last}; it was made for another model",
             )
         found.append((layer, start + tensor.offset))
     if not found:
