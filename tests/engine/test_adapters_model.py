@@ -121,10 +121,11 @@ def test_after_a_failure_the_set_of_the_context_is_known(weights: Weights) -> No
     chat = Chat([words(60, 1), words(30, 2)])
     cache.finish(chat.job())
     first = cache.sent[-1][1]
-    ticket = cache.begin(chat.job(whose=Whose(adapters=(*law, ("unknown", 1.0)))))
-    while not ticket.finished:
-        cache.step()
-    assert isinstance(ticket._error, EngineError)
+    for _ in range(2):  # a set that was believed after the first failure would be computed with other weights
+        ticket = cache.begin(chat.job(whose=Whose(adapters=(*law, ("unknown", 1.0)))))
+        while not ticket.finished:
+            cache.step()
+        assert isinstance(ticket._error, EngineError)
     cache.finish(chat.job())
     assert cache.sent[-1][1] == first
     cache.scheduler.pool.close()
