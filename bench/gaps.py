@@ -1,8 +1,9 @@
 """The gaps between streamed tokens, ours, llama-server's and those of an earlier commit, in turn request by request.
 
     uv run python bench/gaps.py [--rounds 20] [--clients 1,2,4] [--before FOLDER] [--realtime]
+                                 [--model 0.5B] [--threads 2]
 
-All servers run on the embedded model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
+All servers run on the same model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
 `clients.py`, with a prompt that no server has seen. Ratios of a round compare runs of the same second, which a machine
 with neighbours allows. `--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
 asked and the client run before all other processes meanwhile; otherwise a full machine measures its own scheduler.
@@ -15,16 +16,18 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import machine
 from rich.console import Console
-from sides import EMBEDDED, SIDES, Server, Setup, running
+from sides import MODELS, SIDES, Server, Setup, model_path, running
 from verdict import WIDTH, Verdict, quantile
 
-from clients import SIZES, crowd, note_crowd
+from clients import SIZES, Size, crowd, note_crowd
 
-SIZE = SIZES["embedded"]
+Crowd = tuple[int, int, Size]
+"""Seed, number of clients, and what each asks for."""
 REST_S = 0.3
 """Between two measurements: Linux stops real-time threads that take 95 % of a second."""
 
@@ -46,13 +49,14 @@ def _schedule(pids: tuple[int, ...], policy: int, priority: int) -> None:
                 os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
 
 
-def note(verdict: Verdict, side: str, server: Server, n_clients: int, seed: int, *, has_priority: bool) -> None:
+def note(verdict: Verdict, side: str, server: Server, crowd_of: Crowd, *, has_priority: bool) -> None:
     """Measure one crowd of one server."""
     before_s = server.processor_s
     with realtime(server.pid, os.getpid()) if has_priority else contextlib.nullcontext():
-        replies = crowd(server.port, seed, n_clients, SIZE)
+        replies = crowd(server.port, *crowd_of)
     cpu_s = server.processor_s - before_s
     time.sleep(REST_S)
+    n_clients = len(replies)
     note_crowd(verdict, side, n_clients, replies)
     name = f"{n_clients} client{'s' if n_clients > 1 else ''}"
     gaps = [gap * 1000 for reply in replies for gap in reply.gaps_s]
@@ -66,25 +70,27 @@ def main() -> None:
     parser.add_argument("--clients", default="1,2,4")
     parser.add_argument("--before", type=Path, help="the src of another checkout")
     parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--model", choices=MODELS, default="embedded")
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
+    size = SIZES[options.model]
     clients = [int(n) for n in options.clients.split(",")]
     console = Console(width=WIDTH)
     verdict = Verdict()
-    setup = Setup(EMBEDDED, SIZE.n_ctx, sequences=max(clients))
+    setup = Setup(model_path(options.model), size.n_ctx, threads=options.threads, sequences=max(clients))
     with contextlib.ExitStack() as stack:
         named: dict[str, Server] = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         if options.before:
-            old = Setup(EMBEDDED, SIZE.n_ctx, sequences=max(clients), source=options.before)
-            named["before"] = stack.enter_context(running("shepherd", old))
+            named["before"] = stack.enter_context(running("shepherd", replace(setup, source=options.before)))
         for server in named.values():
-            crowd(server.port, -1, 1, SIZE)  # warm-up
+            crowd(server.port, -1, 1, size)  # warm-up
         for round_ in range(options.rounds):
             for n in clients:
                 for side in list(named) if round_ % 2 == 0 else reversed(named):
-                    note(verdict, side, named[side], n, round_, has_priority=options.realtime)
-    verdict.show(console, "gaps between tokens, embedded model, 1 thread")
+                    note(verdict, side, named[side], (round_, n, size), has_priority=options.realtime)
+    verdict.show(console, f"gaps between tokens, {options.model} model, threads: {options.threads}")
     result = {"realtime": options.realtime, "rounds": options.rounds, "results": verdict.results()}
-    console.print(f"written to {machine.save('gaps-1t-embedded', result)}")
+    console.print(f"written to {machine.save(f'gaps-{options.threads}t-{options.model}', result)}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """What a new conversation costs when others are there: a short common beginning, nothing in common, a system prompt.
 
-    uv run python bench/sessions.py --newcomers [--rounds N] [--before SRC]
+    uv run python bench/sessions.py --newcomers [--rounds N] [--before SRC] [--only 0.5B] [--threads 2]
 
 All servers run at once and requests take turns, one server after the other, in changing order: an idle one computes
-nothing, and what disturbs the machine disturbs all. What counts is the processor time of the server's threads for a
-request and for what it tidies up behind it. A neighbour on the same core only adds to that, so the value of a side is
-the fifth part from below (20 %) of its requests, beside the median; first tokens are medians. *Computed* are the prompt
-tokens that the server says it has computed. Answers have one token, which leaves no share to decoding.
+nothing, and what disturbs the machine disturbs all. What counts is the time to the first token, and the processor time
+of the server's threads for a request and for what it tidies up behind it. Ratios are those of pairs: the requests of
+one round, one right after the other. *Computed* are the prompt tokens that the server says it has computed. Answers
+have one token, which leaves no share to decoding.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,9 +21,9 @@ from typing import Any
 import machine
 from dialogue import SEVEN, text
 from rich.console import Console
-from sides import SIDES, Server, Setup, model_path, running
+from sides import MODELS, SIDES, Server, Setup, model_path, running
 from traffic import ask
-from verdict import WIDTH, Verdict, quantile
+from verdict import WIDTH, Verdict
 
 ROUNDS = {"embedded": 40, "0.5B": 8}
 WARM = 3
@@ -56,7 +55,6 @@ def scenes(rnd: random.Random) -> dict[str, list[Messages]]:
 def play(servers: dict[str, Server], rounds: int, verdict: Verdict) -> None:
     """All scenes on all servers; each scene by itself, turns 1 and 2 of a chat behind each other."""
     for names in (["short beginning"], ["first turn of 540"], ["new chat, turn 1", "new chat, turn 2"]):
-        seen: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
         for round_ in range(WARM + rounds):
             for side in list(servers)[:: 1 if round_ % 2 else -1]:
                 made = scenes(random.Random(1000 + round_))
@@ -67,27 +65,27 @@ def play(servers: dict[str, Server], rounds: int, verdict: Verdict) -> None:
                         if reply.status != 200 or reply.error or not reply.times:
                             raise RuntimeError(f"{side}, {name}: status {reply.status}: {reply.error[:300]}")
                         time.sleep(SETTLE_S)
-                        spent = servers[side].processor_s - before
-                        seen.setdefault((name, side), []).append((spent, reply.ttft_s, reply.n_prefilled))
-        for name in names:
-            for side in servers:
-                work, first, computed = zip(*seen[name, side][WARM:], strict=True)
-                verdict.add(f"{name}: computed", side, statistics.mean(computed), unit="tokens")
-                verdict.add(f"{name}: processor, 20 %", side, quantile(work, 0.2) * 1000)
-                verdict.add(f"{name}: processor, median", side, statistics.median(work) * 1000)
-                verdict.add(f"{name}: first token, median", side, statistics.median(first) * 1000)
+                        if round_ >= WARM:
+                            spent = servers[side].processor_s - before
+                            verdict.add(f"{name}: computed", side, reply.n_prefilled, unit="tokens")
+                            verdict.add(f"{name}: processor", side, spent * 1000)
+                            verdict.add(f"{name}: first token", side, reply.ttft_s * 1000)
 
 
-def main(rounds: int | None, before: Path | None, *, quick: bool) -> None:
-    """Measure both models and keep the figures."""
-    console, result = Console(width=WIDTH), dict[str, Any]()
-    for model, usual in list(ROUNDS.items())[: 1 if quick else None]:
-        setup, verdict = Setup(model_path(model), N_CTX, sequences=SEQUENCES), Verdict()
+def main(rounds: int | None, before: Path | None, *, only: str, threads: int, quick: bool) -> None:
+    """Measure the models and keep the figures."""
+    console = Console(width=WIDTH)
+    models = [only] if only else list(ROUNDS)[: 1 if quick else None]
+    result: dict[str, Any] = {"threads": threads}
+    for model in models:
+        n_rounds = 2 if quick else rounds or ROUNDS.get(model, min(ROUNDS.values()))
+        setup, verdict = Setup(model_path(model), N_CTX, threads=threads, sequences=SEQUENCES), Verdict()
         with ExitStack() as stack:
             servers: dict[str, Server] = {side: stack.enter_context(running(side, setup)) for side in SIDES}
             if before is not None:
                 servers["before"] = stack.enter_context(running("shepherd", replace(setup, source=before)))
-            play(servers, 2 if quick else rounds or usual, verdict)
-        verdict.show(console, f"newcomers, {model}, 1 thread")
-        result[model] = {"rounds": rounds or usual, "results": verdict.results()}
-        console.print(str(machine.save("newcomers", result, quick=quick)))
+            play(servers, n_rounds, verdict)
+        verdict.show(console, f"newcomers, {model}, threads: {threads}")
+        result[model] = {"rounds": n_rounds, "results": verdict.results()}
+    name = "-".join(["newcomers", f"{threads}t", *([only if only in MODELS else Path(only).stem] if only else [])])
+    console.print(str(machine.save(name, result, quick=quick)))

@@ -49,18 +49,19 @@ MODELS = (("plain", "adds only", TEMPLATE), ("plain", "forgets thoughts", FORGET
 def main() -> None:
     """Play, print the tables and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="clients whose name holds this")
+    parser.add_argument("--only", default="", help="clients whose name holds this; the model of --newcomers")
     parser.add_argument("--branches", action="store_true", help="branches of a made session, against llama-server")
     parser.add_argument("--newcomers", action="store_true", help="new conversations, request by request")
     parser.add_argument("--rounds", type=int, help="of --branches (3) and --newcomers (by model)")
     parser.add_argument("--before", type=Path, help="the src folder of an earlier commit, for these two")
+    parser.add_argument("--threads", type=int, default=1, help="engine threads of --newcomers")
     parser.add_argument("--quick", action="store_true", help="one model; the figures are not kept")
     given = parser.parse_args()
     if given.branches:
         branches.main(given.rounds or 3, given.before, quick=given.quick)
         return
     if given.newcomers:
-        newcomers.main(given.rounds, given.before, quick=given.quick)
+        newcomers.main(given.rounds, given.before, only=given.only, threads=given.threads, quick=given.quick)
         return
     asyncio.run(recorded(given.only, quick=given.quick))
 

@@ -1,7 +1,7 @@
 """What was measured on both sides, and who is better by how much: rows of a table, and of a result file.
 
-A ratio is made in each round, from two numbers measured shortly after one another; the median of the rounds counts.
-Above 1 = Shepherd is better.
+A ratio is made in each round, from two numbers measured shortly after one another; the median of the rounds counts,
+with its 95 % interval, which takes six rounds (of fewer, the extremes stand there). Above 1 = Shepherd is better.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,8 @@ import plot
 from rich.console import Console
 from rich.table import Column, Table
 from sides import MODELS, Side, model_path
+
+from shepherd.bench import figures
 
 Better = Literal["less", "more"]
 
@@ -68,26 +70,39 @@ class Verdict:
                 **{side: _rounded(statistics.median(values)) for side, values in row.rounds.items()},
                 "ratio": {rival: _rounded(statistics.median(row.ratios(rival))) for rival in _rivals(row)},
                 "rounds": {side: [_rounded(value) for value in values] for side, values in row.rounds.items()},
+                "interval": {rival: _interval(row.ratios(rival)) for rival in _rivals(row)},
                 "ratio_of_rounds": {rival: [_rounded(value) for value in row.ratios(rival)] for rival in _rivals(row)},
             }
             for row in self._rows.values()
         ]
 
     def show(self, console: Console, title: str) -> None:
-        """Print the table: medians, with the least and the greatest of the rounds."""
+        """Print the table: medians, with the least and the greatest of the rounds; ratios with their interval."""
         names = list(dict.fromkeys(name for row in self._rows.values() for name in row.rounds))
         rivals = list(dict.fromkeys(rival for row in self._rows.values() for rival in _rivals(row)))
         columns: list[Column | str] = [Column("measured", no_wrap=True), Column("unit", no_wrap=True), *names]
         table = Table(*columns, *(f"ratio to {rival}" for rival in rivals), title=title)
         for row in self._rows.values():
             cells = [spread(row.rounds.get(name, ())) for name in names]
-            ratios = [spread(row.ratios(rival)) for rival in rivals]
+            ratios = [_of_rounds(row.ratios(rival)) for rival in rivals]
             table.add_row(row.measured, row.unit, *cells, *ratios)
         console.print(table)
 
 
 def _rivals(row: Row) -> list[str]:
     return [name for name in row.rounds if name.startswith(("llama-server", "before")) and row.ratios(name)]
+
+
+def _interval(ratios: Sequence[float]) -> list[float]:
+    found = figures.spread(ratios)
+    return [_rounded(found.low), _rounded(found.high)]
+
+
+def _of_rounds(ratios: Sequence[float]) -> str:
+    if len(ratios) <= 1:
+        return spread(ratios)
+    found = figures.spread(ratios)
+    return f"{found.median:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
 def _rounded(value: float) -> float:

@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.agent.storage import ConversationStore, Quote, SavedConversation, SaveError, from_json, title_of, to_json
+from shepherd.agent.storage import (
+    ConversationStore,
+    Quote,
+    SavedConversation,
+    SaveError,
+    from_json,
+    message_to_json,
+    title_of,
+    to_json,
+)
 from shepherd.core import BadCall, Document, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
@@ -70,6 +79,11 @@ def test_every_part_comes_back_exactly(saved: SavedConversation) -> None:
 def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, saved: SavedConversation) -> None:
     saves = ConversationStore(tmp_path_factory.mktemp("saves"))
     assert saves.load(saves.save(saved)) == saved
+
+
+def test_what_belongs_to_one_request_is_not_saved() -> None:
+    message = Message("user", (Image("image/png", b"x", unseen="it is old", path="messages[0]"),))
+    assert message_to_json(message)["parts"] == [{"type": "image", "media_type": "image/png", "data": "eA=="}]
 
 
 def test_a_file_is_for_its_owner_and_its_name_says_what_it_is(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.proven import proven
 from shepherd import config as configuration
 from shepherd.app import probing
 from shepherd.app.app import App
-from shepherd.app.probing import Prober, known, said, setup_of, why_not
+from shepherd.app.probing import Prober, described, known, setup_of, why_not
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.config import ModelConfig
 from shepherd.core import Event, Message, Request, fold
@@ -34,6 +34,7 @@ from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.probe import Finding, Verdict
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
+from shepherd.optimize.subject import subject_of
 
 pytestmark = pytest.mark.model
 
@@ -276,13 +277,13 @@ def test_a_probe_that_needs_more_memory_than_is_free_is_not_begun(
 
 
 def test_a_verdict_in_words() -> None:
-    assert said(FASTER) == (
+    assert described(FASTER) == (
         "flash_attn = true (on is 1.40 times as fast as off (at least 1.30, 20 pairs)); "
         "n_threads = 2 (2 is 1.50 times as fast as 1)"
     )
     kept = Verdict("2026-11-23", findings=(Finding("n_threads", 2, 2, "why"),), problem="it did crash")
-    assert said(kept) == "n_threads = 2 as by default (why); it did crash"
-    assert said(Verdict("2026-11-23")) == "there is nothing to choose from"
+    assert described(kept) == "n_threads = 2 as by default (why); it did crash"
+    assert described(Verdict("2026-11-23")) == "there is nothing to choose from"
 
 
 # -- the whole program ------------------------------------------------------------------------------------------------
@@ -313,6 +314,25 @@ def in_use(app: App) -> tuple[int | None, int | None, bool | None]:
     assert isinstance(runtime, LlamaRuntime)
     options = runtime._options
     return options.n_threads, options.most_threads, flash_attention(options)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        ({}, (2, True)),
+        ({"flash_attn": False}, (2, False)),
+        ({"threads": 1}, (1, True)),
+        ({"probe": False}, (1, False)),
+    ],
+)
+def test_optimize_starts_from_what_is_in_use(flags: dict[str, Any], start: tuple[int, bool], tmp_path: Path) -> None:
+    app = made_app(tmp_path, **flags)
+    keep(app, FASTER)
+    begun = subject_of(app.config, None, cache_folder=app._cache_folder).start
+    assert (begun.n_threads, begun.flash_attn) == start
+    plain = subject_of(app.config, None).start
+    assert (plain.n_threads, plain.flash_attn) == (1, False), "without the folder no verdict is looked for"
 
 
 @pytest.mark.parametrize(
@@ -443,7 +463,7 @@ def test_doctor_shows_what_was_measured_what_is_used_and_why(tmp_path: Path, hea
     assert doctor(tmp_path, "--probe").startswith("ok: not measured yet; the first start does it")
     setup = setup_of(header, WANTED, CELLS)
     probe.keep(cache, setup, FASTER)
-    assert doctor(tmp_path, "--probe") == f"ok: {said(FASTER)}; measured on 2026-11-23, 1.5 s behind 4096 tokens"
+    assert doctor(tmp_path, "--probe") == f"ok: {described(FASTER)}; measured on 2026-11-23, 1.5 s behind 4096 tokens"
     probe.keep(cache, setup, Verdict("2026-11-23", problem="the process that measures did crash (SIGABRT)"))
     shown = doctor(tmp_path, "--probe")
     assert shown.startswith("note: the process that measures did crash (SIGABRT); measured on 2026-11-23 ")

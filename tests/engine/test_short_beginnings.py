@@ -15,12 +15,12 @@ from tests.engine.test_background import END, ListeningLoop, admitted
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 
 from shepherd.engine.base import Job, Memory, Span, Ticket, Whose
-from shepherd.engine.kv.pool import LEAST_BASE, WORTH_SAVING, WORTH_SHARING, WORTH_TIDYING, OperationRefused, Tiers
+from shepherd.engine.kv.pool import LEAST_BASE, WORTH_SAVING, WORTH_SHARING, OperationRefused, Tiers
 from shepherd.engine.prefill import CHUNK, STRIDE
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 RAM = Tiers(ram_bytes=1_000_000)
-LONG = WORTH_TIDYING + 44
+LONG = STRIDE + 44
 SHORT = WORTH_SAVING - 12
 
 
@@ -257,3 +257,25 @@ def test_a_prompt_that_takes_several_decodes_ends_them_at_a_stride_of_cells(pays
     cache.cached(talk(200, 1200, 3))
     *prompt, end = [len(batch[0].tokens) for batch in cache.runtime.batches]
     assert (prompt, end) == ([n_first, CHUNK, 1197 - n_first - CHUNK], 1)
+
+
+@pytest.mark.parametrize(
+    ("n_idle", "n_prompt", "tiers", "pays_for_idle", "leaves"),
+    [
+        (60, STRIDE - 40, RAM, True, True),
+        (60, STRIDE - 70, RAM, True, False),  # the answer's token reaches no further stride beside it
+        (60, STRIDE + 100, RAM, True, False),
+        (60, 2 * STRIDE - 40, RAM, True, True),
+        (60, STRIDE - 40, RAM, False, False),  # flash attention skips cells of others
+        (60, STRIDE - 40, Tiers(), True, False),  # it would be lost
+        (LONG, 40, RAM, True, True),
+    ],
+)
+def test_an_idle_conversation_leaves_where_its_cells_slow_a_newcomer(
+    n_idle: int, n_prompt: int, tiers: Tiers, pays_for_idle: bool, leaves: bool
+) -> None:
+    cache = Cache(tiers, pays_for_idle=pays_for_idle)
+    cache.cached(talk(100, n_idle))
+    cache.cached(talk(200, n_prompt))
+    assert len(list(cache.scheduler.pool.ledger)) == (1 if leaves else 2)
+    assert cache.cached([*talk(100, n_idle), 3]) == n_idle, "nothing of it is lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,21 +10,32 @@ import httpx2
 import pytest
 from tests.damage import KINDS, damaged, places
 from tests.own_server import serving
+from tests.pictures import picture
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+PIXEL = base64.b64encode(picture()).decode()
+SHOWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "low"}}
 CHAT = [
-    {"role": "user", "content": "Hi"},
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}, SHOWN]},
     {"role": "assistant", "content": "Hello."},
     {"role": "user", "content": "Bye"},
 ]
 FUNCTION = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": SCHEMA}}
 ITEMS = [
-    {"type": "message", "role": "user", "content": "Hi"},
+    {
+        "type": "message",
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "Hi"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"},
+        ],
+    },
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]},
     {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "x"},
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Bye"}]},
 ]
+SOURCE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 BLOCKS = [
     {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
     {
@@ -35,9 +47,10 @@ BLOCKS = [
     },
     {
         "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "x"}]}],
+        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "x"}, SOURCE]}],
     },
 ]
+SEEN = [{"role": "user", "content": "Hi", "images": [PIXEL]}, *CHAT[1:]]
 EDITS = [
     {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
     {
@@ -88,7 +101,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detokenize": {"tokens": [1, 2]},
     "/apply-template": {"messages": CHAT},
     "/api/chat": {
-        "model": "lamb", "messages": CHAT, "stream": False, "options": {"num_predict": 3, "stop": ["q"]},
+        "model": "lamb", "messages": SEEN, "stream": False, "options": {"num_predict": 3, "stop": ["q"]},
         "tools": [FUNCTION], "format": SCHEMA, "keep_alive": "5m", "think": False,
     },
     "/api/generate": {

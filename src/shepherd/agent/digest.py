@@ -1,4 +1,4 @@
-"""Digests: what the model itself writes of a compacted conversation, in the background, while nobody waits.
+"""Digests: what the model itself writes of a compacted conversation, in the background, while no request waits.
 
     compaction ─ begin ─▶ the conversation as it is cached, then a question ═▶ the model ─▶ digest ─▶ store
     next request ─ with_digests ─▶ the digest in front of its newest message, and from then on always there

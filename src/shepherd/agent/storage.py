@@ -269,7 +269,7 @@ def message_to_json(message: Message) -> dict[str, Json]:
 def _part_to_json(part: Part) -> dict[str, Json]:
     made: dict[str, Json] = {"type": next(name for name, kind in KINDS.items() if kind is type(part))}
     for each in fields(part):
-        value = getattr(part, each.name)
+        value = each.default if each.metadata.get("transient") else getattr(part, each.name)
         if isinstance(value, bytes):
             value = base64.b64encode(value).decode("ascii")
         elif isinstance(value, tuple):

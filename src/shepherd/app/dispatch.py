@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
+from shepherd.app.images import ImageDoor, for_provider
 from shepherd.app.loading import LoadedModel
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_NAMED = 5
+"""Models that see images, in an error."""
 _STAYS_HERE: ContextVar[bool] = ContextVar("stays_here", default=False)
 """Of a request on a private route: the tools that run for it may ask other models, too."""
 
@@ -85,6 +88,7 @@ class Dispatcher:
         self.health = Health()
         self._models = {cache.name: cache.model for cache in config.caches}
         self._reasoning = config.reasoning
+        self._images = ImageDoor(config.images.limits, config.images.hosts)
 
     # requests
 
@@ -147,17 +151,34 @@ class Dispatcher:
             bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
+            request = replace(request, messages=for_provider(request.messages))
             protocol = opened.cloud.provider.protocol
             ask = partial(self._answer, name, route)
             writer = DigestWriter(ask, _about, is_always=True, most_new=None) if name in self._digesting else None
             yield self._compacting(opened.backend, name, writer, protocol), request
             return
         _check_demand(request, "")
+        request = replace(request, messages=plain(request.messages))
+        request = await self._images.admit(request, lambda: self._blindness(name))
         async with self.lease(self._behind(name), _keep_alive(request)) as model:
             count = model.backends[name].count_tokens if name in model.backends else _about
             writer = DigestWriter(partial(self._write, name, route), count, is_always=name in self._digesting)
-            backend = self._compacting(self._backend(model, name), name, writer)
-            yield backend, replace(request, messages=plain(request.messages))
+            yield self._compacting(self._backend(model, name), name, writer), request
+
+    def _blindness(self, name: str) -> str:
+        """What to say of a cache whose model sees no images; empty where it sees them."""
+        entry = self._behind(name)
+        card = entry.card
+        if "vision" in card.capabilities:
+            return ""
+        seeing = [each.id for each in self.models() if "vision" in each.capabilities]
+        ways = [
+            "leave the image out",
+            *([f"name a model that sees ({', '.join(seeing[:MOST_NAMED])})"] if seeing else []),
+        ]
+        if entry.backend == "llamacpp":
+            ways.append(f"set mmproj = PATH in [models.{card.id}] to the projector that belongs to this model")
+        return f"model {card.id!r} reads only text; {', or '.join(ways)}"
 
     def _compacting(
         self, backend: EditableBackend, name: str, writer: DigestWriter | None, protocol: str = ""

@@ -347,6 +347,7 @@ class ModelLoader:
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,
                 system_changes=self.config.kv.system_changes,
+                images=self.config.images.limits if "vision" in entry.card.capabilities else None,
             ),
         )
         opened.backends[cache.name] = backend

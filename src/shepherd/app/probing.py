@@ -182,7 +182,7 @@ class Prober:
                     logger.debug("%s is not measured now: other programs keep the processors busy", name)
                     continue
                 probe.keep(self._cache_folder, setup, verdict)
-                logger.info("measured %s, for the next start: %s", name, said(verdict))
+                logger.info("measured %s, for the next start: %s", name, described(verdict))
                 return
 
     def _quiet(self, quiet_s: float) -> int | None:
@@ -207,7 +207,7 @@ class Prober:
             os.close(descriptor)  # and with it the lock
 
 
-def said(verdict: Verdict) -> str:
+def described(verdict: Verdict) -> str:
     """A verdict in words."""
     words = [
         f"{each.words}{'' if each.value != each.default else ' as by default'} ({each.why})"

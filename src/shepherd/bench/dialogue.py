@@ -36,7 +36,7 @@ from shepherd.engine.stats import CacheStats
 LEAST_TOKENS = 8
 """Of an answer that shows how fast a side generates."""
 TRIES = 3
-"""Answers in one piece, from which on a side is said not to stream."""
+"""Answers in one piece, from which on a side counts as one that does not stream."""
 N_ANSWER = 16
 """Tokens of the answers that show what the server costs."""
 TURN = 96
@@ -55,7 +55,7 @@ WORDS = (
 
 
 class Prompts:
-    """Texts of about so many tokens, in common English words, that nobody has seen before."""
+    """Texts of about so many tokens, in common English words, each of them new."""
 
     def __init__(self, tokens_per_word: float, seed: int | None = None) -> None:
         """`seed`: None = from the system."""

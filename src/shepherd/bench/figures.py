@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 CONFIDENCE = 0.95
 MARGIN, PAIRED_MARGIN = 0.05, 0.01
 """A change by less is none: two runs of the same program differ by that much; samples taken in turn by less."""
-MOST_SAMPLES = 60
-"""Of a figure that go into a comparison; they are spread over the whole run."""
+BLOCKS = 12
+"""Of a figure in a comparison: samples of the same second say the same, so a block of neighbours counts once, by its
+median."""
 
 Verdict = Literal["better", "worse", "same"]
 
@@ -112,7 +113,7 @@ def change(figure: Figure, old: Sequence[float], new: Sequence[float]) -> Change
     is_ratio = not figure.may_be_zero
     if not old or not new or (is_ratio and min(*old, *new) <= 0):
         return None
-    some, others = _thinned(old), _thinned(new)
+    some, others = _blocks(old), _blocks(new)
     if is_ratio:
         some, others = [math.log(each) for each in some], [math.log(each) for each in others]
     pairs = sorted(after - before for before in some for after in others)
@@ -138,9 +139,9 @@ def paired(figure: Figure, old: Sequence[float], new: Sequence[float]) -> Change
     return Change(low, middle, high, True, verdict)
 
 
-def _thinned(samples: Sequence[float]) -> list[float]:
-    step = max(1, -(-len(samples) // MOST_SAMPLES))
-    return list(samples[::step])
+def _blocks(samples: Sequence[float]) -> list[float]:
+    n, k = len(samples), min(BLOCKS, len(samples))
+    return [statistics.median(samples[at * n // k : (at + 1) * n // k]) for at in range(k)]
 
 
 def _is_enough(n: int, m: int) -> bool:

@@ -19,7 +19,7 @@ _COMPARED = (
     ("machine", "cpu"), ("machine", "processors"), ("machine", "memory_bytes"), ("machine", "gpus"),
     ("build", "shepherd"), ("build", "library"), ("model", "name"), ("model", "type"), ("model", "digest"),
 )  # fmt: skip
-"""Facts whose difference is said before a comparison, besides all settings."""
+"""Facts whose difference is named above a comparison, besides all settings."""
 
 
 def made(found: Measured, facts: Mapping[str, Any], *, against: Measured | None = None) -> dict[str, Any]:

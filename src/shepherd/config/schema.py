@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
+from shepherd.backends.local.images import ImageLimits
 from shepherd.config import kinds
 from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
@@ -480,6 +481,25 @@ class McpServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagesConfig:
+    """The images that models of this machine are shown; providers have limits of their own."""
+
+    max_count: int = key(whole(1, 1000), 20)
+    """Of one request. More in one message are refused; of older ones, the newest are shown."""
+    max_bytes: int = key(kinds.SIZE, 20 * 2**20)
+    """Of one image, as a file."""
+    max_pixels: int = key(whole(1, 2**31), 40_000_000)
+    """Of one image, width times height."""
+    hosts: tuple[str, ...] = key(kinds.HOSTS, ())
+    """Names or globs of the hosts from which images are fetched. One named without a glob may be in a network of this
+    machine."""
+
+    @property
+    def limits(self) -> ImageLimits:
+        return ImageLimits(self.max_count, self.max_bytes, self.max_pixels)
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A layer that sets a key."""
 
@@ -506,6 +526,7 @@ class Config:
     tools: ToolsConfig = key(Table(keys_of(ToolsConfig)), ToolsConfig())
     server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())
     chat: ChatConfig = key(Table(keys_of(ChatConfig)), ChatConfig())
+    images: ImagesConfig = key(Table(keys_of(ImagesConfig)), ImagesConfig())
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
     system: str | None = key(kinds.ANY_TEXT)
     """An empty text means no system prompt, even where the model's template would add one."""

@@ -62,6 +62,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "kv.disk": _FILES,
     "kv.folder": _FILES,
     "chat.*": "decides where conversations are saved, and how many",
+    "images.hosts": "lets clients have addresses called",
     "server.enabled": "starts a server",
     "server.host": _CLIENTS,
     "server.api_keys": _CLIENTS,
@@ -83,12 +84,12 @@ HARMLESS = (
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
     *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
-    *("server.debug_keep", "server.debug_bytes", "server.client_tools", "server.disabled"),
+    *("images.max_*", "server.debug_keep", "server.debug_bytes", "server.client_tools", "server.disabled"),
 )
 """Globs over the other keys. A key in neither table needs trust."""
 _NARROW: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools.files", "tools.enabled", "tools.allow", "tools.http.allow_hosts"), ((),)),
-    **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts"), ((),)),
+    **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts", "images.hosts"), ((),)),
     **dict.fromkeys(
         ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
     ),

@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 
+TRANSIENT: Mapping[str, bool] = {"transient": True}
+"""Marks the fields of a part that belong to one request, and are not saved with a conversation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -26,7 +29,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image, by value or by reference: exactly one of `data` and `url` is given."""
+    """An image, by value or by reference: `data`, or `url`; both once the address was fetched here."""
 
     media_type: str = ""
     """MIME type, such as `image/png`; empty when only a URL is known."""
@@ -34,6 +37,10 @@ class Image:
     url: str | None = None
     detail: str = ""
     """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not said."""
+    unseen: str = field(default="", metadata=TRANSIENT)
+    """Why a model that sees images does not see this one, as the end of a sentence; a note stands in its place."""
+    path: str = field(default="", compare=False, repr=False, metadata=TRANSIENT)
+    """Where it stands in the body of its request, for errors; empty = the request came from no body."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,11 @@ def share_budget(demands: Mapping[int, int], budget: int) -> dict[int, int]:
     return given
 
 
+def strides(n_used: int) -> int:
+    """How many strides every token of a decode is multiplied with."""
+    return -(-n_used // STRIDE)
+
+
 def to_stride(budget: int, n_wanted: int, n_used: int) -> int:
     """The budget of a decode that cannot hold all prompt tokens, such that they end at a stride of cells.
 

@@ -28,6 +28,9 @@ from shepherd.engine.watchdog import Heartbeat
 
 logger = logging.getLogger(__name__)
 
+FIRST_WORDS = 32
+"""Tokens of an answer that count with its prompt when room is made for it."""
+
 
 @dataclass(slots=True)
 class TaskQueue:
@@ -74,7 +77,7 @@ class TaskQueue:
         if plan.evictions:
             self.report_eviction(task, plan.evictions, plan.n_cached + plan.n_new, placement.seconds)
         self.notifier.add(task.ticket)
-        self.pool.tidy()
+        self.pool.tidy(task.n_todo + min(job.max_tokens, FIRST_WORDS))
 
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""

@@ -21,6 +21,9 @@ Effect = Literal["read", "write", "run", "net"]
 CATEGORIES = ("filesystem", "command_execution", "http", "json", "memory", "mcp", "models")
 """Of our own tools; packages may have others."""
 
+MOST_IMAGE_BYTES = 20 * 2**20
+"""Of all images of a result."""
+
 
 class ToolError(ShepherdError):
     """A call that cannot be carried out, in one sentence that says what the model should do instead."""

@@ -29,7 +29,7 @@ from typing import Any
 from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
 from shepherd.tools.arguments import coerce_arguments, read_arguments
-from shepherd.tools.base import CallOutcome, Result, ToolError
+from shepherd.tools.base import MOST_IMAGE_BYTES, CallOutcome, Result, ToolError
 from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.result_store import ResultStore
@@ -50,8 +50,6 @@ LARGE_CHARS = 20_000
 """Results above this are brought to size in a thread."""
 SUMMARY_CHARS = 200
 MOST_DIFF_CHARS = 200_000
-MOST_IMAGE_BYTES = 20 * 2**20
-"""Of all images of a result."""
 TURNED_OFF = "turned off"
 
 

@@ -25,7 +25,7 @@ def decode_image_url(url: str, path: str) -> Image:
     if scheme not in ("http", "https"):
         # A `file:` URL would let a client read the disk of the server.
         raise InvalidRequest(f"{path} must be a data:, http: or https: URL, not {shown(url)}", field=path)
-    return Image(url=url)
+    return Image(url=url, path=path)
 
 
 def _decode_data_url(url: str, path: str) -> Image:
@@ -39,7 +39,7 @@ def _decode_data_url(url: str, path: str) -> Image:
         content = unquote_to_bytes(payload)
     if not content:
         raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
-    return Image(media_type, content)
+    return Image(media_type, content, path=path)
 
 
 def decode_base64(payload: str, path: str) -> bytes:
@@ -65,7 +65,7 @@ def decode_document(part: Fields) -> Text | Image | Document:
     media_type = head[len("data:") :].split(";")[0] if comma else ""
     content = decode_base64(unquote(payload if comma else data), path)
     if media_type.startswith("image/") and content:
-        return Image(media_type, content)
+        return Image(media_type, content, path=path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -19,6 +19,7 @@ from tests.sampling import examples
 
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
+from shepherd.backends.local.images import ImageLimits
 from shepherd.core import (
     AnswerStart,
     ContextFull,
@@ -26,6 +27,7 @@ from shepherd.core import (
     Event,
     Evicted,
     Finished,
+    Image,
     InvalidRequest,
     Message,
     OnFull,
@@ -338,6 +340,12 @@ async def test_reasoning_stays_in_the_text_where_a_request_wants_that(make: Make
     runtime.batches.clear()
     second = await reply(backend, ask("Go on.", Message.user("Hello"), answer.message, keeps_thoughts=True))
     assert second.usage.cache_read == answer.usage.total, "the thought in the text is the one in the cache"
+
+
+async def test_a_wrong_image_is_a_note_for_a_model_that_sees(make: Make) -> None:
+    backend, runtime = make("Hm.", n_ctx=512, options=LocalOptions(images=ImageLimits()))
+    await reply(backend, Request("lamb", (Message("user", (Image("image/png", b"<html>"), Text("?"))),)))
+    assert seen(runtime).count(b"[image: image/png, 6 bytes; it is an HTML page; not shown]") == 1
 
 
 async def test_thinking_can_be_switched_off_for_a_whole_cache(make: Make) -> None:

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pictures import picture
 
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
@@ -120,6 +121,46 @@ def test_bytes_that_are_no_text_in_a_text_are_replaced(folder: Path) -> None:
 
 def test_an_image_goes_along_where_the_model_can_see(folder: Path) -> None:
     assert parts("@cat.png", folder, sees=True) == (Image("image/png", PNG), Text("@cat.png"))
+
+
+PASTES = [
+    ("{}/cat.png what is it?", "plain"),
+    ("see {}/cat.png, please", "before a comma"),
+    ("'{}/my cat.png' ?", "single quotes"),
+    ('"{}/my cat.png"', "double quotes"),
+    ("{}/my\\ cat.png", "backslash"),
+    ("file://{}/my%20cat.png", "URL"),
+    ("file://localhost{}/cat.png", "URL with a host"),
+]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in PASTES], ids=[name for _, name in PASTES])
+def test_the_pasted_path_of_an_image_attaches_it(folder: Path, text: str) -> None:
+    (folder / "cat.png").write_bytes(picture())
+    (folder / "my cat.png").write_bytes(picture())
+    typed, notes = text.format(folder), list[str]()
+    made = attach.parts(typed, cast("App", Lamb("vision")), 4096, notes.append)
+    assert made == (Image("image/png", picture()), Text(typed))
+    (note,) = notes
+    assert note.startswith("Attached: ")
+    assert note.endswith(f"cat.png (image/png, 8 x 6, {len(picture())} B)")
+    assert parts(typed, folder) == (Text(typed),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}/a.txt", "{}/none.png", "{}/text.png", "{}/pipe.png", "x{}/cat.png", "cat.png", "./cat.png", "{}/dir.png",
+        "file://other.host{}/cat.png", "'{}/cat.png", "http://x.example{}/cat.png", "~nobody/cat.png", "/a\0.png",
+    ],
+)  # fmt: skip
+def test_no_other_path_is_opened(folder: Path, text: str) -> None:
+    (folder / "cat.png").write_bytes(picture())
+    (folder / "text.png").write_text("no")
+    (folder / "dir.png").mkdir()
+    os.mkfifo(folder / "pipe.png")
+    typed = text.format(folder)
+    assert parts(typed, folder, sees=True) == (Text(typed),)
 
 
 REFUSALS = [

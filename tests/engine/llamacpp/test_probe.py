@@ -17,6 +17,8 @@ import pytest
 from shepherd.engine.llamacpp import child, probe
 from shepherd.engine.llamacpp.machine import processors
 from shepherd.engine.llamacpp.probe import LEAST_PAIRS, Finding, Setup, Value, Verdict
+from shepherd.engine.llamacpp.runtime import LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import gguf
 
 FOUND = Finding("flash_attn", False, True, "on is 1.40 times as fast as off (at least 1.30, 20 pairs)")
@@ -351,11 +353,26 @@ def test_a_machine_that_other_programs_use_is_not_measured(setup: Setup) -> None
 @pytest.mark.model
 @pytest.mark.costly
 def test_what_the_library_refuses_keeps_the_default(setup: Setup) -> None:
-    """A quantised V cache needs flash attention: with it switched off by hand, no context can be made."""
-    refused = replace(setup, flash_attention=False, cache_type_v="q8_0")
-    verdict = probe.measure(refused, depth=64, is_background=False)
+    """72 GiB of cells, and a child may have about 4: no context can be made."""
+    wide = replace(setup, cache_type_k="f32", cache_type_v="f32")
+    verdict = probe.measure(wide, depth=6_291_456, is_background=False)
     assert verdict is not None
-    assert verdict.changes == ""
+    assert (verdict.changes, verdict.problem) == ("", "")
+    assert "context" in verdict.findings[0].why
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("took_s", "is_measured"), [([0.5, 0.02], True), ([0.02], True), ([0.5, 0.5], False)])
+def test_a_first_token_that_reads_the_model_from_the_disk_counts_for_nothing(
+    took_s: list[float], is_measured: bool, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(took_s)
+    monkeypatch.setattr(probe._Subject, "run", lambda *_: next(times))
+    with closing(Weights.load(setup.model.path)) as weights:
+        subject = probe._Subject(weights, {**setup.task(), "n_threads": 1, "depth": 1})
+        monkeypatch.setattr(LlamaRuntime, "repeat", lambda *_: 1)
+        with contextlib.nullcontext() if is_measured else pytest.raises(probe._Unclear):
+            subject.open(False)
 
 
 @pytest.mark.model

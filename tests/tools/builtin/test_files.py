@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.pictures import NAMES, picture
 from tests.sampling import examples
 
+from shepherd.core import Image
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin import files
 from shepherd.tools.builtin.search import search_files
@@ -171,6 +173,19 @@ async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: Too
     os.truncate(top / "work/holes", 5 << 30)
     note = (await call(context, files.read_file, path="holes")).content
     assert note.startswith("holes is binary data of 5,368,709,120 bytes, not text")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("PNG", "a PNG image"), ("WEBP", "RIFF sound, film or image")])
+async def test_a_picture_goes_along_with_its_result(top: Path, context: ToolContext, name: str, kind: str) -> None:
+    data = picture(name)
+    (top / "work/x.bin").write_bytes(data)
+    result = await call(context, files.read_file, path="x.bin")
+    assert result.content == f"x.bin is {kind} of 8 x 6 pixels, {len(data)} bytes"
+    assert result.images == (Image(NAMES[name], data),)
+    (top / "work/x.bin").write_bytes(data[: len(data) // 2])
+    result = await call(context, files.read_file, path="x.bin")
+    assert result.images == ()
+    assert "not text" in result.content
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from functools import partial
 
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.answer import Answer
-from shepherd.backends.local.cache_warnings import CacheWatch
+from shepherd.backends.local.cache_warnings import CacheWatch, has_image
 from shepherd.backends.local.compile import Compiled, Compiler
 from shepherd.backends.local.completion import Echo, PlainTextParser, check_tokens
 from shepherd.backends.local.constrain import Constraint, Constraints, is_demanded
 from shepherd.backends.local.editing import candidates, check_triggers, decide
+from shepherd.backends.local.images import ImageLimits, marked
 from shepherd.backends.local.kept_prefix import KeptPrefix, beginning_of, first_answer
 from shepherd.backends.local.kept_system import Limits
 from shepherd.backends.local.offload import offload, weight_of
@@ -97,6 +98,8 @@ class LocalOptions:
     """Of each of them, as it was loaded."""
     leaving: LeavingPolicy | None = None
     """What leaves before and after whole turns; None: turns leave in their order."""
+    images: ImageLimits | None = None
+    """What the model is shown of images; None: it sees none, and a note stands for each."""
 
 
 class LocalBackend:
@@ -204,11 +207,19 @@ class LocalBackend:
 
         Raises: `InvalidRequest`; as `Template.render`.
         """
+        request = await self._looked_at(request)
         weight = weight_of(request)
         if await offload(weight, self._kept.is_new, request):
             with contextlib.suppress(EngineDown):
                 await self.recognise(request)
         return await self._compiled(request, weight)
+
+    async def _looked_at(self, request: Request) -> Request:
+        """The request, each image that the model is not shown marked."""
+        limits = self._options.images
+        if limits is None or not any(map(has_image, request.messages)):
+            return request
+        return replace(request, messages=await asyncio.to_thread(marked, request.messages, limits))
 
     async def _compiled(self, request: Request, weight: int) -> Compiled:
         prepared = await offload(weight, self._kept.prepare, request)
@@ -429,6 +440,7 @@ class LocalBackend:
         """Make the prompts of a conversation that was held here what they were, so that its saved tokens are found."""
         if began is not None:
             self._kept.begin(request, began)
+        request = await self._looked_at(request)
         if (first := first_answer(request.messages)) == len(request.messages):
             return
         compiled = await self._compiled(replace(request, messages=request.messages[:first]), weight_of(request))

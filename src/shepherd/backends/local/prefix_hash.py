@@ -91,4 +91,6 @@ def _visible(message: Message) -> Iterator[str]:
 
 
 def _shown(part: Text | Image) -> str:
-    return part.text if isinstance(part, Text) else repr((part.media_type, part.url, len(part.data or b"")))
+    if isinstance(part, Text):
+        return part.text
+    return repr((part.media_type, part.url, len(part.data or b""), part.unseen))

@@ -1,24 +1,27 @@
-"""Attaches files to a message: `@path` in the typed text.
+"""Attaches files to a message: `@path` in the typed text, and the pasted path of an image.
 
     "Why does @src/app.py fail?"  ─▶  Text(the file, aside), Text("Why does @src/app.py fail?")
 
 The typed text stays unchanged and comes last; the files come before it as asides, which are not archived as messages of
-the user. An `@` that names no file is text, and so is one behind a backslash. Not here: the completion of paths
-(`completion.py`).
+the user. An `@` that names no file is text, and so is one behind a backslash. A whole path without an `@` attaches an
+image only, and only where the model sees it. Not here: the completion of paths (`completion.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Image, InvalidRequest, Text
 from shepherd.core.encoding import marked_encoding
+from shepherd.core.image_file import HEAD_BYTES, NotAnImage, find_type, read_header
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
@@ -33,14 +36,13 @@ _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _ESCAPED = re.compile(r"(?<![^\s([{])\\(?=@)")
 _CLOSING = ".,;:!?)]}>'\""
 """Characters that may follow a path in a sentence."""
-_IMAGES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"RIFF....WEBP", "image/webp"),
-    (b"BM....\x00\x00\x00\x00", "image/bmp"),
+_PASTED = re.compile(
+    r"""(?<!\S)(?:'(?P<single>(?:file://|~?/)[^'\n]+)'|"(?P<double>(?:file://|~?/)[^"\n]+)"|"""
+    r"""(?P<bare>(?:file://|~?/)(?:\\.|[^\s\\])+))"""
 )
-"""How image files begin, as regular expressions."""
+"""A path as terminals paste a file that was dragged into them: quoted, with backslashes, or as a file: URL."""
+_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
+"""Of the files that are looked into because a message names their path."""
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
@@ -51,6 +53,10 @@ def parts(text: str, app: App, n_ctx: int, note: Callable[[str], object] = lambd
     found: dict[Path, Text | Image] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
+            found[path], what = _read(name, path, app, n_ctx)
+            note(f"Attached: {name} ({what})")
+    for name, path in pasted(text) if sees_images(app) else ():
+        if path not in found and _has_image(path):
             found[path], what = _read(name, path, app, n_ctx)
             note(f"Attached: {name} ({what})")
     return (*found.values(), Text(_ESCAPED.sub("", text)))
@@ -68,6 +74,21 @@ def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
         quoted, plain = match["quoted"], match["plain"]
         for name in (quoted,) if quoted else (plain, plain.rstrip(_CLOSING)):
             if name.strip(_CLOSING) and os.path.lexists(path := _path(name, folder)):
+                yield name, path
+                break
+
+
+def pasted(text: str) -> Iterator[tuple[str, Path]]:
+    """The whole paths in a text that may be of an image, as typed and without quotes and escapes."""
+    for match in _PASTED.finditer(text):
+        quoted, bare = match["single"] or match["double"], match["bare"] or ""
+        for name in (quoted,) if quoted else (bare, bare.rstrip(_CLOSING)):
+            plain = name if quoted else re.sub(r"\\(.)", r"\1", name)
+            if plain.startswith("file://"):
+                host, slash, rest = plain.removeprefix("file://").partition("/")
+                plain = unquote(slash + rest) if host in {"", "localhost"} else ""
+            path = _path(plain, Path("/"))
+            if path.suffix.lower() in _SUFFIXES:
                 yield name, path
                 break
 
@@ -90,13 +111,21 @@ def _path(name: str, folder: Path) -> Path:
         return folder / name
 
 
+def _has_image(path: Path) -> bool:
+    try:
+        raw, _ = _bytes(str(path), path, most=HEAD_BYTES)
+    except (OSError, ValueError, InvalidRequest):
+        return False
+    return find_type(raw) is not None
+
+
 def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Text | Image, str]:
     """What is sent of a file, and how much it is."""
     try:
         raw, size = _bytes(name, path)
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
-    media_type = next((kind for start, kind in _IMAGES if re.match(start, raw, re.DOTALL)), None)
+    media_type = find_type(raw)
     if media_type is not None:
         if not sees_images(app):
             raise InvalidRequest(
@@ -119,14 +148,22 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Text | Image, st
             field="message",
         )
     if media_type is not None:
-        return Image(media_type, raw), f"{media_type}, {format_size(size)}"
+        return Image(media_type, raw, path=f"@{name}"), f"{media_type}, {_sides(raw)}{format_size(size)}"
     suffix, text = Path(name).suffix.removeprefix("."), decode(raw)
     n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})
     part = Text(f"File {name}:\n{fenced(text, suffix if suffix.isalnum() else '')}\n\n", aside=True)
     return part, f"{format_count(n_lines, 'line')}, {format_size(size)}"
 
 
-def _bytes(name: str, path: Path) -> tuple[bytes, int]:
+def _sides(raw: bytes) -> str:
+    """The width and the height of an image, where its header has them."""
+    with contextlib.suppress(NotAnImage):
+        found = read_header(raw)
+        return f"{found.width} x {found.height}, "
+    return ""
+
+
+def _bytes(name: str, path: Path, most: int = MOST_IMAGE_BYTES) -> tuple[bytes, int]:
     """The first bytes of a file, and its size. Raises: `InvalidRequest` when it is no regular file; `OSError`."""
     # Opening a pipe without a writer must not block.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -138,5 +175,5 @@ def _bytes(name: str, path: Path) -> tuple[bytes, int]:
             f"@{name} is {kind}; name a text file, or write \\@{name} to send only the name", field="message"
         )
     with os.fdopen(descriptor, "rb") as file:
-        raw = file.read(MOST_IMAGE_BYTES + 1)
+        raw = file.read(most + 1)
         return raw, max(found.st_size, len(raw))

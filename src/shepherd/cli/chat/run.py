@@ -7,6 +7,7 @@ per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -24,7 +25,8 @@ from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
-from shepherd.core import ShepherdError, Text
+from shepherd.core import Image, ShepherdError, Text
+from shepherd.core.image_file import find_type
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -57,23 +59,27 @@ def run(
         return None
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
-    typed, text = _prompt(prompt, piped=piped) if one_shot else ("", "")
     if one_shot:
-        return signals.run(_answer_once(config, typed, text, as_json=as_json, resume=resume))
+        typed, given = _prompt(prompt, piped=piped)
+        return signals.run(_answer_once(config, typed, given, as_json=as_json, resume=resume))
     return signals.run(_converse(config, resume))
 
 
-def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, str]:
-    """`-p` and the text of the pipe; one of them may be empty. Raises: `UsageError` without either."""
+def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image]:
+    """`-p`, and the text or the image of the pipe; one of the texts may be empty. Raises: `UsageError` without any."""
     # An argument has surrogates for invalid bytes; they become U+FFFD.
     typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    text = sys.stdin.read().removeprefix("\ufeff").rstrip("\n") if piped else ""
-    if not typed.strip() and not text.strip():
+    raw = sys.stdin.buffer.read() if piped else b""
+    if (kind := find_type(raw)) is not None and typed.strip():
+        return typed, Image(kind, raw, path="the file in the pipe")
+    decoder = io.TextIOWrapper(io.BytesIO(raw), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
+    text = decoder.read().removeprefix("\ufeff").rstrip("\n")
+    if kind is not None or not (typed.strip() or text.strip()):
         raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
-    return typed, text
+    return typed, Text(text)
 
 
-async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, resume: str | None) -> int:
+async def _answer_once(config: Config, typed: str, given: Text | Image, *, as_json: bool, resume: str | None) -> int:
     from shepherd.app.app import App
     from shepherd.cli.chat import attach
     from shepherd.memory.users import LOCAL
@@ -95,6 +101,8 @@ async def _answer_once(config: Config, typed: str, text: str, *, as_json: bool, 
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
         assert isinstance(words, Text)
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
+        files += [given] if isinstance(given, Image) else []
+        text = given.text if isinstance(given, Text) else ""
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         try:
             with closing(view.answer()) as answer:

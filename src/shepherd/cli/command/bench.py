@@ -68,7 +68,8 @@ def run(
     if against is not None:
         address = find_address(config, against, tuple(options.get("api_keys") or ()))
         other = Other(address.url, against_model, address.key, limits_of(config.network, http.DEADLINES)[0])
-    subject = subject_of(config, named)
+    cache_folder, status = Path(platformdirs.user_cache_dir("shepherd")), 0
+    subject = subject_of(config, named, cache_folder=cache_folder)
     signed: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {**facts.machine(), "load": facts.load()},
@@ -78,7 +79,6 @@ def run(
     }
     if busy := report.busy(signed):
         render.show_warning(f"this machine is busy: {busy}; the figures are worse than they could be")
-    cache_folder, status = Path(platformdirs.user_cache_dir("shepherd")), 0
     with _temporary(cache_folder) as folder:
         session = Session(
             config, subject, budget_s=budget_s, folder=folder, cache_folder=cache_folder, served=listening

@@ -28,11 +28,11 @@ async def running(
 ) -> AsyncIterator[tuple[str, str]]:
     """The address and the key of the child for the length of the block. Raises: `EngineError` when it cannot start."""
     task = {"options": dict(options), "n_ctx": n_ctx, "folder": str(folder), "cache_folder": str(cache_folder)}
-    with TemporaryFile() as said:
+    with TemporaryFile() as errors:
         # A session of its own: Ctrl-C in the terminal goes to the command only, which then ends its child.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "shepherd.cli.command.bench_server",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said, start_new_session=True,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True,
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -40,8 +40,8 @@ async def running(
             process.stdin.write(json.dumps(task).encode() + b"\n")
             line = await process.stdout.readline()
             if not line:
-                said.seek(0)
-                *_, last = said.read().decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+                errors.seek(0)
+                *_, last = errors.read().decode("utf-8", "replace").strip().splitlines() or ["it wrote nothing"]
                 raise EngineError(f"the server of this model did not start: {last.removeprefix('shepherd: ')}")
             url, key = json.loads(line)
             yield url, key
@@ -70,7 +70,8 @@ def _main() -> int:
     child.end_with_parent()
     try:
         config, named = measuring.model_config(task["options"])
-        made = alone(config, subject_of(config, named), n_ctx=task["n_ctx"], folder=Path(task["folder"]))
+        subject = subject_of(config, named, cache_folder=Path(task["cache_folder"]))
+        made = alone(config, subject, n_ctx=task["n_ctx"], folder=Path(task["folder"]))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(made, Path(task["cache_folder"])))
     except ShepherdError as error:

@@ -213,7 +213,7 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def _defaults(header: gguf.Header, model: ModelConfig, cells: Cells, folder: Path) -> CheckResult:
     """What a probe has found out about the defaults of a model."""
-    from shepherd.app.probing import said, setup_of, why_not
+    from shepherd.app.probing import described, setup_of, why_not
     from shepherd.engine.llamacpp import probe
 
     name, setup = f"defaults of {model.name}", setup_of(header, model, cells)
@@ -221,7 +221,7 @@ def _defaults(header: gguf.Header, model: ModelConfig, cells: Cells, folder: Pat
         return CheckResult(name, "ok", why)
     if (verdict := probe.find(folder, setup)) is not None:
         seconds = f", {verdict.computed_s:.1f} s behind {verdict.depth} tokens" if verdict.findings else ""
-        detail = f"{said(verdict)}; measured on {verdict.at}{seconds}"
+        detail = f"{described(verdict)}; measured on {verdict.at}{seconds}"
         hint = f"'shepherd optimize' measures more; to measure this again, delete {probe.file_of(folder, setup)}"
         return CheckResult(name, "note" if verdict.problem else "ok", detail, hint if verdict.problem else "")
     place = next(each for each in (probe.folder_of(folder), *probe.folder_of(folder).parents) if each.exists())

@@ -61,10 +61,10 @@ def run(
     measuring.check_writable(json_file, svg_file)
     config, named = measuring.model_config(options)
     file = _file(options) if apply else None
-    subject = subject_of(config, named, goal)
+    cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
+    subject = subject_of(config, named, goal, cache_folder=cache_folder)
     if file is not None:
         changed(file, subject, {})  # a file of an unusual form fails before the work, not behind it
-    cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
     kept = store.file_of(cache_folder, subject.header, goal, text)
     known = None if fresh else store.load(kept, subject.start)
     progress, status = known or Progress(subject.start, Workload()), 0

@@ -218,24 +218,25 @@ def spelled_call(call: ToolCall) -> str:
 def as_text(part: Text | Image, before: str) -> str:
     """A part for a model that reads text only, behind the text `before`: an image is a note on a line of its own."""
     text = noted(part) if isinstance(part, Image) else part.text
-    parts_lines = isinstance(part, Image) or before.endswith(UNSEEN)
+    parts_lines = isinstance(part, Image) or before.endswith((UNSEEN, NOT_SHOWN))
     return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
 
 
-UNSEEN = "; this model cannot see images]"
+UNSEEN, NOT_SHOWN = "; this model cannot see images]", "; not shown]"
 
 
 def noted(image: Image) -> str:
     """The note in the place of an image. It names only the host of a link: the rest may hold a key, or be very long."""
+    end = f"; {image.unseen}{NOT_SHOWN}" if image.unseen else UNSEEN
     if image.data is not None:
         size = len(image.data)
         shown = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
-        return f"[image: {image.media_type[:80] or 'of unknown type'}, {shown}{UNSEEN}"
+        return f"[image: {image.media_type[:80] or 'of unknown type'}, {shown}{end}"
     try:
         host = urlsplit(image.url or "").hostname
     except ValueError:
         host = None
-    return f"[image: from {host[:80] if host else 'a link'}{UNSEEN}"
+    return f"[image: from {host[:80] if host else 'a link'}{end}"
 
 
 def short_id(call_id: str) -> str:

@@ -22,7 +22,7 @@ from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
-from shepherd.engine.prefill import CHUNK, STRIDE
+from shepherd.engine.prefill import CHUNK, STRIDE, strides
 from shepherd.engine.stats import CacheStats
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,6 @@ WORTH_SAVING = 32
 """Fewest tokens of an idle sequence, not held by others, to save; of a short one a `SMALL_PART`."""
 SMALL_PART = 8
 """Saving and loading so many tokens costs less than computing one of them."""
-WORTH_TIDYING = STRIDE
-"""Fewest cells held only by idle sequences to move; fewer cost less than moving them."""
 WORTH_SHARING = 32
 """Fewest common tokens to share with a long idle conversation if idle cells cost time: llama.cpp reads all cells up to
 the last used one, so a few cells that stay of it slow every decode as much as all of it. It leaves them instead."""
@@ -252,7 +250,7 @@ class Pool:
         return min(end, source.spans[-1].stop) if source.spans and not self.ledger.memory.share else end
 
     def _costs_to_share(self, source: Resident, length: int) -> bool:
-        return self.runtime.pays_for_idle and length < WORTH_SHARING and source.n_resident >= WORTH_TIDYING
+        return self.runtime.pays_for_idle and length < WORTH_SHARING and source.n_resident >= STRIDE
 
     def _part(self, source: Resident, tail: Tail, length: int) -> Resident:
         """Park the tail of a sequence, so that the tokens before it can be computed in its place."""
@@ -406,15 +404,17 @@ class Pool:
         size += sum(len(state) for _, state in self.checkpoints.within(resident, self._saved_room))
         return size <= self._ram_bytes - self.snapshots.ram_bytes
 
-    def tidy(self) -> None:
-        """Move idle sequences into host memory if their cells make every decode slower and RAM has room.
+    def tidy(self, n_coming: int) -> None:
+        """Move idle sequences into host memory if they make the next `n_coming` tokens slower and RAM has room.
 
-        Saving and loading a thousand tokens takes some milliseconds once; their idle cells cost one in every decode.
+        Their cells do so where those tokens reach a further stride with them. Saving and loading a short conversation
+        takes as long as a stride of cells costs some ten tokens of the smallest model; of half a billion parameters,
+        less than one.
         """
         if not (self.runtime.pays_for_idle and self._has_tiers):
             return
         idle = self.ledger.idle()
-        if self.ledger.used - self.ledger.used_without(idle) < WORTH_TIDYING:
+        if strides(self.ledger.used + n_coming) == strides(self.ledger.used_without(idle) + n_coming):
             return
         for resident in idle:
             if not self._fits_into_ram(resident):

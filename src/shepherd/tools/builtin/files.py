@@ -14,7 +14,9 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from shepherd.tools.base import Result, ToolError
+from shepherd.core import Image
+from shepherd.core.image_file import NotAnImage, find_type, read_header
+from shepherd.tools.base import MOST_IMAGE_BYTES, Result, ToolError
 from shepherd.tools.builtin.content import (
     Part,
     charset,
@@ -103,10 +105,24 @@ def read_file(
                 found = "utf-8-sig" if found == "utf-8" and head.startswith(codecs.BOM_UTF8) else found
             if found is None:
                 size = f"{place.stat().st_size:,} bytes"
+                if wanted in {"", "auto"} and find_type(head) and (image := whole_image(whole)):
+                    facts = read_header(image.data or b"")
+                    note = f"{name} is {kind} of {facts.width} x {facts.height} pixels, {size}"
+                    return Result(note, summary=f"{kind}, {size}", images=(image,))
                 note = f'{name} is {kind} of {size}, not text; encoding="base64" would give the bytes themselves'
                 return Result(note, summary=f"{kind}, {size}")
             text = whole if found in {"utf-8", "ascii"} else in_utf8(whole, found)
             return shown_part(context, path, text, part, encoding)
+
+
+def whole_image(blocks: Iterator[bytes]) -> Image | None:
+    """The image in a file; None for one that is cut off, damaged or larger than results take."""
+    content = first_bytes(blocks, MOST_IMAGE_BYTES)
+    try:
+        facts = read_header(content)
+    except NotAnImage:
+        return None
+    return Image(facts.media_type, content) if facts.is_whole and len(content) <= MOST_IMAGE_BYTES else None
 
 
 def shown_part(context: ToolContext, path: str, blocks: Iterator[bytes], part: Part, encoding: str = "auto") -> Result:

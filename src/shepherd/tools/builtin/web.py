@@ -180,6 +180,21 @@ async def call(context: ToolContext, request: HttpRequest, timeout_s: float, *, 
     return await as_result(answer, url=request.target.url, as_text=as_text)
 
 
+async def download(reach: NetworkPolicy, url: str, timeout_s: float) -> bytes:
+    """The whole body at an address, behind its redirects. Raises: `ToolError` that names the host where there is no
+    answer in time, an answer other than 200, or more than `reach.max_bytes`.
+    """
+    exchange = HttpCall(reach, prepare("GET", url, None, None), timeout_s, lambda report: None, unread=None)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await exchange.run()
+    except TimeoutError as error:
+        raise ToolError(f"{exchange.request.target.authority} has not answered within {timeout_s:g} s") from error
+    if answer.status != 200 or answer.note:
+        raise ToolError(f"the answer of {answer.target.authority} is {answer.note or answer.status}")
+    return bytes(answer.body)
+
+
 def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> HttpRequest:
     """The request of a call. Raises: `ToolError` that names the argument."""
     target = Target.of(url)
@@ -229,6 +244,8 @@ class HttpCall:
     """The current one."""
     timeout_s: float
     tell: Callable[[str], None]
+    unread: re.Pattern[str] | None = UNREADABLE
+    """Bodies of these types stay unread; None = none do."""
     answer: HttpResponse | None = None
     """The last one, as far as it has arrived when the time is up."""
 
@@ -247,7 +264,7 @@ class HttpCall:
                     answer.note = NOT_FOLLOWED if further is None else TOO_MANY
                 self.answer = answer
                 if self.request.method != "HEAD":
-                    await read(answer, response, self.reach.max_bytes, self.tell)
+                    await read(answer, response, self.reach.max_bytes, self.tell, self.unread)
                 return answer
         raise AssertionError("the last redirect is not followed")
 
@@ -313,7 +330,13 @@ def trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell: Callable[[str], None]) -> None:
+async def read(
+    answer: HttpResponse,
+    response: httpx2.Response,
+    most: int,
+    tell: Callable[[str], None],
+    unread: re.Pattern[str] | None = UNREADABLE,
+) -> None:
     """Read the body into the answer, unpacked, up to `most` bytes. Notes what is missing."""
     import httpx2  # noqa: PLC0415
 
@@ -321,7 +344,7 @@ async def read(answer: HttpResponse, response: httpx2.Response, most: int, tell:
     if packing not in UNPACKED:
         answer.note = f"not read: it is compressed as {packing[:40]!r}, which was not requested"
         return
-    if UNREADABLE.match(answer.header("content-type")):
+    if unread and unread.match(answer.header("content-type")):
         answer.note = f"not shown: {int(size):,} bytes" if size.isdecimal() else "not shown"
         return
     unpacker = Unpacker() if UNPACKED[packing] else None

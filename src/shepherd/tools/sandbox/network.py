@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
@@ -124,6 +124,11 @@ class NetworkPolicy:
     """Names or globs of hosts, also `host:port`, that may be called at any address."""
     max_bytes: int = 5 * 2**20
     """Of a body, unpacked."""
+    only: tuple[str, ...] | None = None
+    """Names or globs of the only hosts that may be called; one named without a glob may be in a private network. None =
+    all hosts."""
+    key: str = "tools.http.allow_hosts"
+    """The setting that opens a host, for errors."""
     lookup: Lookup | None = None
     """The addresses of a name; None = the system's."""
     trust: SSLContext | None = None
@@ -133,25 +138,36 @@ class NetworkPolicy:
         """The IP addresses that may be connected to, in the order in which to try them. Raises: `ToolError` where there
         is none.
         """
+        names = (target.host, f"{target.host}:{target.port}")
+        if self.only is not None and not matches(names, self.only):
+            raise ToolError(
+                f"{target.host} may not be called; the operator can allow it with {self.key} = [{target.host!r}]"
+            )
         try:
             found = await (self.lookup or look_up)(target.host, target.port)
         except OSError as error:
             reason = error.strerror or str(error) or "no address"
             raise ToolError(f"the host {target.host!r} is not known ({reason}); check its name") from error
-        names = (target.host, f"{target.host}:{target.port}")
-        if any(fnmatchcase(name, pattern.casefold()) for pattern in self.allow_hosts for name in names):
+        if matches(names, self.allow_hosts):
             return list(found)
-        open_places: set[AddressClass] = {"world", "near"} if self.allow_private else {"world"}
+        is_named = any(pattern.casefold() in names for pattern in self.only or ())
+        open_places: set[AddressClass] = {"world", "near"} if self.allow_private or is_named else {"world"}
         allowed = [address for address in found if classify(address) in open_places]
         if not allowed:
             shut = ", ".join(each for each in dict.fromkeys(found) if each != target.host)
             is_near = {classify(address) for address in found} == {"near"}
+            way = f"; the operator can allow it with {self.key} = [{target.host!r}]"
+            way += " or tools.http.allow_private = true" if is_near and self.only is None else ""
             raise ToolError(
-                f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and HTTP tools "
-                f"may not call it; the operator can allow it with tools.http.allow_hosts = [{target.host!r}]"
-                + (" or tools.http.allow_private = true" if is_near else "")
+                f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and may not be "
+                f"called{'' if is_named else way}"
             )
         return allowed
+
+
+def matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    """Whether a host, named with and without its port, is one of these."""
+    return any(fnmatchcase(name, pattern.casefold()) for pattern in patterns for name in names)
 
 
 async def look_up(host: str, port: int) -> list[str]:

@@ -184,8 +184,8 @@ class _Reader:
         source = block.get_object("source")
         kind = source.get_string("type")
         if kind == "base64":
-            content = _bytes_of(source.get_string("data"), source.at("data"))
-            yield Image(source.find_string("media_type") or "", content)
+            path = source.at("data")
+            yield Image(source.find_string("media_type") or "", _bytes_of(source.get_string("data"), path), path=path)
         elif kind == "url":
             yield _linked_image(source)
         else:
@@ -319,8 +319,8 @@ def _linked_image(source: Fields) -> Image:
         media_type, _, coding = head[len("data:") :].partition(";")
         if coding != "base64":
             raise InvalidRequest(f"{path} must look like data:image/png;base64,…, not {shown(url)}", field=path)
-        return Image(media_type, _bytes_of(payload, path))
-    return Image(url=_web_address(source))
+        return Image(media_type, _bytes_of(payload, path), path=path)
+    return Image(url=_web_address(source), path=path)
 
 
 def _web_address(source: Fields) -> str:

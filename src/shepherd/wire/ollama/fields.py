@@ -11,10 +11,10 @@ import binascii
 import logging
 import math
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from shepherd.core import Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
+from shepherd.core.image_file import find_type
 from shepherd.core.limit import INT64_MAX
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
@@ -72,15 +72,6 @@ def _seconds(value: object) -> float | None:
 
 # ---- images
 
-_SIGNATURES: Sequence[tuple[bytes, int, str]] = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"GIF8", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-    (b"BM", 0, "image/bmp"),
-)
-"""The first bytes of each kind of file, and their offset."""
-
 
 def decode_images(body: Fields, key: str = "images") -> tuple[Image, ...]:
     """The images, in base64 without their kind. Raises: `InvalidRequest`."""
@@ -98,8 +89,7 @@ def _decode_image(text: str, path: str) -> Image:
         raise InvalidRequest(f"{path} must be an image in base64, not {shown(text)}: {error}", field=path) from error
     if not data:
         raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
-    kinds = (kind for sign, at, kind in _SIGNATURES if data[at : at + len(sign)] == sign)
-    return Image(next(kinds, "application/octet-stream"), data)
+    return Image(find_type(data) or "application/octet-stream", data, path=path)
 
 
 # ---- the fields that both ways share

@@ -1,0 +1,108 @@
+"""Which images of a conversation are shown: wrong ones and old ones become notes, in the same way at every request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pictures import NAMES, WRONG, picture
+from tests.sampling import examples
+
+from shepherd.backends.local.images import ImageLimits, find_fault, images_of, marked, newest_input
+from shepherd.core import Image, Message, Text, ToolCall, ToolResult
+from shepherd.dialects.render.conversation import noted
+
+LIMITS = ImageLimits()
+RIGHT = picture()
+USER, ANSWER = Message.user("Hi"), Message.assistant("Hello.")
+SHOT = Message("user", (Text("Look."), Image("image/png", RIGHT)))
+RESULT = Message("tool", (ToolResult("1", (Text("x"), Image("image/png", RIGHT))),))
+SYSTEM = Message.system("Be brief.")
+
+
+def reasons(messages: tuple[Message, ...]) -> list[str]:
+    return [image.unseen for message in messages for image in images_of(message)]
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> None:
+    data = picture(name)
+    assert find_fault(data, LIMITS) is None
+    (message,) = marked([Message("user", (Image("image/x-lie", data),))], LIMITS)
+    assert message.parts == (Image(NAMES[name], data),)
+
+
+@pytest.mark.parametrize("what", sorted(WRONG))
+def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
+    data, status, says = WRONG[what]
+    fault = find_fault(data, LIMITS)
+    assert fault is not None
+    assert fault.status == status
+    assert says in f"{fault.what}; {fault.remedy}"
+    before = (Message("user", (Image("image/png", data, path="a"), Text("Hm."))), RESULT)
+    after = marked(before, LIMITS)
+    assert reasons(after) == [f"it {fault.what}", ""]
+    assert marked(after, LIMITS) == after
+    assert after[1] is before[1]
+    note = noted(next(images_of(after[0])))
+    assert note.startswith("[image: image/png, ")
+    assert note.endswith(f"; it {fault.what}; not shown]")
+
+
+@pytest.mark.parametrize(
+    ("messages", "at"),
+    [
+        ((SHOT,), 0),
+        ((USER, ANSWER, SHOT), 2),
+        ((SHOT, SYSTEM), 0),
+        ((USER, SHOT), 1),
+        ((SHOT, ANSWER), None),
+        ((SHOT, ANSWER, RESULT), None),
+        ((USER, ANSWER, RESULT, SHOT), None),
+        ((USER, Message("assistant", (ToolCall("1", "f", "{}"),)), RESULT), None),
+        ((SYSTEM,), None),
+        ((), None),
+    ],
+)
+def test_the_newest_message_is_the_one_that_the_model_answers(messages: tuple[Message, ...], at: int | None) -> None:
+    assert newest_input(messages) == at
+
+
+def test_an_address_that_was_not_fetched_is_a_note() -> None:
+    message = Message("user", (Image(url="https://x.example/a.png"), Image(url="https://x.example/b", data=RIGHT)))
+    (shown,) = marked([message], LIMITS)
+    assert reasons((shown,)) == ["its address was not fetched", ""]
+    assert noted(next(images_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
+
+
+def test_old_images_leave_a_quarter_of_the_limit_at_a_time() -> None:
+    left = [reasons(marked([SHOT] * n, LIMITS)).count("") for n in range(20, 32)]
+    assert left == [20, 16, 17, 18, 19, 20, 16, 17, 18, 19, 20, 16]
+
+
+KINDS = st.sampled_from(
+    [USER, ANSWER, SHOT, RESULT, Message("user", (Image("image/png", b"<html>"), Image("", RIGHT)))]
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(KINDS, max_size=40), st.integers(1, 9))
+def test_the_notes_of_a_growing_conversation_change_only_when_a_block_of_old_images_leaves(
+    messages: list[Message], most: int
+) -> None:
+    limits = replace(LIMITS, max_count=most)
+    before: list[str] = []
+    n_changes = 0
+    for n in range(len(messages) + 1):
+        now = reasons(marked(messages[:n], limits))
+        shown = [at for at, why in enumerate(now) if not why]
+        right = [at for at, why in enumerate(now) if not why.startswith("it ")]
+        assert len(shown) <= most
+        assert shown == right[len(right) - len(shown) :]  # the newest
+        assert len(right) <= most or len(shown) > most - 1 - max(1, most // 4)
+        n_changes += now[: len(before)] != before
+        before = now
+    n_right = len([why for why in before if not why.startswith("it ")])
+    assert n_changes <= -(-max(0, n_right - most) // max(1, most // 4))
