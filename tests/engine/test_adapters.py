@@ -53,11 +53,11 @@ SAME = array("i", range(1, 61))
 class Cache:
     """One cache of the fake model."""
 
-    def __init__(self, tiers: Tiers = RAM, memory: Memory = PLAIN, **options: Any) -> None:
-        self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=6, n_batch=64, memory=memory, **options)
+    def __init__(self, tiers: Tiers = RAM, memory: Memory = PLAIN, n_positions: int | None = None) -> None:
+        self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=6, n_batch=64, memory=memory)
         self.scheduler = Scheduler(
             self.runtime,
-            EngineOptions(sequences=3, tiers=tiers),
+            EngineOptions(sequences=3, tiers=tiers, n_positions=n_positions),
             name="test",
             show=Numbers().piece,
             is_urgent=lambda: False,
@@ -238,6 +238,25 @@ def test_a_decode_that_fails_or_is_interrupted_leaves_every_set_right() -> None:
             cache.scheduler.step()
     cache.run()
     assert cache.n_cached(LAW, [1, *range(30)]) <= 31
+
+
+def test_an_idle_conversation_is_computed_again_with_its_own_set() -> None:
+    """Where the memory cannot move tokens, a rebase decodes what stays of an evicted conversation by itself."""
+    cache = Cache(memory=replace(PLAIN, shift=False), n_positions=101)
+    tokens = array("i", [at % 7 for at in range(100)])
+    spans = (Span(0, 20, 0, 0, keep=True), Span(20, 70, 1, 1), Span(70, 98, 2, 2), Span(98, 100, 3, 3, keep=True))
+    fields: dict[str, Any] = {"spans": spans, "on_full": "evict"}
+    cache.n_cached(LAW, tokens, max_tokens=0, **fields)
+    cache.n_cached(LAW, tokens, n_turns_to_evict=1, max_tokens=0, **fields)
+    (resident,) = cache.scheduler.pool.ledger
+    assert any(resident.gaps())
+    n_before = len(cache.runtime.batches)
+    assert cache.scheduler.pool.rebase_one(101, lambda: False)
+    again = cache.runtime.batches[n_before:]
+    assert again
+    assert {chunk.adapters for batch in again for chunk in batch} == {LAW}
+    places = cache.runtime.places[resident.id].values()
+    assert {cache.runtime.added[cell] for cell in places} == {LAW}
 
 
 def test_the_rest_of_the_engine_sees_no_set() -> None:
