@@ -13,6 +13,7 @@ from shepherd.core import (
     Event,
     Finished,
     InvalidRequest,
+    NotAllowed,
     Opaque,
     OpaqueBlock,
     Request,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
     from shepherd.memory.users import UserStores
+    from shepherd.models.pull.pull import Event as PullEvent
 
 Script = Callable[[Request], AsyncGenerator[Event, None]]
 
@@ -55,6 +57,10 @@ class ScriptedService:
         """What `n_archive_failures` tells; a test may change it."""
         self.cleared: list[str] = []
         self.unloaded: list[str] = []
+        self.copied: list[tuple[str, str]] = []
+        self.deleted: list[str] = []
+        self.n_looks = 0
+        """How often it was to look for pulled models."""
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
         """What `models` tells; a test may change it."""
         self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
@@ -78,6 +84,15 @@ class ScriptedService:
         finally:
             self.n_running -= 1
             self.ended.set()
+
+    async def look_again(self) -> None:
+        self.n_looks += 1
+
+    async def copy_model(self, source: str, name: str) -> None:
+        self.copied.append((source, name))
+
+    async def delete_model(self, name: str) -> None:
+        self.deleted.append(name)
 
     def models(self) -> tuple[ModelCard, ...]:
         return () if self._health.status == "loading" else self.cards
@@ -158,6 +173,9 @@ class ScriptedService:
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)
         return True
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        raise NotAllowed(f"this server pulls no {name}", status=403)
 
     def memory(self, user: str | None) -> MemoryStore | None:
         return self._shelf.find_store(user) if self._shelf is not None else None

@@ -19,6 +19,8 @@ from shepherd import config as configuration
 from shepherd import dialects
 from shepherd.cli.main import cli
 from shepherd.core import ConfigError
+from shepherd.models.pull.source import HubSource, parse
+from shepherd.models.suggestions import SUGGESTIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -198,6 +200,20 @@ def test_the_configurations_of_the_page_of_providers_can_be_read(tmp_path: Path)
             file.write_text(away)
             with pytest.raises(ConfigError, match="not on this machine"):
                 configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+
+
+def test_the_table_of_first_models_is_that_of_the_command() -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    rows = ["| memory | model | pull | on disk | licence | good for |", "| --- | --- | --- | --- | --- | --- |"]
+    rows += [
+        f"| {each.needed_bytes / 1e9:.1f} GB | {each.name} | `{each.spec}` | {each.size_gb:g} GB | {each.licence} | "
+        f"{each.good_for} |"
+        for each in SUGGESTIONS
+    ]
+    found = page.partition("<!-- suggestions -->\n")[2].partition("<!-- /suggestions -->")[0]
+    assert found.strip() == "\n".join(rows)
+    assert [each.needed_bytes for each in SUGGESTIONS] == sorted(each.needed_bytes for each in SUGGESTIONS)
+    assert all(isinstance(parse(each.spec), HubSource) and ":" in each.spec[3:] for each in SUGGESTIONS)
 
 
 def test_every_dialect_has_its_place_in_the_table_of_families() -> None:

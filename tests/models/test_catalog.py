@@ -111,7 +111,7 @@ def test_a_repository_without_gguf_files_is_a_folder_and_only_models_that_write_
     put_checkpoint(hub / "models--acme--vectors" / "snapshots" / "c0ffee", "BertModel")
     assert find("hf:acme/tiny", home) == folder
     assert [each.name for each in scan(home) if each.source == "Hugging Face"] == ["hf:acme/tiny"]
-    with pytest.raises(ConfigError, match="is not in the Hugging Face cache"):
+    with pytest.raises(ConfigError, match="nor in the Hugging Face cache"):
         find("hf:acme/tiny:Q4_K_M", home)
 
 
@@ -154,13 +154,14 @@ def test_the_quantisation_chooses_among_the_files_of_a_repository(home: Path) ->
     assert big2.exists()
     with pytest.raises(ConfigError, match="choose hf:o/r:QUANT out of BF16, Q4_K_M, Q8_0"):
         find("hf:o/r", home)
-    with pytest.raises(ConfigError, match=r"no 'q2_k' in the Hugging Face cache, only BF16.*hf download o/r"):
+    with pytest.raises(ConfigError, match=r"this machine has BF16, Q4_K_M, Q8_0, and not 'q2_k'; .*pull hf:o/r:q2_k"):
         find("hf:o/r:q2_k", home)
 
 
 def test_a_repository_that_is_not_there_comes_with_the_command_that_gets_it(home: Path) -> None:
-    with pytest.raises(ConfigError, match=r"hf download o/r --include '\*Q4_K_M\*\.gguf'"):
+    with pytest.raises(ConfigError, match=r"get it with: shepherd pull hf:o/r:Q4_K_M") as caught:
         find("hf:o/r:Q4_K_M", home)
+    assert isinstance(caught.value, catalog.NotPulled)
 
 
 # Ollama
@@ -173,7 +174,7 @@ def test_an_ollama_model_is_found_by_name_and_tag(home: Path) -> None:
     assert find("ollama:llama3.2:1b", home) == blob
     assert find("ollama:somebody/theirs", home) == blob
     assert [model.name for model in scan(home) if model.source == "Ollama"] == ["ollama:llama3.2:1b"]
-    with pytest.raises(ConfigError, match=r"did you mean llama3\.2:1b\?\); get it with: ollama pull llama3\.2:latest"):
+    with pytest.raises(ConfigError, match=r"did you mean llama3\.2:1b\?\); .* shepherd pull ollama:llama3\.2"):
         find("ollama:llama3.2", home)
 
 

@@ -42,6 +42,7 @@ from shepherd.core import (
 from shepherd.core.status import Health, ModelCard
 from shepherd.server.endpoints.handler import Limits
 from shepherd.server.endpoints.ollama import VERSION
+from shepherd.server.http.auth import Key
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
 
@@ -322,8 +323,9 @@ async def test_a_model_that_is_there_has_been_pulled_already(listening: Listenin
         assert (await client.pull("fake:latest")).status == "success"
         assert [part.status async for part in await client.pull("fake", stream=True)] == ["success"]
         for stream in (False, True):
-            with pytest.raises(ollama.ResponseError, match=r"no model 'llama3'.*`shepherd models`"):
+            with pytest.raises(ollama.ResponseError, match="this server pulls no llama3") as caught:
                 await drained(await client.pull("llama3", stream=stream))
+            assert caught.value.status_code == 403
 
 
 async def test_what_cannot_be_done_is_refused_in_words(listening: Listening, tmp_path: Path) -> None:
@@ -332,13 +334,33 @@ async def test_what_cannot_be_done_is_refused_in_words(listening: Listening, tmp
         for method, arguments in {
             "push": ("fake",),
             "create": ("mine", "q4_0", "fake"),
-            "delete": ("fake",),
-            "copy": ("fake", "mine"),
             "create_blob": (tmp_path / "model.gguf",),
         }.items():
             with pytest.raises(ollama.ResponseError, match=r"not supported.*`shepherd models`") as caught:
                 await getattr(client, method)(*arguments)
             assert caught.value.status_code == 400
+
+
+async def test_models_get_names_and_leave_by_the_service(listening: Listening) -> None:
+    service = ScriptedService(saying("a"))
+    async with connecting(listening, service) as client:
+        assert (await client.copy("fake:latest", "mine")).status == "success"
+        assert (await client.delete("mine")).status == "success"
+        assert (service.copied, service.deleted) == ([("fake:latest", "mine")], ["mine"])
+        await client.list()
+        await client.show("fake")
+    assert service.n_looks == 2
+
+
+async def test_a_key_of_one_user_changes_no_models(listening: Listening) -> None:
+    keys = [Key.of("a", name="ann", user="ann"), Key.of("b", name="bob")]
+    service, headers = ScriptedService(saying("a")), {"authorization": "Bearer a"}
+    async with listening(service, api_keys=keys) as url, ollama.AsyncClient(url, headers=headers) as client:
+        for act in (client.copy("fake", "mine"), client.delete("fake")):
+            with pytest.raises(ollama.ResponseError, match="this changes the models of all users") as caught:
+                await act
+            assert caught.value.status_code == 403
+    assert (service.copied, service.deleted) == ([], [])
 
 
 # -- errors

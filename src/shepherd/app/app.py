@@ -33,6 +33,7 @@ from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.model_registry import Machine, ModelEntry, ModelKey, ModelRegistry, machine_of
+from shepherd.app.names import Names
 from shepherd.app.probing import Prober, known
 from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
@@ -46,6 +47,7 @@ from shepherd.core import (
     EngineError,
     Event,
     InvalidRequest,
+    NotAllowed,
     Request,
     TextOrTokens,
 )
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
+    from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -94,6 +97,7 @@ class App:
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
+        self.names = Names(config, self._env)
         self._stores = configured_stores(config.memory, self._env)
         self._archiving = Archiving(required=config.memory.required)
         self._compactions = CompactionStore(compactions_file(config, self._env))
@@ -246,6 +250,34 @@ class App:
     def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
         self.dispatcher.adapters(model).set_scales(scales)
 
+    async def copy_model(self, source: str, name: str) -> None:
+        self._check_managing()
+        await self.dispatcher.copy(source, name)
+
+    async def delete_model(self, name: str) -> None:
+        self._check_managing()
+        await self.dispatcher.delete(name)
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        self._check_managing()
+        from shepherd.app import pulling  # noqa: PLC0415 - few servers pull
+        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
+
+        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, show=show)
+        await self.look_again()
+
+    def _check_managing(self) -> None:
+        if not self.config.server.manage_models:
+            raise NotAllowed(
+                "this server lets no client pull, copy or delete models; its operator allows it with "
+                "manage_models = true in [server]",
+                status=403,
+            )
+
+    async def look_again(self) -> None:
+        if self._dispatcher is not None and self._is_ready:
+            await self._dispatcher.look_again()
+
     # state
 
     def models(self) -> tuple[ModelCard, ...]:
@@ -390,8 +422,11 @@ class App:
                 keys=self._keys,
                 spending=user_spending(),
             )
-            router = Router(routes, [*registry.entries, *providers.names], adapters=registry.adapter_names)
-            self._dispatcher = Dispatcher(self.config, registry, pool, router, providers, compactions=self._compactions)
+            here = [*registry.entries, *providers.names]
+            router = Router(routes, here, self.names.meaning, adapters=registry.adapter_names)
+            self._dispatcher = Dispatcher(
+                self.config, registry, pool, router, providers, names=self.names, compactions=self._compactions
+            )
 
     def _tested(self, on_progress: Progress) -> bool:
         """Whether the native library may use its extra buffers here."""
@@ -548,8 +583,10 @@ def _default_provider(config: Config) -> str | None:
 
 def _advisors(config: Config) -> list[tuple[str, bool]]:
     """The models that a model may ask, by name, and whether prompts for them stay here."""
+    here = {each.name: each.is_local for each in config.providers}
     declared = [(each.name, each.is_local) for each in config.providers if each.is_declared and each.model]
-    return [*((each.name, True) for each in config.models), *declared]
+    aliases = [(name, here.get(meaning.partition("/")[0], True)) for name, meaning in config.aliases.items()]
+    return [*((each.name, True) for each in config.models), *declared, *aliases]
 
 
 def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) -> Route:

@@ -27,6 +27,7 @@ from shepherd.config import ProviderConfig
 from shepherd.core import ConfigError, EngineDown, Event, Evicted, InvalidRequest, Request, ShepherdError
 from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.wire.history import plain
+from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -185,6 +186,12 @@ class Conversations:
             if (model := providers.model(name)) and (providers.row(name).is_declared or name == self.active.cache)
         )
 
+    def find_choice(self, name: str) -> ModelChoice | None:
+        """The choice of this name, or of the one that an alias stands for."""
+        choices, meaning = self.choices(), self._dispatcher.meaning(name.strip())
+        known = find_name(meaning, [word for each in choices for word in (each.name, each.cache)])
+        return next((each for each in choices if known in (each.name, each.cache)), None)
+
     def other_providers(self) -> tuple[str, ...]:
         """Providers that a conversation can switch to once a model is named: `NAME/MODEL`."""
         listed, providers = {each.cache for each in self.choices()}, self._dispatcher.providers
@@ -203,9 +210,8 @@ class Conversations:
         if name == "next" and choices:
             at = next((at for at, each in enumerate(choices) if each.current), -1)
             name = choices[(at + 1) % len(choices)].name
-        word = name.casefold()
-        found = next((each.cache for each in choices if word in (each.name.casefold(), each.cache.casefold())), None)
-        added = None
+        choice, name = self.find_choice(name), dispatcher.meaning(name)
+        found, added = choice.cache if choice else None, None
         if found is None:
             found = await asyncio.to_thread(self._add_provider, name)
         if found is None:
@@ -213,7 +219,7 @@ class Conversations:
                 added = await asyncio.to_thread(dispatcher.add, name, before)
             except ConfigError as error:
                 more = (f"{each}/MODEL" for each in self.other_providers())
-                names = ", ".join((*(each.name for each in choices), *more))
+                names = ", ".join((*(each.name for each in choices), *dispatcher.aliases, *more))
                 raise InvalidRequest(f"{error.message}; known: {names}", field="name") from error
             found = added.name
         if not self._is_active(found):
@@ -342,7 +348,7 @@ class Conversations:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
 
     async def _with_tools(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
-        self._dispatcher.keep_here(self._dispatcher.router.choose(request.model, endpoint))
+        self._dispatcher.keep_here(await self._dispatcher.route(request.model, endpoint))
         box, tools = await self.box_for(request, endpoint), self._config.tools
         backend = ToolBackend(
             _Routed(self._dispatcher, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats
@@ -353,7 +359,7 @@ class Conversations:
 
     async def box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
-        route = self._dispatcher.router.choose(request.model, endpoint)
+        route = await self._dispatcher.route(request.model, endpoint)
         user = route.fill(request).user
         providers, backend = self._dispatcher.providers, self._dispatcher.backends().get(route.target)
         if route.target in providers:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
@@ -26,6 +27,7 @@ from shepherd.app.images import ImageDoor, for_provider
 from shepherd.app.loading import LoadedModel
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
+from shepherd.app.names import short_names
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.completion import pieces
@@ -45,13 +47,16 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.core.status import Embeddings, ModelCard
+from shepherd.models.pulled import PulledModel, pulled_models
+from shepherd.models.pulled import remove as remove_pulled
 from shepherd.wire.history import plain
-from shepherd.wire.names import model_names
+from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
     from shepherd.agent.compaction import EditableBackend
     from shepherd.agent.compaction_store import CompactionStore
     from shepherd.agent.with_memory import MemoryBackend
+    from shepherd.app.names import Names
     from shepherd.app.providers import Providers
     from shepherd.backends.local.backend import LocalBackend
 
@@ -61,6 +66,16 @@ MOST_NAMED = 5
 """Models that see images, in an error."""
 _STAYS_HERE: ContextVar[bool] = ContextVar("stays_here", default=False)
 """Of a request on a private route: the tools that run for it may ask other models, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A pulled model that a request can name."""
+
+    model: PulledModel
+    cache: str
+    own: CacheConfig | None
+    """The cache, where it was made for it."""
 
 
 class Dispatcher:
@@ -74,12 +89,14 @@ class Dispatcher:
         router: Router,
         providers: Providers,
         *,
+        names: Names,
         compactions: CompactionStore,
     ) -> None:
         """The caller closes the pool, the providers and the compactions."""
         self.registry = registry
         self.pool = pool
-        self.router = router
+        self._router = router
+        self._names = names
         self.providers = providers
         self.compactions = compactions
         self.digests = Digests(compactions)
@@ -87,8 +104,16 @@ class Dispatcher:
         self._digesting |= {each.name for each in config.providers if each.digest}
         self.health = Health()
         self._models = {cache.name: cache.model for cache in config.caches}
+        self._serves_pulled = bool(config.caches) and not config.has_own_routes
+        """Routes of the user say all that there is."""
+        self._pulled: dict[str, _Served] = {}
+        """By name, the pulled models that a request can name."""
+        self._unusable: dict[str, PulledModel] = {}
+        self._changing = threading.Lock()
+        """Of the models: threads add and remove them."""
         self._reasoning = config.reasoning
         self._images = ImageDoor(config.images.limits, config.images.hosts)
+        self._own_aliases = config.aliases
 
     # requests
 
@@ -100,11 +125,7 @@ class Dispatcher:
         The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. `route`:
         this one, whatever the request names.
         """
-        if route is None and endpoint is not None:
-            route = self.router.choose(request.model, endpoint)
-        elif route is None:
-            route = self._route_by_name(request.model)
-        request = route.fill(request)
+        route, request = await self._routed(request, endpoint, route)
         names = self._candidates(route, request)
         if len(names) > 1:
             attempts = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
@@ -121,6 +142,29 @@ class Dispatcher:
         async with self._opened(name, route, request) as (backend, asked), aclosing(backend.stream(asked)) as events:
             async for event in events:
                 yield event
+
+    async def route(self, model: str, endpoint: str) -> Route:
+        """The rule for a request that names `model`. Raises: `UnknownModel`."""
+        await self._look_for(model)
+        return self._route(model, endpoint)
+
+    def _route(self, model: str, endpoint: str) -> Route:
+        if (pulled := self._pulled.get(self._names.meaning(model))) is None:
+            return self._router.choose(model, endpoint)
+        return replace(self._router.find(model, endpoint) or Route(""), target=pulled.cache, fallback=())
+
+    async def _routed(
+        self, request: Request, endpoint: str | None, route: Route | None = None
+    ) -> tuple[Route, Request]:
+        """The rule of a request, and the request as the rule and its alias, if it names one, have it."""
+        await self._look_for(request.model)
+        if route is None:
+            chosen = self._route_by_name(request.model) if endpoint is None else self._route(request.model, endpoint)
+        else:
+            chosen = route
+        meaning = self._names.meaning(request.model)
+        request = request if meaning == request.model else replace(request, model=meaning)
+        return chosen, chosen.fill(request)
 
     def keep_here(self, route: Route) -> None:
         """From now on, in this task and those that it starts, prompts stay on this machine if the route is private."""
@@ -201,35 +245,32 @@ class Dispatcher:
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has."""
-        route = self.router.choose(request.model, endpoint)
-        request = route.fill(request)
+        route, request = await self._routed(request, endpoint)
         async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
             return await backend.count(asked)
 
     async def render(self, request: Request, *, endpoint: str) -> str:
         """The prompt of `request` as text."""
-        route = self.router.choose(request.model, endpoint)
-        request = route.fill(request)
+        route, request = await self._routed(request, endpoint)
         async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
             return await backend.render(asked)
 
     async def search_left(self, request: Request, query: str, *, endpoint: str) -> str:
         """As `SearchableBackend`, in the cache that the request goes to."""
-        route = self.router.choose(request.model, endpoint)
-        request = route.fill(request)
+        route, request = await self._routed(request, endpoint)
         async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
             return await backend.search_left(asked, query)
 
     async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""
-        async with self.lease(self._entry_for(model, endpoint)) as opened:
+        async with self.lease(await self._entry_for(model, endpoint)) as opened:
             encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.vocabulary, "")
             return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
-        async with self.lease(self._entry_for(model, endpoint)) as opened:
+        async with self.lease(await self._entry_for(model, endpoint)) as opened:
             return await asyncio.to_thread(pieces, tokens, opened.vocabulary)
 
     async def embed(
@@ -245,12 +286,13 @@ class Dispatcher:
 
         A provider makes them where the name begins with its own: `openai/text-embedding-3-small`.
         """
-        name, _, bare = model.partition("/")
+        await self._look_for(model)
+        name, _, bare = self._names.meaning(model).partition("/")
         if name in self.providers and (bare or self.providers.model(name)):
             texts = [each for each in inputs if isinstance(each, str)]
             if len(texts) < len(inputs):
                 raise InvalidRequest("a provider makes vectors of texts; send texts, not tokens", field="input")
-            self._check_privacy(name, self.router.find(model, endpoint) or Route(name))
+            self._check_privacy(name, self._router.find(model, endpoint) or Route(name))
             first = self.providers.order(name, Request(bare, session=""))[0]  # of a group
             return await self.providers.open(first).cloud.embed(bare, texts, dimensions, truncate=truncate)
         entry = self._embedder_for(model)
@@ -263,10 +305,11 @@ class Dispatcher:
 
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
-        route, entry = self.router.find(model, endpoint), self._find(model)
+        await self._look_for(model)
+        route, entry = self._router.find(model, endpoint), self._find(model)
         if route is not None and route.target in self.providers and not (entry and entry.makes_vectors):
             return  # it is somewhere else; clients that load a model before they chat must not fail
-        entry = self._entry_for(model, endpoint)
+        entry = await self._entry_for(model, endpoint)
         if keep_alive_s == 0:
             await self.unload(entry.name)
         else:
@@ -281,6 +324,15 @@ class Dispatcher:
 
     # state
 
+    def meaning(self, name: str) -> str:
+        """As `Names.meaning`."""
+        return self._names.meaning(name)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """As `Names.all`."""
+        return self._names.all()
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models that a request can name."""
@@ -291,23 +343,47 @@ class Dispatcher:
         for each other name that a route has for one of them."""
         states, now_s = self.pool.states(), time.time()
         behind: dict[str, list[str]] = {}
-        for alias, cache in self.router.globless().items():
+        for alias, cache in self._router.globless().items():
             behind.setdefault(self._models.get(cache, ""), []).append(alias)
+        meanings = self._names.all()
+        for name, served in self._pulled.items():
+            behind.setdefault(self._models[served.cache], []).extend((name, *short_names(served.model)))
+        adapted = self.registry.adapter_names()
+        for alias, meaning in meanings.items():
+            if (entry := self._find(alias)) is not None and base_of(meaning, adapted) is None:
+                behind.setdefault(entry.name, []).append(alias)
         own = {
-            name: replace(_current(entry.card, states[entry.key], now_s), aliases=(name, *behind.get(name, ())))
+            name: replace(
+                _current(entry.card, states[entry.key], now_s),
+                aliases=tuple(dict.fromkeys((name, *behind.get(name, ())))),
+            )
             for name, entry in self.registry.entries.items()
         }
+        own |= {name: replace(own[model], id=name, aliases=(name,), parent=model) for name, model in adapted.items()}
         taken = {name.casefold() for name in (*own, *self._models)}
-        targets = self.router.names().items()
+        targets = self._router.names().items()
         others = ((name, self._models[cache]) for name, cache in targets if cache in self._models)
         aliases = (
-            replace(own[model], id=name) for name, model in others if model in own and name.casefold() not in taken
+            replace(own[model], id=name)
+            for name, model in others
+            if model in own and name.casefold() not in taken and find_name(name, meanings) is None
         )
-        adapted = (
-            replace(own[model], id=name, aliases=(name,), parent=model)
-            for name, model in self.registry.adapter_names().items()
+        named = (
+            replace(card, id=alias, stands_for=meaning)
+            for alias, meaning in meanings.items()
+            if (card := self._card_of(alias, own)) is not None
         )
-        return (*own.values(), *adapted, *aliases, *self.providers.cards())
+        return (*own.values(), *aliases, *named, *self.providers.cards())
+
+    def _card_of(self, alias: str, own: Mapping[str, ModelCard]) -> ModelCard | None:
+        """The card of what an alias stands for; None where it is not here any more."""
+        meaning = self._names.meaning(alias)
+        if (name := base_of(meaning, {each: each for each, card in own.items() if card.parent})) is not None:
+            return own[name]
+        if (entry := self._find(alias)) is not None:
+            return own.get(entry.name)
+        provider, _, model = meaning.partition("/")
+        return self.providers.card(provider, model) if provider in self.providers else None
 
     def adapters(self, model: str) -> ModelAdapters:
         """Those of the model of this name, or of the first one where it is empty. Raises: `UnknownModel`."""
@@ -332,7 +408,11 @@ class Dispatcher:
 
     def add(self, spec: str, like: str) -> CacheConfig:
         """As `ModelRegistry.add`; reads files."""
-        cache = self.registry.add(spec, like)
+        with self._changing:
+            return self._add(spec, like)
+
+    def _add(self, spec: str, like: str, name: str = "") -> CacheConfig:
+        cache = self.registry.add(spec, like, beside=name)
         self.pool.add(self.registry.residencies())
         self._models = {**self._models, cache.name: cache.model}
         self._digesting |= {cache.name} if cache.digest else set()
@@ -340,8 +420,58 @@ class Dispatcher:
 
     def remove(self, cache: CacheConfig) -> None:
         """Undo `add`."""
+        with self._changing:
+            self._remove(cache)
+
+    def _remove(self, cache: CacheConfig) -> None:
         self._models = {name: model for name, model in self._models.items() if name != cache.name}
         self.registry.remove(cache)
+
+    # pulled models
+
+    async def _look_for(self, model: str) -> None:
+        """Look again for pulled models, if this may be one that is not known yet, or is not there any more."""
+        meaning = self._names.meaning(model)
+        if (pulled := self._pulled.get(meaning)) is not None:
+            is_known = pulled.model.path.exists()
+        else:
+            known = (*self.registry.entries, *self._models)
+            words = (meaning, meaning.partition(":")[0])  # with an adapter
+            is_known = any(find_name(word, known) is not None for word in words)
+            is_known = is_known or meaning.partition("/")[0] in self.providers
+        if not is_known:
+            await self.look_again()
+
+    async def look_again(self) -> None:
+        """See which pulled models have come or gone; reads the headers of new ones."""
+        if self._serves_pulled and (self._pulled or self._names.folder.exists()):
+            await asyncio.to_thread(self._look)
+
+    def _look(self) -> None:
+        with self._changing:
+            found, loaded = {each.name: each for each in pulled_models(self._names.folder)}, self.pool.loaded()
+            kept = {
+                name: each
+                for name, each in self._pulled.items()
+                # One that is in memory answers until it is unloaded.
+                if found.get(name) == each.model or (each.own and self.entry_of(each.cache).key in loaded)
+            }
+            gone = [each.own for name, each in self._pulled.items() if name not in kept]
+            self._pulled = dict(kept)  # the event loop reads it, and must not find the cache of one that has left
+            for own in filter(None, gone):
+                self._remove(own)
+            like = next(iter(self._models))
+            for name, model in found.items():
+                if name not in kept and self._unusable.get(name) != model:
+                    try:
+                        before, cache = self._models, self._add(str(model.path), like, name)
+                    except ShepherdError as error:
+                        self._unusable[name] = model
+                        logger.warning("the pulled model %r cannot be used: %s", name, error)
+                    else:
+                        kept[name] = _Served(model, cache.name, None if cache.name in before else cache)
+            self._names.see_pulled({name: each.model for name, each in kept.items()})
+            self._pulled = kept
 
     def entry_of(self, cache: str) -> ModelEntry:
         """The model that a cache is of."""
@@ -354,12 +484,60 @@ class Dispatcher:
         }
         return {cache: found[cache] for cache in self._models if cache in found}
 
+    # names and files, as clients change them
+
+    async def copy(self, source: str, name: str) -> None:
+        """Give a model another name, also after a restart. Raises: `UnknownModel`; as `Names.copy`."""
+        await self.look_again()
+        if not self._exists(source):
+            raise UnknownModel(source, known=self.names)
+        await asyncio.to_thread(self._names.copy, source, name)
+
+    async def delete(self, name: str) -> None:
+        """Take away a name that a client has given; or unload a pulled model as soon as nothing uses it, and remove its
+        files. Raises: `UnknownModel`; `InvalidRequest` for what the configuration names."""
+        await self.look_again()
+        if await asyncio.to_thread(self._names.forget, name):
+            return
+        served = self._pulled.get(self._names.meaning(name))
+        if served is None and not self._exists(name):
+            raise UnknownModel(name, known=self.names)
+        if served is None or served.own is None or find_name(name, self._own_aliases) is not None:
+            raise InvalidRequest(
+                f"{name!r} stands in the configuration; only the operator removes it: this server deletes models that "
+                "were pulled and that nothing else names",
+                field="model",
+            )
+        if copies := self._names.copies_of(served.model.name):
+            raise InvalidRequest(
+                f"{', '.join(map(repr, copies))} would lose its model; delete that name first", field="model"
+            )
+        await self.unload(self.entry_of(served.cache).name)
+        try:
+            await asyncio.to_thread(remove_pulled, self._names.folder, served.model.folder)
+        except OSError as error:
+            raise EngineError(f"the files of {name!r} cannot be removed: {error.strerror or error}") from error
+        await self.look_again()
+
+    def _exists(self, name: str) -> bool:
+        meaning = self._names.meaning(name)
+        known = (*self._models, *self.providers.names)
+        return (
+            self._find(name) is not None
+            or find_name(meaning, known) is not None
+            or ("/" in meaning and meaning.partition("/")[0] in self.providers)
+        )
+
     # which model
 
     def _find(self, model: str) -> ModelEntry | None:
-        by_name = {name.casefold(): entry for name, entry in self.registry.entries.items()}
-        names = (*model_names(model), *filter(None, [base_of(model, self.registry.adapter_names())]))
-        return next((by_name[name.casefold()] for name in names if name.casefold() in by_name), None)
+        meaning = self._names.meaning(model)
+        if meaning in self._pulled:
+            return self.entry_of(self._pulled[meaning].cache)
+        if meaning != model and meaning in self._models:  # of a cache
+            meaning = self._models[meaning]
+        name = find_name(base_of(meaning, self.registry.adapter_names()) or meaning, self.registry.entries)
+        return None if name is None else self.registry.entries[name]
 
     def _named(self, model: str) -> ModelEntry:
         if (entry := self._find(model)) is None:
@@ -406,8 +584,9 @@ class Dispatcher:
         self.pool.add(self.registry.residencies())
 
     def _route_by_name(self, model: str) -> Route:
-        if model in self.providers:
-            return Route(model)
+        provider, _, bare = self._names.meaning(model).partition("/")
+        if provider in self.providers and (bare or self.providers.model(provider)):
+            return Route(provider)
         entry = self._named(model)
         cache = next((cache for cache, name in self._models.items() if name == entry.name), None)
         if cache is None:
@@ -436,10 +615,11 @@ class Dispatcher:
             f"model {name!r} makes vectors of texts and cannot chat; ask for them at /v1/embeddings", field="model"
         )
 
-    def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
+    async def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
         """An embedding model by its name, any other as the routes choose. Raises: as `_behind`, `UnknownModel`."""
+        await self._look_for(model)
         entry = self._find(model)
-        return entry if entry and entry.makes_vectors else self._behind(self.router.choose(model, endpoint).target)
+        return entry if entry and entry.makes_vectors else self._behind(self._route(model, endpoint).target)
 
 
 def _about(text: str) -> int:

@@ -186,11 +186,12 @@ class ModelRegistry:
         self.entries = {**self.entries, name: entry}
         self.embedders = {**self.embedders, **self._embedder(entry)}
 
-    def add(self, spec: str, like: str) -> CacheConfig:
+    def add(self, spec: str, like: str, *, beside: str = "") -> CacheConfig:
         """The cache of a model that may not be in the configuration: a new one has the settings of the cache `like`,
-        and those for the machine of its model, whose place in memory it takes. Raises: `ConfigError`."""
+        and those for the machine of its model, whose place in memory it takes. `beside`: it takes no place, has this
+        name, and may make vectors. Raises: `ConfigError`."""
         header = self._header(spec)
-        if makes_vectors(header):
+        if makes_vectors(header) and not beside:
             raise ConfigError(f"{header.path.name} makes vectors of texts and cannot chat; choose another model")
         config, left = self._config, self._left
         cache = next(each for each in config.caches if each.name == like)
@@ -198,7 +199,7 @@ class ModelRegistry:
         for entry in (old, *self.entries.values()):
             if entry.plans and entry.header is not None and entry.header.path.samefile(header.path):
                 return cache if entry is old else entry.plans[0].cache
-        name = _free_name(model_name(spec), self.entries)
+        name = _free_name(beside or model_name(spec), self.entries)
         cache = replace(cache, name=_free_name(name, [each.name for each in config.caches]), model=name, description="")
         path = spec if spec == "embedded" else str(header.path)
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
@@ -214,10 +215,10 @@ class ModelRegistry:
             adapters=(),
             sampling=config.sampling.over(greedy) if path == "embedded" else config.sampling,
             load="demand",
-            keep_alive=-1.0,
+            keep_alive=None if beside else -1.0,
         )
         self._config = replace(config, models=(*config.models, model), caches=(*config.caches, cache))
-        self._left += old.residency.n_bytes if old.residency.stays else 0
+        self._left += old.residency.n_bytes if old.residency.stays and not beside else 0
         try:
             entry = self._planned(model)
         except ConfigError:
@@ -226,6 +227,7 @@ class ModelRegistry:
         finally:
             self._left = left
         self.entries = {**self.entries, name: entry}
+        self.embedders = {**self.embedders, **self._embedder(entry)}
         return cache
 
     def remove(self, cache: CacheConfig) -> None:
@@ -234,6 +236,7 @@ class ModelRegistry:
         models = tuple(each for each in config.models if each is not model)
         self._config = replace(config, models=models, caches=tuple(each for each in config.caches if each != cache))
         self.entries = {name: entry for name, entry in self.entries.items() if name != cache.model}
+        self.embedders = {name: entry for name, entry in self.embedders.items() if name != cache.model}
 
     def _find_memory(self) -> str | None:
         if (spec := self._config.memory.embedding_model) is None or self._config.embedding_provider is not None:
@@ -387,6 +390,19 @@ def _adapter(adapter: AdapterConfig, header: gguf.Header) -> Adapter:
 def machine_of(config: Config) -> Machine:
     """The memory that the models may use: of the cards, of the machine, or of both where some layers stay with the
     CPU."""
+    free, total, has_gpu = _memory(config)
+    # On a GPU the library chooses flash attention itself.
+    return Machine(budget_bytes(config.memory_budget, free=free, total=total), flash_attention=has_gpu)
+
+
+def capacity_of(config: Config) -> int:
+    """Bytes that models may take when no other program needs memory: what a model to be pulled must fit into."""
+    _, total, _ = _memory(config)
+    return budget_bytes(config.memory_budget, free=total, total=total)
+
+
+def _memory(config: Config) -> tuple[int, int, bool]:
+    """Free and total bytes, and whether there is a GPU."""
     from shepherd.engine.llamacpp.library import gpu_memory  # noqa: PLC0415 - loads the native library
 
     layers = {model.gpu_layers for model in config.models}
@@ -395,8 +411,7 @@ def machine_of(config: Config) -> Machine:
     free, total = (cards.free, cards.total) if cards else (0, 0)
     if cards is None or any(count is not None and count >= 0 for count in layers):
         free, total = free + machine.available, total + machine.total
-    # On a GPU the library chooses flash attention itself.
-    return Machine(budget_bytes(config.memory_budget, free=free, total=total), flash_attention=cards is not None)
+    return free, total, cards is not None
 
 
 def cells_of(

@@ -218,17 +218,15 @@ class Providers:
 
     def cards(self) -> tuple[ModelCard, ...]:
         """One for each provider that names its model, and for each group."""
-        return tuple(
-            replace(
-                self.open(self.all_of(name)[0]).cloud.card(model),
-                id=name,
-                n_ctx=self.window(name),
-                description=f"{self.title(name)} {model}",
-                loaded=False,
-            )
-            for name in self._rows
-            if (model := self.model(name))
-        )
+        return tuple(filter(None, (self.card(name, self.model(name)) for name in self._rows)))
+
+    def card(self, name: str, model: str) -> ModelCard | None:
+        """The card of a provider with one of its models, empty = the one that it names; None where there is none."""
+        if not (model := model or self.model(name)):
+            return None
+        card = self.open(self.all_of(name)[0]).cloud.card(model)
+        n_ctx = self.window(name) if model == self.model(name) else card.n_ctx
+        return replace(card, id=name, n_ctx=n_ctx, description=f"{self.title(name)} {model}", loaded=False)
 
     @property
     def in_use(self) -> tuple[str, ...]:

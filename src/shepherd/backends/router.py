@@ -74,12 +74,19 @@ class Router:
     """The rules in order."""
 
     def __init__(
-        self, routes: Sequence[Route], models: Sequence[str] = (), *, adapters: Callable[[], Mapping[str, str]] = dict
+        self,
+        routes: Sequence[Route],
+        models: Sequence[str] = (),
+        meaning: Callable[[str], str] = str,
+        *,
+        adapters: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`models`: names for the message of a refusal, besides those of the rules. `adapters`: by the name of a model
+        """`models`: names for the message of a refusal, besides those of the rules. `meaning`: what a name stands for
+        that is an alias, and any other name itself; a rule takes a request by both. `adapters`: by the name of a model
         with an adapter, the model's: a rule for the one takes the other."""
         self._routes = tuple(routes)
         self._models = tuple(models)
+        self.meaning = meaning
         self._adapters = adapters
 
     def names(self) -> dict[str, str]:
@@ -103,5 +110,6 @@ class Router:
 
     def find(self, model: str, endpoint: str = "") -> Route | None:
         """As `choose`; None where no rule takes the request."""
-        names = (model, *filter(None, [base_of(model, self._adapters())]))
-        return next((each for each in self._routes if any(each.takes(name, endpoint) for name in names)), None)
+        meaning = self.meaning(model)
+        names = dict.fromkeys((model, meaning, base_of(meaning, self._adapters()) or meaning))
+        return next((route for route in self._routes if any(route.takes(name, endpoint) for name in names)), None)

@@ -100,9 +100,12 @@ _GENERAL = (
         "command.models.show_list",
         """List the models that you can use without a download.
 
+        With their other names, whether they fit the memory of this machine with 8,192 tokens of context, and whether
+        the running server has them loaded. With SOURCE, such as hf:owner/repo: what a pull of each format would bring.
         With --provider: those of a provider, as it lists them now.
         """,
         (
+            click.Argument(["source"], metavar="[SOURCE]", required=False),
             click.Option(["--provider"], type=ProviderName(), metavar="NAME", help="List the models of this provider."),
             _JSON,
         ),
@@ -112,6 +115,44 @@ _GENERAL = (
         "command.models.show_one",
         "Show what a model is, and how much memory it needs.",
         (click.Argument(["name"], metavar="MODEL", type=Model()), _JSON),
+    ),
+    Subcommand(
+        "models remove",
+        "command.model_removal.run",
+        """Remove a model that Shepherd pulled, with all of its files.
+
+        It shows the files and what is freed, and asks first. A name that a client gave with /api/copy goes without the
+        files.
+        """,
+        (
+            click.Argument(["name"], metavar="MODEL", type=Model()),
+            _flag("--force", help="Also remove a file that Shepherd did not pull."),
+            _flag("--yes", help="Do not ask."),
+            _JSON,
+        ),
+    ),
+    Subcommand(
+        "models search",
+        "command.pull.search",
+        "Search the Hugging Face Hub for GGUF models. The most downloaded come first.",
+        (_words("words", "WORDS..."), _JSON),
+    ),
+    Subcommand(
+        "models suggest",
+        "command.pull.suggest",
+        "Show a dozen good first models by memory. Those that fit this machine are marked.",
+        (_JSON,),
+    ),
+    Subcommand(
+        "pull",
+        "command.pull.run",
+        """Get a model of Hugging Face, of Ollama, or at an address.
+
+        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant, one is
+        chosen that fits this machine. All shards come, and the projector of a model that sees. The checksums are
+        compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
+        """,
+        (click.Argument(["source"], metavar="SOURCE"), _json("Print one JSON object at the end, for programs.")),
     ),
     Subcommand("config", "configure.show_config", "Show the configuration and where it comes from."),
     Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),

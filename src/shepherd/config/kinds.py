@@ -58,7 +58,8 @@ class Kind:
 @dataclass(frozen=True, slots=True)
 class Table:
     keys: Mapping[str, Kind | Table]
-    form: Literal["one", "named", "list"] = "one"
+    form: Literal["one", "named", "list", "map"] = "one"
+    """`map`: any key, all of the kind of the key `NAME`."""
 
 
 def key(kind: Kind | Table, default: Any = None, *, shown: bool = True) -> Any:

@@ -67,6 +67,9 @@ class Layer:
             self.accept(value, kind, path, label)
         elif kind.form == "one":
             self.read(value, kind.keys, path, label)
+        elif kind.form == "map":
+            entries = value if isinstance(value, Mapping) else {}
+            self.read(value, dict.fromkeys(entries, kind.keys["NAME"]), path, label)
         elif kind.form == "named":
             if not isinstance(value, Mapping):
                 raise self.error(f"got {_shown(value)}, expected tables such as [{label}.NAME]", label)

@@ -14,6 +14,8 @@ from shepherd.config.resolve import Resolver
 from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, MEMORY_NAME, SCHEMA, SPELLED, TRUST, Config, Source
 from shepherd.config.trust import Consent, FolderFile, digest_of, memory_file, refuse, risks_of
 from shepherd.core import ConfigError
+from shepherd.models.copies import Copies
+from shepherd.models.pulled import models_folder
 
 
 def load(
@@ -47,7 +49,7 @@ def load(
         content, read = read_bytes(path), layer(kind, path.parent, path)
         read.read(parse(path, content), SCHEMA)
         if kind == "project file" and path != chosen and cwd != user_dir:
-            known = {name[1] for each in layers[:-1] for name in each.settings if name[0] == "providers"}
+            known = {name[1] for each in layers[:-1] for name in each.settings if name[0] in ("providers", "aliases")}
             if not _is_trusted(_folder_file(path, content, read, known), consent, warnings):
                 layers.pop()
     variables = layer("environment", cwd)
@@ -76,7 +78,8 @@ def load(
         for each in layers
         if each.settings
     )
-    config = Resolver(settings, env, variables.base, warnings).config()
+    copies = Copies(models_folder(env, home)).read() if read_files else {}
+    config = Resolver(settings, env, variables.base, warnings, copies).config()
     return replace(config, sources=sources, warnings=tuple(warnings))
 
 

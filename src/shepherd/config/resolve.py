@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from shepherd.backends.cloud.provider import find_kind, find_model
+from shepherd.backends.router import Route, Router
+from shepherd.config.aliases import Aliases
 from shepherd.config.dead_routes import dead_rules
 from shepherd.config.kinds import PathBase, Table, is_spec, keys_of
 from shepherd.config.layers import UNSET, Entries, Setting, keys_below
@@ -32,6 +34,7 @@ from shepherd.config.schema import (
     TensorRTConfig,
 )
 from shepherd.core import ConfigError, Sampling
+from shepherd.wire.names import find_name
 
 
 @dataclass(slots=True)
@@ -42,12 +45,17 @@ class Resolver:
     env: Mapping[str, str]
     base: PathBase
     warnings: list[str]
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Names of models that clients have made; see `Aliases`."""
     models: Entries = field(default_factory=dict)
     caches: Entries = field(default_factory=dict)
     providers: Entries = field(default_factory=dict)
+    aliases: Aliases = field(init=False)
 
     def config(self) -> Config:
         self.models, self.caches, self.providers = (self._entries(name) for name in ("models", "caches", "providers"))
+        own = {path[1]: each for path, each in self.settings.items() if path[0] == "aliases" and len(path) == 2}
+        self.aliases = Aliases(own, self.copies)
         for name, entry in self.models.items():
             if "path" not in entry:
                 why = "has no path: give a file, hf:owner/repo, ollama:name or embedded"
@@ -55,9 +63,16 @@ class Resolver:
         asked_for = self._add_providers()
         rules_setting = self._get("routes")
         rules = [RouteConfig(**rule) for rule in rules_setting.value or ()]
+        self._follow_in_caches()
         choice = self._choose(rules, asked_for)
+        if choice is None and (self.caches or asked_for):
+            table: Literal["cache", "provider"] = "cache" if self.caches else "provider"
+            choice = _DefaultTarget(table, next(iter(self.caches or asked_for)))
+        meanings = {name: self._settled(name, own[name]) for name in self.aliases}
         self._add_missing_caches()
-        rules = self._routes(rules, rules_setting.rank, choice, asked_for)
+        rules = [self._followed(rule, meanings, rules_setting.error) for rule in rules]
+        has_own_routes = bool(rules)
+        rules = self._routes(rules, rules_setting.rank, choice, asked_for, meanings)
         default = next((rule for rule in rules if rule.takes_all), RouteConfig())
         if self._get("overflow").rank > rules_setting.rank:
             # The cache has the new value; the value of the rule must not hide it.
@@ -70,6 +85,7 @@ class Resolver:
             )
         self._apply_shorthands({"caches": cache, "models": model, "providers": default.provider})
         self._check_names(rules, rules_setting)
+        self._warn_of_routes(rules, rules_setting, meanings)
         self._settle_loads(model)
         models = [self._model(*entry) for entry in self.models.items()]
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
@@ -87,7 +103,9 @@ class Resolver:
             models=tuple(sorted(models, key=lambda each: each.name != model)),
             caches=tuple(sorted(caches, key=lambda each: each.name != cache)),
             providers=providers,
+            aliases={name: meaning for name, meaning in meanings.items() if meaning.casefold() != name.casefold()},
             routes=tuple(rules),
+            has_own_routes=has_own_routes,
             server=self._server(top_level.server),
             mcp_servers=self._mcp_servers(),
             sampling=_built(ModelConfig, "", shared).sampling,
@@ -112,7 +130,7 @@ class Resolver:
 
     def _choose(self, rules: Sequence[RouteConfig], asked_for: Sequence[str]) -> _DefaultTarget | None:
         """The target that `backend`, `model` and `model_path` make the default; adds the entries that it needs."""
-        backend, model, path = self._get("backend"), self._get("model"), self._get("model_path")
+        backend, model, path = self._get("backend"), self._meant(self._get("model")), self._get("model_path")
         is_cloud = backend.value is not None and backend.value not in LOCAL_BACKENDS
         if model.rank > backend.rank and (is_spec(model.value) or model.value.endswith(".gguf")):
             is_cloud = False
@@ -163,16 +181,16 @@ class Resolver:
             self._fill_caches(None)
         return _DefaultTarget("provider", name, model.rank)
 
-    def _add_model(self, setting: Setting) -> str:
-        """The entry of a model that is named outside the tables; made where there is none."""
+    def _add_model(self, setting: Setting, name: str = "") -> str:
+        """The entry of a model that is named outside the tables; made where there is none, of this name if it is
+        free."""
         if setting.value in self.models:
             return str(setting.value)
-        base = replace(self.base, folder=Path(setting.file).parent) if setting.file else self.base
-        path = base.resolve_model(setting.value)
-        for name, entry in self.models.items():
+        path = self._base(setting).resolve_model(setting.value)
+        for known, entry in self.models.items():
             if entry.get("path", UNSET).value == path:
-                return name
-        name = _free_name(model_name(path), self.models)
+                return known
+        name = _free_name(name or model_name(path), self.models)
         self.models[name] = {"path": replace(setting, value=path)}
         return name
 
@@ -220,6 +238,128 @@ class Resolver:
         declared = {entry["model"].value for cache, entry in self.caches.items() if ("caches", cache) in self.settings}
         for name, entry in self.models.items():
             entry.setdefault("load", replace(UNSET, value="start" if name in {default, *declared} else "demand"))
+
+    # aliases
+
+    def _meant(self, setting: Setting) -> Setting:
+        """The setting of a model's name, with what an alias stands for; an entry of the tables counts after it."""
+        found = self.aliases.find(str(setting.value or ""))
+        return setting if found is None else replace(setting, value=found.value, file=found.file)
+
+    def _follow_in_caches(self) -> None:
+        """Put the models in place of the aliases that the tables name; an entry of the tables counts before one."""
+        for entry in self.caches.values():
+            model = entry.get("model", UNSET)
+            if model.value in self.models or (found := self.aliases.find(str(model.value or ""))) is None:
+                continue
+            name = str(found.value)
+            if name not in self.models and find_model(name) is None:
+                name = self._add_model(found, str(model.value))
+            entry["model"] = replace(model, value=name)
+        path = ("memory", "embedding_model")
+        if (word := self._get(".".join(path))).value is not None:
+            found = self.aliases.find(word.value) or word
+            if found.value in self.models:
+                found = self.models[found.value].get("path", UNSET)
+            elif found is not word and found.value.partition("/")[0] not in self.providers:
+                found = replace(found, value=self._base(found).resolve_model(found.value))
+            self.settings = {**self.settings, path: replace(word, value=found.value)}
+
+    def _settled(self, name: str, alias: Setting) -> str:
+        """What an alias stands for: an entry of the tables, `PROVIDER/MODEL` or `MODEL:ADAPTER`. A file is added as a
+        model of the alias's name, which is loaded on demand."""
+        found = self.aliases.find(name)
+        assert found is not None
+        spec, here = str(found.value), [*self.models, *self.caches]
+        known = [*here, *self.providers]
+        if find_name(name, known) is not None:
+            self.warnings.append(
+                f"{alias.key} hides what has this name in the tables: -m, /model and requests that name it get {spec!r}"
+            )
+        if spec in known:
+            return spec
+        provider, _, bare = spec.partition("/")
+        if bare and provider in self.providers:
+            return self._checked_of_provider(alias, provider, bare)
+        model, _, adapter = spec.partition(":")
+        if adapter and model in here:
+            return spec
+        is_here = is_spec(spec) or spec.endswith(".gguf") or Path(self._base(found).resolve(spec)).exists()
+        if not is_here and (elsewhere := find_model(spec)) is not None:
+            kind, bare = elsewhere
+            provider = self._chosen_provider(replace(found, value=kind.name), UNSET)
+            return self._checked_of_provider(alias, provider, bare)
+        if near := difflib.get_close_matches(spec, known, 1):
+            self.warnings.append(
+                f"{found.key}: no table has {spec!r} (did you mean {near[0]!r}?); it is looked for among the models of "
+                "this machine"
+            )
+        before = set(self.models)
+        if (model := self._add_model(found, name)) not in before:
+            self.models[model].setdefault("load", replace(UNSET, value="demand"))
+        if not any(self._caches_on(model)):
+            cache = _free_name(model, [*self.caches, *self.providers])
+            self.caches[cache] = {"model": replace(UNSET, value=model)}
+        return model
+
+    def _checked_of_provider(self, alias: Setting, provider: str, model: str) -> str:
+        own = self.providers[provider].get("model", UNSET).value
+        if own not in (None, model):
+            raise alias.error(
+                f"{provider!r} always answers with its model {own!r}, not with {model!r}; leave {provider}.model out, "
+                f"or let the alias stand for {provider!r}"
+            )
+        return f"{provider}/{model}"
+
+    def _provider_in(self, meaning: str) -> str | None:
+        provider = meaning.partition("/")[0]
+        return provider if provider in self.providers and meaning not in (*self.models, *self.caches) else None
+
+    def _followed(
+        self, rule: RouteConfig, meanings: Mapping[str, str], error: Callable[..., ConfigError]
+    ) -> RouteConfig:
+        """The rule with the targets that its aliases stand for; an entry of the tables counts before an alias."""
+
+        def target(name: str) -> str:
+            alias = None if name in self.caches or name in self.providers else find_name(name, meanings)
+            meaning = name if alias is None else meanings[alias]
+            if (provider := self._provider_in(meaning)) is not None and provider != meaning:
+                raise error(
+                    f"{name!r} stands for a model of the provider {provider!r}, and a route names a provider alone; "
+                    f"give the model one of its own: [providers.NAME] with type and model"
+                )
+            if alias is None or meaning in self.caches:
+                return meaning
+            return next(self._caches_on(meaning.partition(":")[0]), meaning)
+
+        return replace(
+            rule,
+            cache=rule.cache and target(rule.cache),
+            provider=rule.provider and target(rule.provider),
+            fallback=tuple(map(target, rule.fallback)),
+        )
+
+    def _warn_of_routes(self, rules: Sequence[RouteConfig], setting: Setting, meanings: Mapping[str, str]) -> None:
+        """Warn of aliases whose requests go elsewhere: the routes decide."""
+        targets = ((rule.cache or rule.provider or "", rule) for rule in rules if rule.endpoint is None)
+        routes = [Route(target, match=rule.match, model=rule.model) for target, rule in targets]
+        router = Router(routes, meaning=lambda name: meanings.get(name, name))
+        for name, meaning in meanings.items():
+            model = meaning if meaning in self.models else meaning.partition(":")[0]
+            meant = {meaning, self._provider_in(meaning), *self._caches_on(model)}
+            route = router.find(name)
+            if route is not None and route.target not in meant:
+                self.warnings.append(
+                    f"{setting.file}: requests for the alias {name!r} go to {route.target!r}, not to {meaning!r}: the "
+                    f"first of the routes that takes them decides; put one for it before"
+                )
+
+    def _caches_on(self, model: str) -> Iterator[str]:
+        return (cache for cache, entry in self.caches.items() if entry["model"].value == model)
+
+    def _base(self, setting: Setting) -> PathBase:
+        """The folders for the relative paths of a setting."""
+        return replace(self.base, folder=Path(setting.file).parent) if setting.file else self.base
 
     # providers
 
@@ -276,12 +416,14 @@ class Resolver:
     # routes
 
     def _routes(
-        self, rules: list[RouteConfig], rank: int, choice: _DefaultTarget | None, asked_for: Sequence[str]
+        self,
+        rules: list[RouteConfig],
+        rank: int,
+        choice: _DefaultTarget | None,
+        asked_for: Sequence[str],
+        meanings: Mapping[str, str],
     ) -> list[RouteConfig]:
         """The given rules with `choice` as their default, or rules made for the caches and providers."""
-        if choice is None and (self.caches or asked_for):
-            table: Literal["cache", "provider"] = "cache" if self.caches else "provider"
-            choice = _DefaultTarget(table, next(iter(self.caches or asked_for)))
         index = next((index for index, rule in enumerate(rules) if rule.takes_all), len(rules))
         if choice and rules and choice.rank > rank:
             default = rules[index] if index < len(rules) else RouteConfig(match="*")
@@ -299,6 +441,11 @@ class Resolver:
                 RouteConfig(model=name, provider=to) for name, to in providers.items() if name not in (None, *caches)
             ]
             rules += [RouteConfig(match=f"{name}/*", provider=name) for name in declared]
+        rules += [
+            RouteConfig(model=name, provider=provider)
+            for name, meaning in meanings.items()
+            if (provider := self._provider_in(meaning)) is not None
+        ]
         return [*rules, choice.applied_to(RouteConfig(match="*"))]
 
     def _check_names(self, rules: Sequence[RouteConfig], setting: Setting) -> None:

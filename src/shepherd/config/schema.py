@@ -8,7 +8,7 @@ Beside each field, `key` gives the kind of values that it accepts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -419,6 +419,8 @@ class ServerConfig:
     """Names besides this machine's own by which clients may call it."""
     disabled: tuple[str, ...] = key(kinds.TEXTS, ())
     """Paths that are switched off, such as `/slots`: they answer 501."""
+    manage_models: bool = key(kinds.FLAG, False)
+    """Clients may pull models, give them other names, and delete those that were pulled."""
     max_body_bytes: int = key(kinds.SIZE, 67_108_864)
     concurrent: int = key(whole(1, 100_000), 256)
     """Requests at the same time, of all clients; further ones are refused."""
@@ -520,6 +522,9 @@ class Config:
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
     network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
     tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
+    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), NOTHING)
+    """Names of one's own -> what they stand for at last: a model, a cache, a provider or `PROVIDER/MODEL`, or
+    `MODEL:ADAPTER`. An alias of a file is a model of that name."""
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
     kv: KvConfig = key(Table(keys_of(KvConfig)), KvConfig())
     memory: MemoryConfig = key(Table(keys_of(MemoryConfig)), MemoryConfig())
@@ -542,6 +547,8 @@ class Config:
     start, less a reserve."""
     sampling: Sampling = Sampling()
     """What `[sampling]` and its flags set; every entry of a model has it already."""
+    has_own_routes: bool = field(default=False, compare=False)
+    """False: the routes were made for the caches and providers."""
     sources: tuple[Source, ...] = ()
     """Lowest first."""
     warnings: tuple[str, ...] = ()

@@ -23,6 +23,8 @@ def to_toml(config: Config) -> str:
             for inner, its_kind in keys_of(type(value)).items():
                 if isinstance(its_kind, Table) and its_kind.form == "one":
                     lines += _shown_table(f"[{name}.{inner}]", getattr(value, inner))
+        elif isinstance(kind, Table) and kind.form == "map":
+            lines += ["", f"[{name}]", *(f"{_quoted(word)} = {_toml(each)}" for word, each in value.items())]
         elif isinstance(kind, Table):
             for entry in value:
                 header = f"[[{name}]]" if kind.form == "list" else f"[{name}.{_quoted(entry.name)}]"

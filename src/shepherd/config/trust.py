@@ -45,6 +45,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "tools.dry_run": "lifts a limit of the tools",
     "backend": _PROMPTS,
     "model": _PROMPTS,
+    "aliases.*": _PROMPTS,
     "providers.*": _PROMPTS,
     "network.*": "decides by which way prompts leave",
     "api_keys.*": _PROMPTS,
@@ -70,6 +71,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.origins": _CLIENTS,
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
+    "server.manage_models": "lets clients pull and delete models",
     "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
@@ -94,6 +96,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
         ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
     ),
     **dict.fromkeys(("kv.disk", "chat.save", "server.enabled", "server.use_tools", "server.debug"), (False,)),
+    "server.manage_models": (False,),
     **dict.fromkeys(("tools.read_only", "tools.dry_run"), (True,)),
     "routes.archive": (False, None),
     "routes.recall": (False, None),
@@ -120,7 +123,8 @@ class Risk:
 
 
 def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[str] = ()) -> tuple[Risk, ...]:
-    """The settings of one file that need trust, programs first. `providers`: the names that other files declare."""
+    """The settings of one file that need trust, programs first. `providers`: the names of providers and aliases that
+    other files declare."""
     ranks = {effect: rank for rank, effect in enumerate(NEEDS_TRUST.values())}
     found = [
         Risk(label, effect, shown)
@@ -133,8 +137,9 @@ def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[
 
 def _effect(key: str, value: Any, providers: Collection[str]) -> str:
     """What a setting does that needs trust; empty = nothing."""
-    named = str(value).partition("/")[0]
-    is_here = key == "model" and named not in {*PROVIDER_TYPES, *providers} and find_model(str(value)) is None
+    names, words = {each.casefold() for each in (*PROVIDER_TYPES, *providers)}, str(value).casefold()
+    is_elsewhere = not names.isdisjoint((words, words.partition("/")[0])) or find_model(str(value)) is not None
+    is_here = key in ("model", "aliases.NAME") and not is_elsewhere
     if is_here or value in _NARROW.get(key, ()):
         return ""
     listed = next((effect for glob, effect in NEEDS_TRUST.items() if fnmatchcase(key, glob)), None)
@@ -161,7 +166,7 @@ def _entries(path: tuple[str, ...], setting: Setting) -> Iterator[tuple[str, str
     elif path == ("server", "keys"):
         yield "server.keys", label, value, ", ".join(str(row.get("name")) for row in value or ()) or "none"
     else:
-        named = path[0] in {"models", "caches", "providers"}
+        named = path[0] in {"models", "caches", "providers", "aliases"}
         key = ".".join((path[0], "NAME", *path[2:]) if named else path)
         yield key, label, value, "(a secret)" if _SECRET.search(key) else "" if value is None else _shown(value)
 

@@ -32,9 +32,11 @@ class ModelCard:
     capabilities: tuple[str, ...] = ()
     """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`."""
     aliases: tuple[str, ...] = ()
-    """Its own name, and those of routes to it."""
+    """Its own name, and those of routes and aliases to it."""
     parent: str = ""
     """The model that this one is, with an adapter."""
+    stands_for: str = ""
+    """Of an alias: the name of what answers."""
     tags: tuple[str, ...] = ()
     """Words of the configuration."""
     template: str = ""

@@ -2,9 +2,9 @@
 
     embedded | a path | a folder | hf:owner/repo[:quant] | ollama:name[:tag] | a name that `scan` finds   ──find──▶ Path
 
-A model is a GGUF file, or a folder for TensorRT-LLM. Not here: downloads, what a file (`gguf.py`) or a folder
-(`checkpoint.py`) holds. Nothing is written. `scan` skips a folder that cannot be read;
-`folders` reports it.
+A model is a GGUF file, or a folder for TensorRT-LLM. Not here: what was pulled (`pulled.py`), what a file (`gguf.py`)
+or a folder (`checkpoint.py`) holds. Nothing is written. `scan` skips a folder that cannot be read; `folders` reports
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -22,11 +21,21 @@ from pathlib import Path
 
 from shepherd.core import ConfigError
 from shepherd.models import checkpoint, gguf
+from shepherd.models.label import labels, quant, stem
+from shepherd.models.pulled import PulledModel, models_folder, pulled_models, user_folders
 
 MAX_FILES = 20_000
 """Directory entries read per store: a home folder that is configured by mistake must not hang a command."""
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
+
+
+class NotPulled(ConfigError):
+    """The model is not on this machine; its source may have it."""
+
+    def __init__(self, message: str, spec: str) -> None:
+        super().__init__(f"{message}; get it with: shepherd pull {spec}")
+        self.spec = spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +81,14 @@ def embedded() -> Path:
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
     """What to load for the model that a user names: the model itself, its first shard, or its folder.
 
-    Raises: `ConfigError` if there is none.
+    Raises: `ConfigError` if there is none; `NotPulled` where `shepherd pull` may get it.
     """
     if spec == "embedded":
         return embedded()
     if spec.startswith("hf:"):
-        return _find_hugging_face(spec, _hugging_face(env, home))
+        return _find_hugging_face(spec, _hugging_face(env, home), models_folder(env, home))
     if spec.startswith("ollama:"):
-        return _find_ollama(spec, _ollama(env, home))
+        return _find_ollama(spec, _ollama(env, home), models_folder(env, home))
     path = cwd / (home / spec[2:] if spec == "~" or spec.startswith("~/") else Path(spec))
     for candidate in (path, cwd / "models" / spec) if spec else ():
         if os.path.exists(candidate):
@@ -119,7 +128,7 @@ def folders(*, env: Mapping[str, str], home: Path, cwd: Path) -> Iterator[StoreF
 
 
 def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
-    data, cache = _user_folders(env, home)
+    _, cache = user_folders(env, home)
     return [
         _Store("embedded", embedded(), 0, lambda store: iter([("embedded", store.path)])),
         _Store("models", cwd / "models", 3, _below),
@@ -129,18 +138,8 @@ def _stores(env: Mapping[str, str], home: Path, cwd: Path) -> list[_Store]:
         _Store("LM Studio", home / ".lmstudio" / "models", 3, _below),
         _Store("LM Studio", home / ".cache" / "lm-studio" / "models", 3, _below),
         _Store("llama.cpp", Path(env.get("LLAMA_CACHE") or cache / "llama.cpp"), 1, _below),
-        _Store("Shepherd", data / "shepherd" / "models", 3, _below),
+        _Store("Shepherd", models_folder(env, home), 3, _in_shepherd),
     ]
-
-
-def _user_folders(env: Mapping[str, str], home: Path) -> tuple[Path, Path]:
-    """This system's folders for data and for caches of programs."""
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support", home / "Library" / "Caches"
-    if sys.platform == "win32":
-        local = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
-        return local, local
-    return Path(env.get("XDG_DATA_HOME") or home / ".local/share"), Path(env.get("XDG_CACHE_HOME") or home / ".cache")
 
 
 def _hugging_face(env: Mapping[str, str], home: Path) -> Path:
@@ -156,13 +155,22 @@ def _ollama(env: Mapping[str, str], home: Path) -> Path:
 
 def _below(store: _Store) -> Iterator[tuple[str, Path]]:
     for file in _models(store.path, store.depth):
-        yield _stem(file), file
+        yield stem(file), file
+
+
+def _in_shepherd(store: _Store) -> Iterator[tuple[str, Path]]:
+    """Pulled models by the names of their records, then files that a user put there."""
+    folders = set()
+    for model in pulled_models(store.path):
+        folders.add(model.folder)
+        yield model.name, model.path
+    yield from ((name, file) for name, file in _below(store) if file.parent not in folders)
 
 
 def _in_hugging_face(store: _Store) -> Iterator[tuple[str, Path]]:
     for repo, snapshot in _snapshots(store.path):
         for file in _models(snapshot, 2):
-            yield f"hf:{repo}" if file.is_dir() else f"hf:{repo}:{_quant(file) or _stem(file)}", file
+            yield f"hf:{repo}" if file.is_dir() else f"hf:{repo}:{quant(file) or stem(file)}", file
 
 
 def _in_ollama(store: _Store) -> Iterator[tuple[str, Path]]:
@@ -211,16 +219,6 @@ def _list(folder: Path) -> list[Path]:
         return []
 
 
-def _stem(file: Path) -> str:
-    return re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", file.name, flags=re.IGNORECASE)
-
-
-def _quant(file: Path) -> str | None:
-    """The number format in a file's name, such as `Q4_K_M`."""
-    match = re.search(r"(?i)(?<![a-z0-9])((?:UD-)?(?:I?Q\d\w*|MXFP4\w*|BF16|F16|F32|TQ\d\w*))$", _stem(file))
-    return match[1].upper() if match else None
-
-
 # Hugging Face
 
 
@@ -240,37 +238,31 @@ def _age(path: Path) -> float:
         return 0
 
 
-def _find_hugging_face(spec: str, hub: Path) -> Path:
-    repo, _, quant = spec.removeprefix("hf:").partition(":")
+def _find_hugging_face(spec: str, hub: Path, root: Path) -> Path:
+    repo, _, wanted = spec.removeprefix("hf:").partition(":")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise ConfigError(f"{spec!r} is not of the form hf:owner/repo or hf:owner/repo:quant")
-    snapshots = [snapshot for name, snapshot in _snapshots(hub) if name.lower() == repo.lower()]
+    snapshots = [model.folder for model in pulled_models(root) if _is_of(repo, model)]
+    snapshots += [snapshot for name, snapshot in _snapshots(hub) if name.lower() == repo.lower()]
     files = [file for snapshot in snapshots for file in _models(snapshot, 2)]
-    get = f"download it with: hf download {repo}" + (f" --include '*{quant}*.gguf'" if quant else " --include '*.gguf'")
     folder = next((file for file in files if file.is_dir()), None)
     files = [file for file in files if not file.is_dir()]
-    if not files and folder is not None and not quant:
+    if not files and folder is not None and not wanted:
         return folder
     if not files:
-        raise ConfigError(f"{spec!r} is not in the Hugging Face cache ({hub}); {get}")
-    fitting = [file for file in files if quant.lower() in (*_labels(file), "")]
-    by_label = {_stem(file).lower(): file for file in reversed(fitting)}
-    labels = ", ".join(sorted({_quant(file) or _stem(file) for file in files}))
+        raise NotPulled(f"{spec!r} is neither among the pulled models nor in the Hugging Face cache ({hub})", spec)
+    fitting = [file for file in files if wanted.lower() in (*labels(file), "")]
+    by_label = {stem(file).lower(): file for file in reversed(fitting)}
+    known = ", ".join(sorted({quant(file) or stem(file) for file in files}))
     if not fitting:
-        raise ConfigError(
-            f"{repo} has no {quant!r} in the Hugging Face cache, only {labels}; choose one of these or {get}"
-        )
+        raise NotPulled(f"of {repo} this machine has {known}, and not {wanted!r}", spec)
     if len(by_label) > 1:
-        raise ConfigError(
-            f"{repo} has several models in the Hugging Face cache: choose hf:{repo}:QUANT out of {labels}"
-        )
+        raise ConfigError(f"this machine has several models of {repo}: choose hf:{repo}:QUANT out of {known}")
     return gguf.shards(next(iter(by_label.values())))[0]
 
 
-def _labels(file: Path) -> tuple[str, ...]:
-    """The labels, in lower case, by which a user can choose this file of a repository."""
-    quant = (_quant(file) or "").lower()
-    return (_stem(file).lower(), file.name.lower(), quant, quant.removeprefix("ud-"), file.parent.name.lower())
+def _is_of(repo: str, model: PulledModel) -> bool:
+    return model.origin == "hf" and model.name.lower().startswith(f"hf:{repo.lower()}:")
 
 
 # Ollama
@@ -297,13 +289,16 @@ def _model_blob(store: Path, manifest: Path) -> Path | None:
     return store / "blobs" / f"sha256-{match[1]}" if match else None
 
 
-def _find_ollama(spec: str, store: Path) -> Path:
+def _find_ollama(spec: str, store: Path, root: Path) -> Path:
     wanted = spec.removeprefix("ollama:").lower()
-    wanted = wanted if ":" in wanted else f"{wanted}:latest"
+    wanted = wanted if ":" in wanted.rpartition("/")[2] else f"{wanted}:latest"
+    ours = {model.name.lower(): model.path for model in pulled_models(root) if model.origin == "ollama"}
+    if (path := ours.get(f"ollama:{wanted}")) is not None:
+        return path
     known = {name.lower(): manifest for name, manifest in _manifests(store)}
     if wanted not in known:
-        near = _nearest(wanted, known)
-        raise ConfigError(f"{spec!r} is not among Ollama's models in {store}{near}; get it with: ollama pull {wanted}")
+        near = _nearest(wanted, (*known, *(name.removeprefix("ollama:") for name in ours)))
+        raise NotPulled(f"{spec!r} is neither among the pulled models nor among Ollama's in {store}{near}", spec)
     blob = _model_blob(store, known[wanted])
     if blob is None:
         raise ConfigError("this manifest of Ollama names no model; pull the model again", file=str(known[wanted]))
@@ -317,9 +312,9 @@ def _find_ollama(spec: str, store: Path) -> Path:
 
 def _find_by_name(name: str, models: list[LocalModel]) -> Path:
     wanted = name.lower()
-    fitting = [model for model in models if wanted in (model.name.lower(), _stem(model.path).lower())]
+    fitting = [model for model in models if wanted in (model.name.lower(), stem(model.path).lower())]
     if not fitting:
-        names = dict.fromkeys(_stem(model.path) if model.source != "Ollama" else model.name for model in models)
+        names = dict.fromkeys(stem(model.path) if model.source != "Ollama" else model.name for model in models)
         raise ConfigError(
             f"no model is called {name!r}{_nearest(name, names)}; give a path, hf:owner/repo or ollama:name, or one of "
             "those that 'shepherd models list' shows"

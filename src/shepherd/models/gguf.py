@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from shepherd.core import ConfigError
@@ -210,7 +210,7 @@ def in_folder(folder: Path) -> Path:
     return firsts[0] if firsts else found[0]
 
 
-def is_model(file: Path) -> bool:
+def is_model(file: PurePath) -> bool:
     """Whether a file name is that of a model: no image projector, no resource file of macOS."""
     name = file.name.lower()
     return name.endswith(".gguf") and not name.startswith(("._", "mmproj")) and "-mmproj" not in name

@@ -180,6 +180,12 @@ def fit(header: gguf.Header, caches: Sequence[Cells], *, repacked: Collection[st
     )
 
 
+def about_needed(size_bytes: int) -> int:
+    """About the memory of a model whose files have this size, with a context of some thousand tokens: for models that
+    are not here yet. `fit` says it from the header."""
+    return size_bytes + size_bytes // 8 + 2**29
+
+
 def keeps_states(header: gguf.Header) -> bool:
     """Whether some layers keep a state instead of tokens."""
     return any(layer.state for layer in _shape(header).layers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from shepherd.server.endpoints import pull
 from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
 from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
@@ -17,7 +18,7 @@ from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestCo
 from shepherd.server.endpoints.llama import LLAMA_ENDPOINTS, answer_apply_template, set_lora_adapters
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
-from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_pull, answer_show
+from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_copy, answer_delete, answer_show
 from shepherd.server.endpoints.query import query
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
@@ -49,11 +50,13 @@ def _row(
     respond: Callable[[RequestContext], Awaitable[None]],
     body: Mapping[str, Any],
     summary: str,
+    *,
+    methods: tuple[str, ...] = ("POST",),
 ) -> Endpoint:
     """`body`: the JSON Schema of a request, for `/docs` only: the codec decides what is accepted."""
     content = {"application/json": {"schema": body}}
     openapi = {"summary": summary, "openapi_extra": {"requestBody": {"required": True, "content": content}}}
-    return Endpoint(name, paths, respond, openapi)
+    return Endpoint(name, paths, respond, openapi, methods)
 
 
 GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
@@ -141,8 +144,17 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _row("ollama-show", ("/api/show",), query(answer_show), ollama.NAME_BODY, "The details of one model (Ollama)"),
     _row(
-        "ollama-pull", ("/api/pull",), query(answer_pull),
-        ollama.NAME_BODY, "Whether the server has a model (Ollama); it downloads none",
+        "ollama-copy", ("/api/copy",), query(answer_copy),
+        ollama.COPY_BODY, "Give a model another name (Ollama), where the operator allows it",
+    ),
+    _row(
+        "ollama-delete", ("/api/delete",), query(answer_delete),
+        ollama.NAME_BODY, "Delete a pulled model, or a name of /api/copy (Ollama), where the operator allows it",
+        methods=("DELETE",),
+    ),
+    _row(
+        "ollama-pull", ("/api/pull",), pull.respond,
+        ollama.PULL_BODY, "Get a model that the server does not have (Ollama), where the operator allows it",
     ),
 )  # fmt: skip
 

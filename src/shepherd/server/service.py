@@ -6,7 +6,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request, TextOrTokens
@@ -17,6 +17,7 @@ from shepherd.engine.stats import CacheStats
 if TYPE_CHECKING:  # a server without a memory does not load it
     from shepherd.memory import MemoryStore
     from shepherd.memory.archive.forget import Removed
+    from shepherd.models.pull.pull import Event as PullEvent
 
 
 class Service(Protocol):
@@ -26,6 +27,21 @@ class Service(Protocol):
 
     def models(self) -> Sequence[ModelCard]:
         """Every model that a request can name, loaded or not, in the order of the configuration."""
+
+    async def look_again(self) -> None:
+        """See which pulled models have come or gone."""
+
+    async def copy_model(self, source: str, name: str) -> None:
+        """Let `name` stand for a model, also after a restart.
+
+        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for a name that is taken.
+        """
+
+    async def delete_model(self, name: str) -> None:
+        """Take away a name that `copy_model` gave, or remove a pulled model and its files.
+
+        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for any other model.
+        """
 
     def health(self) -> Health: ...
 
@@ -47,6 +63,12 @@ class Service(Protocol):
         """From now on, requests for the model that choose no adapters get these alone.
 
         Raises: `UnknownModel`, `InvalidRequest` for an adapter that the model does not have.
+        """
+
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        """Get a model that is not on this machine; `show` gets what happens, on the event loop.
+
+        Raises: `NotAllowed` where clients may not; `ShepherdError`, in one sentence.
         """
 
     # ---- requests; `endpoint` is the canonical path: a route may choose the model by it

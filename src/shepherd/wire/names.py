@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 ALIAS = "claude-local-"
 """A prefix for names of models: Claude Code lists only names that begin like its own."""
@@ -14,6 +15,12 @@ def model_names(name: str) -> tuple[str, ...]:
     """The names that a requested name may stand for, itself first: clients write names of models in their own ways."""
     plain = name[len(ALIAS) :] if name.lower().startswith(ALIAS) else name
     return tuple(dict.fromkeys((name, plain, plain.removesuffix(":latest"))))
+
+
+def find_name(name: str, known: Iterable[str]) -> str | None:
+    """The first of the known names that a requested name stands for; case does not matter."""
+    by_small = {each.casefold(): each for each in reversed(list(known))}
+    return next((by_small[small] for each in model_names(name) if (small := each.casefold()) in by_small), None)
 
 
 def endpoint_names(path: str) -> tuple[str, ...]:

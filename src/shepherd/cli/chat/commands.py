@@ -165,10 +165,7 @@ async def _provider(chat: Chat, argument: str) -> None:
 
 async def _switch(chat: Chat, name: str) -> None:
     """Continue with another model. Raises: as `Conversations.switch`."""
-    word = name.casefold()
-    found = next(
-        (one for one in chat.app.conversations.choices() if word in (one.name.casefold(), one.cache.casefold())), None
-    )
+    found = chat.app.conversations.find_choice(name)
     if found is not None and found.current:
         chat.note(f"{found.name} is the current model already.")
         return
@@ -189,6 +186,7 @@ def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
         if words
         else [
             *((choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()),
+            *((name, f"alias of {to}") for name, to in chat.app.dispatcher.aliases.items()),
             *((f"{name}/", "provider") for name in chat.app.conversations.other_providers()),
         ]
     )

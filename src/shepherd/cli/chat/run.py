@@ -20,6 +20,7 @@ import click
 
 from shepherd.cli import configure, logs, render, signals
 from shepherd.cli.chat import saved_commands
+from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
@@ -57,6 +58,7 @@ def run(
         logs.set_up({**options, "server": True, "log_json": config.server.log_json})
         serve.serve(config)
         return None
+    pull.offer(config)
     piped = not sys.stdin.isatty()
     one_shot = prompt is not None or as_json or (piped and not bare)
     if one_shot:

@@ -265,12 +265,6 @@ def _parts(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             'Install Open MPI, or set launch = "spawn" in [tensorrt].',
         )
     yield _optional("uvloop", "installed" if fast else "", "not installed; the server is a little slower")
-    yield _optional(
-        "hf",
-        shutil.which("hf") or "",
-        "not installed; it downloads models from Hugging Face",
-        "Get it with: uv tool install huggingface_hub",
-    )
 
 
 CHECKS: tuple[Check, ...] = (

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shepherd.cli import configure, render
 from shepherd.cli.text import format_size
@@ -17,40 +17,154 @@ from shepherd.config import CacheConfig, KvConfig, ModelConfig
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
 from shepherd.models.checkpoint import Checkpoint
+from shepherd.models.pulled import pulled_models
 from shepherd.models.sizing import fit
+from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
     from shepherd.backends.local.chat_template import ChatFormat
+    from shepherd.config import Config
 
 CONTEXT_SIZES = (2048, 4096, 8192, 16384, 32768, 65536, 131072)
 """Contexts for which `models info` shows the memory, up to the one that the model was trained for."""
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
-def scan_models() -> Iterator[dict[str, Any]]:
-    """Every model that the catalogue finds, as in `--json`: with the facts of its header, or the problem with it."""
-    from shepherd.app.model_registry import read
+COMMON_CONTEXT = 8192
+"""The context with which `models list` says whether a model fits, unless it was trained for a smaller one."""
 
-    for found in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd()):
-        row = {"name": found.name, "path": str(found.path), "size_bytes": found.size_bytes, "source": found.source}
+
+def scan_models(config: Config) -> Iterator[dict[str, Any]]:
+    """Every model that the configuration names or the catalogue finds, as in `--json`: with the facts of its header, or
+    the problem with it."""
+    from shepherd.app.model_registry import capacity_of
+
+    budget_bytes = capacity_of(config)
+    running = find_loaded(config)
+    names, problems = names_by_file(config)
+    aliases = known_names(config)
+    found = {each.path.resolve(): each for each in catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())}
+    for path in dict.fromkeys((*names, *found)):
+        model, own = found.get(path), names.get(path, [])
+        name = model.name if model else own[0]
+        called = {name.casefold(), *(each.casefold() for each in own)}
+        others = [alias for alias, meaning in aliases.items() if meaning.partition(":")[0].casefold() in called
+                  or meaning.casefold() in called]  # fmt: skip
+        row = {
+            "name": name,
+            "path": str(model.path if model else path),
+            "size_bytes": model.size_bytes if model else 0,
+            "source": model.source if model else "configured",
+            "configured": own,
+            "aliases": others,
+            "loaded": None if running is None else not running.names.isdisjoint({name, *own, *others}),
+        }
         try:
-            yield row | _trained(read(found.path))
+            yield row | _facts(path, budget_bytes)
         except ShepherdError as error:
             yield row | {"problem": error.message}
+    for name, problem in problems.items():
+        yield {
+            "name": name, "path": None, "size_bytes": 0, "source": "configured", "configured": [name],
+            "aliases": [alias for alias, meaning in aliases.items() if meaning == name], "loaded": None,
+            "problem": problem,
+        }  # fmt: skip
+
+
+def names_by_file(config: Config) -> tuple[dict[Path, list[str]], dict[str, str]]:
+    """The names of configured models by their files, and by name why the file of another one is not found."""
+    names: dict[Path, list[str]] = {}
+    problems: dict[str, str] = {}
+    for model in config.models:
+        try:
+            path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd()).resolve()
+        except ShepherdError as error:
+            problems[model.name] = error.message
+        else:
+            names.setdefault(path, []).append(model.name)
+    return names, problems
+
+
+def known_names(config: Config) -> dict[str, str]:
+    """What each alias stands for, of the configuration or of a client."""
+    from shepherd.app.names import Names
+
+    return Names(config, os.environ).all()
+
+
+def find_file(config: Config, name: str) -> Path:
+    """What to load for a name: an alias, a model of the configuration, or one of the catalogue.
+
+    Raises: `ConfigError`.
+    """
+    from shepherd.app.names import Names
+
+    names = Names(config, os.environ)
+    names.see_pulled({model.name: model for model in pulled_models(names.folder)})
+    meaning = names.meaning(name)
+    known = find_name(meaning, [each.name for each in config.models])
+    spec = next((each.path for each in config.models if each.name == known), meaning)
+    return catalog.find(spec, env=os.environ, home=Path.home(), cwd=Path.cwd())
+
+
+class Running(NamedTuple):
+    """A server of ours that runs."""
+
+    url: str
+    names: frozenset[str]
+    """Of the models that are loaded."""
+
+
+def find_loaded(config: Config) -> Running | None:
+    """The configured server, if it runs on this machine and answers."""
+    import httpx2
+
+    from shepherd.cli.command import server_client
+
+    if config.server.port == 0:
+        return None
+    address = server_client.find_address(config, None, ())
+    try:
+        with server_client.connect(address, 2.0) as client:
+            if "backend_connected" not in server_client.json_object(client.get("/health")):
+                return None
+            listed = server_client.json_object(client.get("/api/ps")).get("models")
+    except httpx2.HTTPError:
+        return None
+    models = listed if isinstance(listed, list) else []
+    return Running(address.url, frozenset(str(each.get("name")) for each in models if isinstance(each, dict)))
+
+
+def _facts(path: Path, budget_bytes: int) -> dict[str, Any]:
+    from shepherd.app.model_registry import cells_of, read
+
+    header = read(path)
+    if isinstance(header, Checkpoint):
+        return {**_trained(header), "size_bytes": header.size_bytes}
+    n_ctx = min(header.n_ctx_train or COMMON_CONTEXT, COMMON_CONTEXT)
+    cells = cells_of(header, ModelConfig(""), CacheConfig("", n_ctx=n_ctx), KvConfig(), flash_attention=False)
+    needed = fit(header, [cells]).needed
+    sizes = {"size_bytes": header.size_bytes, "memory_bytes": needed, "fits": needed <= budget_bytes}
+    return {**_trained(header), **sizes}
 
 
 def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
     return {"quantisation": header.file_type, "context": header.n_ctx_train}
 
 
-def show_list(options: Mapping[str, Any], *, provider: str | None, as_json: bool) -> None:
-    """Print all models of this machine, or those of a provider."""
+def show_list(options: Mapping[str, Any], *, source: str | None, provider: str | None, as_json: bool) -> None:
+    """Print all models of this machine, those of a provider, or what a pull of `source` would bring."""
     if provider is not None:
         from shepherd.cli.command.provider import show_models
 
         show_models(options, name=provider, as_json=as_json)
         return
-    models = list(scan_models())
+    if source is not None:
+        from shepherd.cli.command.pull_cost import show_cost
+
+        show_cost(options, source=source, as_json=as_json)
+        return
+    models = list(scan_models(configure.load_config(options, looks=True)))
     if as_json:
         render.show_json(models)
         return
@@ -58,13 +172,19 @@ def show_list(options: Mapping[str, Any], *, provider: str | None, as_json: bool
         (
             model["name"],
             model["source"],
-            format_size(model["size_bytes"]),
-            "unreadable" if "problem" in model else model["quantisation"] or "?",
+            format_size(model["size_bytes"]) if model["size_bytes"] else "?",
+            "not usable" if "problem" in model else model["quantisation"] or "?",
             "" if "problem" in model else str(model["context"]),
+            _FITS[model.get("fits")],
+            "loaded" if model["loaded"] else "",
+            ", ".join(name for name in (*model["configured"], *model["aliases"]) if name != model["name"]),
         )
         for model in models
     ]
-    render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT"), rows)
+    render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT", "FITS", "STATE", "ALSO CALLED"), rows)
+
+
+_FITS = {True: "yes", False: "no", None: ""}
 
 
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -119,7 +239,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
     from shepherd.app.model_registry import cells_of, chat_format, read
     from shepherd.engine.llamacpp.library import repacked_types
 
-    path = catalog.find(name, env=os.environ, home=Path.home(), cwd=Path.cwd())
+    path = find_file(configure.read_config(options, looks=True), name)
     header = read(path)
     model = ModelConfig(name, path=str(path))
     chat = chat_format(model, header)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shepherd.cli import configure, render
+from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 
@@ -45,6 +46,7 @@ def serve(config: Config) -> None:
     """
     from shepherd.server.http.listen import loop_factory
 
+    pull.offer(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(config))
 

@@ -21,7 +21,7 @@ from shepherd.server.endpoints.handler import PlainEndpoint, json_response, stat
 from shepherd.server.endpoints.page import encode_page
 from shepherd.server.service import Service
 from shepherd.wire.base import Json
-from shepherd.wire.names import ALIAS
+from shepherd.wire.names import ALIAS, find_name
 from shepherd.wire.openai.shapes import encode_model, encode_models
 
 MAX_PAGE = 1000
@@ -30,7 +30,9 @@ MAX_PAGE = 1000
 
 async def models(request: HTTPRequest) -> Response:
     """The models that a request can name."""
-    cards = known_cards(state_of(request).service)
+    service = state_of(request).service
+    await service.look_again()
+    cards = known_cards(service)
     chat = [card for card in cards if card.kind == "chat"]
     if "anthropic-version" not in request.headers:
         codex = [_for_codex(card, priority) for priority, card in enumerate(chat)]
@@ -44,13 +46,10 @@ async def models(request: HTTPRequest) -> Response:
 
 async def model(request: HTTPRequest, model_id: str) -> Response:
     """One model."""
-    cards = known_cards(state_of(request).service)
-    for card in cards:
-        if "anthropic-version" in request.headers and model_id in (card.id, claude_name(card.id)):
-            return json_response(_for_anthropic(card))
-        if card.id == model_id:
-            return json_response(_model_body(card))
-    raise UnknownModel(model_id, known=tuple(card.id for card in cards))
+    service = state_of(request).service
+    await service.look_again()
+    card = named_card(known_cards(service), model_id)
+    return json_response((_for_anthropic if "anthropic-version" in request.headers else _model_body)(card))
 
 
 MODEL_ENDPOINTS = (
@@ -67,6 +66,14 @@ def known_cards(service: Service) -> Sequence[ModelCard]:
     return cards
 
 
+def named_card(cards: Sequence[ModelCard], name: str) -> ModelCard:
+    """The card that a requested name means. Raises: `UnknownModel`."""
+    by_name = {alias: card for card in reversed(cards) for alias in card.aliases} | {card.id: card for card in cards}
+    if (known := find_name(name, by_name)) is None:
+        raise UnknownModel(name, known=tuple(card.id for card in cards))
+    return by_name[known]
+
+
 def refuse_while_loading(service: Service) -> None:
     """Raises: `EngineDown` while the first model is loading."""
     if service.health().status == "loading":
@@ -78,7 +85,8 @@ def _model_body(card: ModelCard) -> Json:
     names = list(dict.fromkeys((card.id, *card.aliases)))
     # The last two are llama-server's.
     body = encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
-    return body | ({"root": card.parent, "parent": card.parent} if card.parent else {})  # vLLM's
+    body |= {"root": card.parent, "parent": card.parent} if card.parent else {}  # vLLM's
+    return body | {"stands_for": card.stands_for} if card.stands_for else body
 
 
 # ---- Anthropic's

@@ -1,9 +1,9 @@
 """Ollama's endpoints about models: the list, the loaded ones, one model, loading and unloading.
 
-    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/pull
-    the rest of /api/ (push, create, copy, delete, blobs): refused with a message that names the way to do it
+    GET  /api/tags  /api/ps  /api/version          POST /api/show  /api/copy    DELETE /api/delete
+    the rest of /api/ (push, create, blobs): refused with a message that names the way to do it
 
-Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`.
+Not here: `/api/chat`, `/api/generate` and `/api/embed`, which are rows of `routes`; `/api/pull` (`pull.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.core import Event, Finished, InvalidRequest, Request, Started, UnknownModel
+from shepherd.core import Event, Finished, InvalidRequest, Request, Started
 from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import Answer, PlainEndpoint, RequestContext, json_response, state_of
-from shepherd.server.endpoints.models import known_cards
+from shepherd.server.endpoints.models import known_cards, named_card
 from shepherd.server.http.body import send_json
+from shepherd.server.http.caller import refuse_one_of_many
 from shepherd.server.http.errors import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.names import model_names
 
 VERSION = "0.13.5"
 """Of Ollama, not of Shepherd: clients compare it with the oldest version that they support, and hide newer features.
@@ -36,12 +36,7 @@ NEVER = "2300-01-01T00:00:00Z"
 
 def find_card(service: Service, name: str) -> ModelCard:
     """The model of this name. Raises: `UnknownModel`; `EngineDown` before the models are known."""
-    cards = known_cards(service)
-    by_name = {card.id.casefold(): card for card in reversed(cards)}
-    for each in model_names(name):
-        if (card := by_name.get(each.casefold())) is not None:
-            return card
-    raise UnknownModel(name, known=tuple(card.id for card in cards))
+    return named_card(known_cards(service), name)
 
 
 async def stream_load(service: Service, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
@@ -64,7 +59,9 @@ async def load_or_unload(service: Service, model: str, keep_alive_s: float | Non
 
 async def tags(request: HTTPRequest) -> Response:
     """The models that a request can name, as Ollama's clients read them."""
-    return json_response({"models": [encode_entry(card) for card in known_cards(state_of(request).service)]})
+    service = state_of(request).service
+    await service.look_again()
+    return json_response({"models": [encode_entry(card) for card in known_cards(service)]})
 
 
 async def processes(request: HTTPRequest) -> Response:
@@ -84,7 +81,7 @@ async def refuse() -> Response:
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     error = InvalidRequest(
-        f"{scope['path'][:80]} is not supported: this server does not create, change or delete models over HTTP; "
+        f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
         "`shepherd models` lists the files on this machine, and the configuration names those that are served"
     )
     if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
@@ -96,8 +93,7 @@ OLLAMA_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/api/tags",), tags),
     PlainEndpoint(("GET", "HEAD"), ("/api/ps",), processes),
     PlainEndpoint(("GET", "HEAD"), ("/api/version",), report_version),
-    PlainEndpoint(("POST",), ("/api/push", "/api/create", "/api/copy"), refuse, documented=False),
-    PlainEndpoint(("DELETE", "POST"), ("/api/delete",), refuse, documented=False),
+    PlainEndpoint(("POST",), ("/api/push", "/api/create"), refuse, documented=False),
     PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), refuse, documented=False),
 )
 
@@ -107,24 +103,30 @@ OLLAMA_ENDPOINTS = (
 
 async def answer_show(context: RequestContext, body: Json) -> Json:
     """The details of one model. Raises: `ShepherdError`."""
-    return encode_shown(find_card(context.state.service, _named_in(body)))
+    await context.state.service.look_again()
+    return encode_shown(find_card(context.state.service, named_in(body)))
 
 
-async def answer_pull(context: RequestContext, body: Json) -> Json:
-    """Success for a model that exists, for clients that pull before they ask. Raises: `ShepherdError` for any other."""
-    try:
-        find_card(context.state.service, _named_in(body))
-    except UnknownModel as error:
-        known = ", ".join(error.known) or "none"
-        raise InvalidRequest(
-            f"this server has no model {error.model!r} (it has: {known}) and does not download models over HTTP; "
-            "`shepherd models` lists the files on this machine: name one in the configuration",
-            field="model",
-        ) from error
+async def answer_copy(context: RequestContext, body: Json) -> Json:
+    """Success once a model has another name. Raises: `ShepherdError`."""
+    _check_caller(context)
+    fields = Fields(body)
+    await context.state.service.copy_model(fields.get_string("source"), fields.get_string("destination"))
     return {"status": "success"}
 
 
-def _named_in(body: Json) -> str:
+async def answer_delete(context: RequestContext, body: Json) -> Json:
+    """Success once a pulled model, or a name of `/api/copy`, is gone. Raises: `ShepherdError`."""
+    _check_caller(context)
+    await context.state.service.delete_model(named_in(body))
+    return {"status": "success"}
+
+
+def _check_caller(context: RequestContext) -> None:
+    refuse_one_of_many(context.scope, "this changes the models of all users")
+
+
+def named_in(body: Json) -> str:
     """The name of a model, under its new key or its old one."""
     fields = Fields(body)
     return fields.get_string("name") if fields.has("name") and not fields.has("model") else fields.get_string("model")
@@ -157,7 +159,7 @@ def encode_loaded(card: ModelCard) -> Json:
 def encode_details(card: ModelCard) -> Json:
     family = card.architecture
     return {
-        "parent_model": "",
+        "parent_model": card.stands_for,
         "format": "gguf",
         "family": family,
         "families": [family] if family else [],

@@ -88,13 +88,12 @@ def other_user(place: str, named: str, user: str | None) -> str:
     return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
 
 
-def refuse_one_of_many(scope: Scope) -> None:
-    """Raises: `NotAllowed` for a key of one user beside other keys, whose conversations a cache holds, too."""
+def refuse_one_of_many(scope: Scope, why: str = "this empties caches that hold the conversations of all users") -> None:
+    """Raises: `NotAllowed`, which says `why`, for a key of one user beside other keys."""
     caller = caller_of(scope)
     if caller.is_one_of_many:
         raise NotAllowed(
-            f"this empties caches that hold the conversations of all users, and this API key acts as user "
-            f"{shown(caller.user)} only; use a key without user (server.keys)",
+            f"{why}, and this API key acts as user {shown(caller.user)} only; use a key without user (server.keys)",
             status=403,
         )
 

@@ -126,6 +126,22 @@ def _decode_format(body: Fields, key: str) -> Json | None:
 _NAMES = "A name of `GET /api/tags`, with or without `:latest`; or any name that a route matches."
 NAME = Field("model", STRING, _NAMES, default="")
 NAME_BODY = body_schema(NAME, required=["model"], example={"model": "default"})
+COPY_BODY = body_schema(
+    Field("source", STRING, "The model."),
+    Field("destination", STRING, "Its other name, which no model has."),
+    required=["source", "destination"],
+    example={"source": "default", "destination": "mine"},
+)
+_PULLED = (
+    "A name of `GET /api/tags`: it is here already; or a model of Ollama's such as `qwen3:8b`, "
+    "`hf.co/owner/repo:quant`, or the address of a GGUF file."
+)
+PULL_BODY = body_schema(
+    Field("model", STRING, _PULLED, default=""),
+    Field("stream", BOOLEAN, "False: one answer at the end."),
+    required=["model"],
+    example={"model": "qwen3:8b"},
+)
 _HOW_LONG = 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'
 KEEP_ALIVE = Field("keep_alive", Kind(decode_keep_alive, {}), _HOW_LONG)
 IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": {"type": "string", "description": "Base64."}}))

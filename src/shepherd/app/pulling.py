@@ -1,0 +1,36 @@
+"""A pull for this configuration: its memory chooses the format, its environment the folder.
+
+Not here: the pull itself (`models/pull`). Imported only where something is pulled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from shepherd.app.model_registry import capacity_of
+from shepherd.config import Config
+from shepherd.models.pull.plan import Plan
+from shepherd.models.pull.pull import Show, plan_of, pull
+from shepherd.models.pull.source import HubSource, Source
+from shepherd.models.pulled import PulledModel, models_folder
+
+
+async def plan_model(config: Config, source: Source, *, env: Mapping[str, str], show: Show) -> Plan:
+    """What `pull_model` would get. Raises: `ShepherdError`."""
+    return await plan_of(source, env=env, memory_bytes=await _memory_bytes(config, source), show=show)
+
+
+async def pull_model(config: Config, source: Source, *, env: Mapping[str, str], show: Show) -> tuple[PulledModel, bool]:
+    """As `models.pull.pull.pull`, into the folder of models."""
+    memory_bytes = await _memory_bytes(config, source)
+    root = models_folder(env, Path.home())
+    return await pull(source, root=root, env=env, memory_bytes=memory_bytes, show=show)
+
+
+async def _memory_bytes(config: Config, source: Source) -> int | None:
+    """What models may take here, where that chooses the format: it loads the native library to ask for GPUs."""
+    if isinstance(source, HubSource) and not source.label:
+        return await asyncio.to_thread(capacity_of, config)
+    return None

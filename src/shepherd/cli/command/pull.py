@@ -1,0 +1,210 @@
+"""`shepherd pull`, `models search` and `models suggest`; and the offer to pull a model that a command needs.
+
+Not here: the pull itself (`models/pull`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+import click
+
+from shepherd.cli import configure, render, signals
+from shepherd.cli.terminal.screen import Screen
+from shepherd.cli.text import bar, format_age, format_count, format_size, one_line
+
+if TYPE_CHECKING:
+    from shepherd.config import Config
+    from shepherd.models.pull.plan import Plan
+    from shepherd.models.pull.pull import Event
+    from shepherd.models.pull.source import Source
+    from shepherd.models.pulled import PulledModel
+
+KEPT = "stopped; what was transferred is kept: the same command goes on from there"
+RATE_S = 10.0
+"""The rate is that of the last so many seconds."""
+
+
+def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
+    """Pull a model. Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
+    from shepherd.models.pull.source import parse
+
+    config, wanted = configure.load_config(options, looks=True), parse(source)
+    model, is_new = _pull(config, wanted)
+    done = {
+        "name": model.name,
+        "path": str(model.path),
+        "projector": str(model.projector) if model.projector else None,
+        "size_bytes": model.size_bytes,
+        "is_new": is_new,
+    }
+    state = "is here" if is_new else "was here already, and is unchanged"
+    lines = (
+        f"{model.name} {state}: {model.path} ({format_size(model.size_bytes)})",
+        f"Chat with it: shepherd -m {model.name}",
+    )
+    render.show_done(done, *lines, as_json=as_json)
+
+
+def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool) -> None:
+    """List repositories of the hub. Raises: `ShepherdError`."""
+    from shepherd.models.pull import hub
+
+    configure.load_config(options, looks=True)
+    found = hub.search(" ".join(words), env=os.environ)
+    if as_json:
+        rows = [{"name": f"hf:{each.name}", "downloads": each.downloads, "licence": each.licence,
+                 "gated": each.is_gated} for each in found]  # fmt: skip
+        render.show_json(rows)
+        return
+    table = [
+        (f"hf:{each.name}", f"{each.downloads:,}", each.licence, "needs a token" if each.is_gated else "")
+        for each in found
+    ]
+    render.show_table(("NAME", "DOWNLOADS", "LICENCE", ""), table, "Nothing with GGUF files is called like that.")
+    if found:
+        render.show("Get one with: shepherd pull NAME")
+
+
+def suggest(options: Mapping[str, Any], *, as_json: bool) -> None:
+    """List the suggested models, with those that fit this machine marked."""
+    from shepherd.app.model_registry import capacity_of
+    from shepherd.models.suggestions import SUGGESTIONS
+
+    capacity = capacity_of(configure.load_config(options, looks=True))
+    if as_json:
+        render.show_json(
+            [
+                {"name": each.name, "spec": each.spec, "size_bytes": each.size_bytes, "licence": each.licence,
+                 "needed_bytes": each.needed_bytes, "fits": each.needed_bytes <= capacity, "good_for": each.good_for}
+                for each in SUGGESTIONS
+            ]
+        )  # fmt: skip
+        return
+    rows = [
+        (
+            each.spec,
+            f"{each.size_gb:g} GB",
+            format_size(each.needed_bytes),
+            "fits" if each.needed_bytes <= capacity else "",
+            each.licence,
+            each.good_for,
+        )
+        for each in SUGGESTIONS
+    ]
+    render.show_table(("MODEL", "ON DISK", "MEMORY", "HERE", "LICENCE", "GOOD FOR"), rows)
+    render.show(f"Models may take {format_size(capacity)} here. Get one with: shepherd pull MODEL")
+
+
+def offer(config: Config) -> None:
+    """Ask whether to pull each model that is loaded at the start and is not here, where a person can answer. Elsewhere
+    the load fails, with the command that gets the model.
+
+    Raises: `ShepherdError` when the user refuses, and when a pull fails; `SystemExit` after Ctrl-C.
+    """
+    from shepherd.models import catalog
+    from shepherd.models.pull.source import parse
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    for model in config.models:
+        if model.load != "start" or not model.path.startswith(("hf:", "ollama:")):
+            continue
+        try:
+            catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
+        except catalog.NotPulled:
+            source = parse(model.path)
+            plan = signals.run(_planned(config, source))
+            render.show_note(f"{model.path} is not on this machine.")
+            if plan.why:
+                render.show_note(f"Its best format here is {plan.why}.")
+            if not click.confirm(f"Pull {plan.name}, {format_size(plan.size_bytes)}?", default=True, err=True):
+                raise
+            _pull(config, source)
+
+
+async def _planned(config: Config, source: Source) -> Plan:
+    from shepherd.app import pulling
+
+    return await pulling.plan_model(config, source, env=os.environ, show=_Meter(None))
+
+
+async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[PulledModel, bool]:
+    from shepherd.app import pulling
+
+    return await pulling.pull_model(config, source, env=os.environ, show=meter)
+
+
+def _pull(config: Config, source: Source) -> tuple[PulledModel, bool]:
+    """Raises: `ShepherdError`; `SystemExit` after Ctrl-C."""
+    meter = _Meter(Screen(render.console(sys.stderr)) if render.is_terminal(sys.stderr) else None)
+    try:
+        return signals.run(_pulled(config, source, meter), stopped=KEPT)
+    finally:
+        meter.clear()
+
+
+class _Meter:
+    """Shows a pull: one live line with the rate and the time that is left on a terminal, a few lines elsewhere."""
+
+    def __init__(self, screen: Screen | None) -> None:
+        self._screen = screen
+        self._plan: Plan | None = None
+        self._here: dict[str, int] = {}
+        self._marks: deque[tuple[float, int]] = deque()
+        self._tenths = 0
+
+    def __call__(self, event: Event) -> None:
+        from shepherd.models.pull import pull
+        from shepherd.models.pull.transfer import Waiting
+
+        match event:
+            case pull.Planned(plan):
+                self._plan = plan
+                size, files = format_size(plan.size_bytes), format_count(len(plan.files), "file")
+                self._note(f"pulling {plan.name} from {plan.address}: {files}, {size}")
+                if plan.why:
+                    self._note(f"the format is {plan.why}")
+            case pull.Fetched(file, n_bytes):
+                self._here[file.name] = n_bytes
+                self._draw(file.name)
+            case Waiting(seconds, why):
+                self._marks.clear()
+                self._note(f"{why}; trying again in {seconds:.0f} s")
+            case pull.Held():
+                self._note("another process pulls the same; waiting for it")
+            case pull.Verifying():
+                self._note("everything is here; checking it")
+            case _:
+                assert_never(event)
+
+    def clear(self) -> None:
+        if self._screen is not None:
+            self._screen.update([])
+
+    def _note(self, text: str) -> None:
+        self.clear()
+        render.show_note(one_line(text))
+
+    def _draw(self, name: str) -> None:
+        assert self._plan is not None
+        done, total, now = sum(self._here.values()), self._plan.size_bytes, time.monotonic()
+        self._marks.append((now, done))
+        while now - self._marks[0][0] > RATE_S and len(self._marks) > 2:
+            self._marks.popleft()
+        (then, before), share = self._marks[0], done / total if total else 1.0
+        rate = (done - before) / (now - then) if now > then else 0.0
+        if self._screen is not None:
+            left = f"  {format_age((total - done) / rate)} left" if rate > 0 else ""
+            line = f"{bar(done, total)} {share:.0%}  {format_size(done)} of {format_size(total)}"
+            line += f"  {format_size(int(rate))}/s{left}  {one_line(name)}"
+            self._screen.update([], [line[: self._screen.console.width - 1]])
+        elif int(share * 10) > self._tenths and done < total:
+            self._tenths = int(share * 10)
+            render.show_note(f"{share:.0%} of {format_size(total)}, {format_size(int(rate))}/s")

@@ -1,0 +1,67 @@
+"""Names that clients have given to models (`POST /api/copy`): a file beside the pulled models, for all programs.
+
+The user's configuration is never written. Not here: which names may be given (`app/names.py`), aliases of the
+configuration (`config/aliases.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from shepherd.core.files import replace_private, try_lock
+
+logger = logging.getLogger(__name__)
+
+FILE, _LOCK = "copies.json", ".copies.lock"
+_WAIT_S = 5.0
+"""For another process that changes the file, which takes milliseconds."""
+
+
+class Copies:
+    """The file of one folder. Any thread; several processes may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of `pulled.models_folder`; it may not exist yet."""
+        self._file = folder / FILE
+        self._seen: tuple[object, dict[str, str]] = (None, {})
+
+    def read(self) -> dict[str, str]:
+        """What each name stands for; none if the file cannot be read. It is read again when it has changed."""
+        try:
+            found = self._file.stat()
+        except OSError:
+            return {}
+        mark = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if self._seen[0] != mark:
+            self._seen = (mark, _read(self._file))
+        return dict(self._seen[1])
+
+    def change(self, given: Mapping[str, str | None]) -> None:
+        """Give names; None takes one away. Raises: `OSError`."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with (self._file.parent / _LOCK).open("ab") as lock:
+            last_s = time.monotonic() + _WAIT_S
+            while not try_lock(lock.fileno()):
+                if time.monotonic() > last_s:
+                    raise TimeoutError(f"another process holds {lock.name}")
+                time.sleep(0.01)
+            # Names are found in any case, so that one in another case is the same.
+            small = {name.casefold() for name in given}
+            names = {name: target for name, target in _read(self._file).items() if name.casefold() not in small}
+            names |= {name: target for name, target in given.items() if target is not None}
+            replace_private(self._file, json.dumps({"version": 1, "names": names}, indent=1).encode())
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        names = json.loads(file.read_bytes())["names"]
+        return {str(name): str(target) for name, target in names.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        logger.warning("%s cannot be read, and its names are not known: %s", file, error)
+        return {}

@@ -1,0 +1,152 @@
+"""What the Hugging Face Hub has: the files of a repository with sizes and checksums, and models by words.
+
+    list_repo(repo) ─▶ Repo(name, commit, files)         search(words) ─▶ [FoundModel]
+
+`huggingface_hub` asks: it knows the token, HF_ENDPOINT, HF_HUB_OFFLINE and the proxies. It does not move the bytes:
+since 2.0 it deletes what it has of a file when a process ends, compares no checksum, and waits as long as a hub asks.
+It takes a second to import: every import of it is in a function. Functions block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from shepherd.core import BadReply, Refused
+from shepherd.models.pull.plan import Plan, RemoteFile, RepoFile, candidates, choose, local_name, projector
+from shepherd.models.pull.source import HubSource
+from shepherd.models.pull.transfer import reaching, refuse
+from shepherd.models.pulled import Role
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+TIMEOUT_S = 30.0
+"""For one answer of the hub's API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    """A repository at one commit."""
+
+    name: str
+    commit: str
+    files: tuple[RepoFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A repository that a search found."""
+
+    name: str
+    downloads: int
+    """In the last 30 days."""
+    licence: str
+    """Empty where it names none."""
+    is_gated: bool
+
+
+def endpoint(env: Mapping[str, str]) -> str:
+    """The address of the hub."""
+    from huggingface_hub import constants  # noqa: PLC0415
+
+    return (env.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | None) -> Plan:
+    """The files of a model of the hub. Raises: as `list_repo` and `choose`."""
+    from huggingface_hub import constants, get_token, hf_hub_url  # noqa: PLC0415
+
+    repo = list_repo(source.repo, env=env)
+    found = candidates(repo.files)
+    extra = projector(repo.files, found[0]) if found else None
+    chosen, why = choose(repo.name, found, source.label, memory_bytes, extra.size_bytes if extra else 0)
+    extra = projector(repo.files, chosen)
+    host, token = endpoint(env), None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+
+    def remote(file: RepoFile, role: Role) -> RemoteFile:
+        url = hf_hub_url(repo.name, file.path, revision=repo.commit, endpoint=host)
+        return RemoteFile(local_name(file.path, host), url, file.size_bytes, file.sha256, role)
+
+    files = [remote(file, "model") for file in chosen.files]
+    if extra is not None:
+        files.append(remote(extra, "projector"))
+    return Plan(
+        name=f"hf:{repo.name}:{chosen.label}",
+        origin="hf",
+        address=f"{host}/{repo.name}",
+        revision=repo.commit,
+        place=f"hf/{repo.name}/{local_name(chosen.folder, host)}",
+        files=tuple(files),
+        why=why,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+    )
+
+
+def list_repo(name: str, *, env: Mapping[str, str]) -> Repo:
+    """The files of a repository, at its newest commit.
+
+    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`, in one sentence.
+    """
+    host = endpoint(env)
+    with _hub_errors(host, what=f"repository {name}", page=f"{host}/{name}"):
+        found = _api(host).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
+        files = tuple(
+            RepoFile(each.rfilename, each.size, each.lfs.sha256 if each.lfs else "")
+            for each in found.siblings or ()
+            if each.size is not None
+        )
+        if not isinstance(found.sha, str) or not found.sha:
+            raise ValueError("no commit")
+        # A repository that was renamed is known here by the name that the user gave.
+        return Repo(found.id if found.id.lower() == name.lower() else name, found.sha, files)
+
+
+def search(words: str, *, env: Mapping[str, str], n_most: int = 20) -> list[FoundModel]:
+    """Repositories with GGUF files, the most downloaded first. Raises: as `list_repo`."""
+    host = endpoint(env)
+    with _hub_errors(host, what="list of models", page=""):
+        found = _api(host).list_models(search=words, filter="gguf", sort="downloads", limit=n_most)
+        return [
+            FoundModel(
+                each.id,
+                each.downloads or 0,
+                next((tag.removeprefix("license:") for tag in each.tags or () if tag.startswith("license:")), ""),
+                bool(each.gated),
+            )
+            for each in found
+        ]
+
+
+def _api(host: str) -> HfApi:
+    from huggingface_hub import HfApi  # noqa: PLC0415
+
+    return HfApi(endpoint=host, library_name="shepherd")
+
+
+@contextmanager
+def _hub_errors(host: str, *, what: str, page: str) -> Iterator[None]:
+    """Translates the library's errors. Raises: `NotAllowed`, `InvalidRequest`, `BackendError`."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled  # noqa: PLC0415
+
+    try:
+        with reaching(host):
+            yield
+    except OfflineModeIsEnabled as error:
+        message = f"HF_HUB_OFFLINE is set, so {host} is not asked; unset it to pull a model"
+        raise Refused(message, backend=host, status=503) from error
+    except HfHubHTTPError as error:
+        refuse(error.response, what=what, page=page, is_hub=True)
+        raise BadReply(f"{host} answers in an unknown way (HTTP {error.response.status_code})", backend=host) from error
+    except HFValidationError as error:
+        raise BadReply(f"{what} cannot be a name on {host}", backend=host) from error
+    except (ValueError, TypeError, KeyError, AttributeError, httpx2.ResponseNotRead) as error:
+        raise BadReply(
+            f"{host} does not answer like a hub of Hugging Face, but with a web page or the like; check HF_ENDPOINT, "
+            "and whether this network wants a login",
+            backend=host,
+        ) from error

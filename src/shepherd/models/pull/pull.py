@@ -1,0 +1,296 @@
+"""Pulls a model: the one pass from a source to a whole model in its place.
+
+    plan ─▶ lock ─▶ is it here? ─▶ room on the disk? ─▶ each file: transfer, compare ─▶ record ─▶ one rename
+
+What was transferred stays in `.partial` until the model is whole, also when the process is killed: the next pull of the
+same takes it up. A file gets its own name there only after its size and its SHA-256 were compared. Runs on an event
+loop; what blocks runs in threads. Cancel it at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import httpx2
+
+from shepherd.core import BadReply, ConfigError, ShepherdError
+from shepherd.core.files import try_lock
+from shepherd.models import gguf
+from shepherd.models.pull.address import plan_url
+from shepherd.models.pull.hub import plan_hub
+from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.registry import plan_ollama
+from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
+from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
+from shepherd.models.pulled import (
+    PARTIAL,
+    PulledFile,
+    PulledModel,
+    install,
+    pulled_models,
+    read_record,
+    write_record,
+)
+from shepherd.models.sizing import gib
+
+SPARE_BYTES = 2**28
+"""Left free on the disk."""
+LOCK_S = 0.2
+"""Between two looks at a lock that another pull holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What will be pulled; the first event."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """So much of a file is here."""
+
+    file: RemoteFile
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Everything is here; the checksums are compared and the header is read."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Another pull of the same model runs; this one waits for its end."""
+
+    plan: Plan
+
+
+Event = Planned | Fetched | Waiting | Verifying | Held
+Show = Callable[[Event], None]
+
+
+async def plan_of(
+    source: Source,
+    *,
+    env: Mapping[str, str],
+    memory_bytes: int | None,
+    show: Show,
+    patience: Patience | None = None,
+) -> Plan:
+    """The files of a model, as its source has them now.
+
+    memory_bytes: what models may take on this machine; it chooses the format where `source` names none.
+    Raises: `ShepherdError`, in one sentence.
+    """
+    patience = patience or Patience()
+    async with _client(source) as client:
+
+        async def attempt() -> Plan:
+            match source:
+                case HubSource():
+                    return await asyncio.to_thread(plan_hub, source, env=env, memory_bytes=memory_bytes)
+                case OllamaSource():
+                    return await plan_ollama(client, source, idle_s=patience.idle_s)
+                case UrlSource():
+                    return await plan_url(client, source, idle_s=patience.idle_s)
+
+        # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
+        return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
+
+
+async def pull(
+    source: Source,
+    *,
+    root: Path,
+    env: Mapping[str, str],
+    memory_bytes: int | None,
+    show: Show,
+    patience: Patience | None = None,
+) -> tuple[PulledModel, bool]:
+    """The model, whole and in its place in the folder of models `root`; and whether it was transferred now.
+
+    show: gets what happens, on the event loop. Others: as `plan_of`.
+    Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
+    """
+    patience = patience or Patience()
+    plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, patience=patience)
+    show(Planned(plan))
+    folder, staged = root / plan.place, root / PARTIAL / hashlib.sha256(plan.place.encode()).hexdigest()[:24]
+    try:
+        await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
+        async with _locked(staged.with_suffix(".lock"), partial(show, Held(plan))):
+            if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
+                return found, False
+            await asyncio.to_thread(_stage, root, staged, plan)
+            async with _client(source) as client:
+                hashes = [await _fetch(client, plan, file, staged, show=show, patience=patience) for file in plan.files]
+            show(Verifying(plan))
+            return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
+    except OSError as error:
+        raise disk_error(error, root) from error
+
+
+def disk_error(error: OSError, folder: Path) -> ShepherdError:
+    """What a failure of the disk means."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _no_room(folder, "the disk is full")
+    where = error.filename if isinstance(error.filename, str) else folder
+    return ShepherdError(f"{where}: {error.strerror or error}; SHEPHERD_MODELS can name another folder for models")
+
+
+def _no_room(folder: Path, why: str) -> ShepherdError:
+    return ShepherdError(
+        f"{folder}: {why}; free some room, or name a folder on another disk with SHEPHERD_MODELS", status=507
+    )
+
+
+@asynccontextmanager
+async def _client(source: Source) -> AsyncIterator[httpx2.AsyncClient]:
+    """The hub's own client for its repositories, which keeps to offline mode; both heed the proxies of the
+    environment."""
+    if isinstance(source, HubSource):
+        from huggingface_hub import get_async_session  # noqa: PLC0415 - takes long, and other sources do without
+
+        client = get_async_session()
+    else:
+        client = httpx2.AsyncClient()
+    async with client:
+        yield client
+
+
+@asynccontextmanager
+async def _locked(path: Path, wait: Callable[[], None]) -> AsyncIterator[None]:
+    """Holds the lock of a file that stays: one that is deleted could be locked twice."""
+    with path.open("ab") as file:
+        if not try_lock(file.fileno()):
+            wait()
+            while not try_lock(file.fileno()):  # noqa: ASYNC110 - another process has it
+                await asyncio.sleep(LOCK_S)
+        yield
+
+
+def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
+    """The model in its place, if it is whole and what the plan would bring."""
+    try:
+        model = read_record(folder)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    here = [(file.name, file.size_bytes, file.sha256) for file in model.files]
+    wanted = [(file.name, file.size_bytes, file.sha256) for file in plan.files]
+    is_known = all(file.sha256 for file in plan.files)
+    if not is_known and (model.revision != plan.revision or not plan.revision):
+        return None
+    return (
+        model if here == wanted or (not is_known and [each[:2] for each in here] == [e[:2] for e in wanted]) else None
+    )
+
+
+def _stage(root: Path, staged: Path, plan: Plan) -> None:
+    """Make the staged folder ready: what is in it belongs to this plan, and there is room for the rest.
+
+    Raises: `ShepherdError`, `OSError`.
+    """
+    identity = staged.with_suffix(".plan")
+    if not identity.is_file() or identity.read_text(encoding="utf-8") != plan.identity:
+        shutil.rmtree(staged, ignore_errors=True)
+        identity.write_text(plan.identity, encoding="utf-8")
+    staged.mkdir(exist_ok=True)
+    here = {file.sha256: model.folder / file.name for model in pulled_models(root) for file in model.files}
+    for file in plan.files:
+        target = staged / file.name
+        if file.sha256 in here and not target.exists():
+            try:
+                os.link(here[file.sha256], target)
+            except OSError:  # another disk, or one without links: it is transferred
+                continue
+    sizes = [_size(staged / file.name) or _size(_part(staged, file)) for file in plan.files]
+    needed, free = plan.size_bytes - sum(sizes), shutil.disk_usage(staged).free
+    if needed + SPARE_BYTES > free:
+        raise _no_room(root, f"{gib(needed)} are to come and {gib(free)} are free")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _part(staged: Path, file: RemoteFile) -> Path:
+    return staged / f"{file.name}.part"
+
+
+async def _fetch(
+    client: httpx2.AsyncClient, plan: Plan, file: RemoteFile, staged: Path, *, show: Show, patience: Patience
+) -> str:
+    """The SHA-256 of a file that is whole in the staged folder at the return. Raises: `ShepherdError`, `OSError`."""
+    whole, part = staged / file.name, _part(staged, file)
+    if whole.is_file() and file.sha256 and _size(whole) == file.size_bytes:
+        show(Fetched(file, file.size_bytes))
+        return file.sha256
+    if whole.is_file():  # no checksum is known: it is read again for the record
+        await asyncio.to_thread(whole.replace, part)
+    found = await asyncio.to_thread(PartialFile, part)
+    try:
+        if found.n_bytes > file.size_bytes:
+            await asyncio.to_thread(found.clear)
+        show(Fetched(file, found.n_bytes))
+        attempt = partial(
+            receive, client, file, found,
+            headers=plan.headers,
+            idle_s=patience.idle_s,
+            page=plan.address if plan.origin == "hf" else "",
+            show=lambda n_bytes: show(Fetched(file, n_bytes)),
+        )  # fmt: skip
+        while found.n_bytes < file.size_bytes:
+            await patiently(attempt, patience, show, lambda: found.n_bytes)
+    finally:
+        await asyncio.shield(asyncio.to_thread(found.close))
+    if file.sha256 and found.sha256 != file.sha256:
+        await asyncio.to_thread(part.unlink)
+        raise BadReply(
+            f"{file.name} came with the SHA-256 {found.sha256[:12]}…, and its source names {file.sha256[:12]}…: it was "
+            "removed; pull it again, and if this happens again, the source is damaged",
+            backend=plan.address,
+        )
+    await asyncio.to_thread(part.replace, whole)
+    return found.sha256
+
+
+def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledModel:
+    """Read the model's header, write the record, and put the folder into its place.
+
+    Raises: `BadReply`, `OSError`.
+    """
+    folder = root / plan.place
+    files = tuple(
+        PulledFile(file.name, file.size_bytes, sha256, file.role)
+        for file, sha256 in zip(plan.files, hashes, strict=True)
+    )
+    model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)
+    try:
+        gguf.read_header(model.path)
+    except ConfigError as error:
+        shutil.rmtree(staged)
+        raise BadReply(
+            f"what {plan.address} has as {plan.files[0].name} is no readable GGUF file, and was removed "
+            f"({error.message.rpartition(': ')[2]})",
+            backend=plan.address,
+        ) from error
+    for file in files:
+        with (staged / file.name).open("rb+") as written:
+            os.fsync(written.fileno())
+    write_record(model)
+    install(root, staged, folder)
+    staged.with_suffix(".plan").unlink()
+    return read_record(folder)

@@ -1,0 +1,85 @@
+"""Models of a registry that speaks Ollama's protocol, which is that of container images.
+
+GET /v2/NAMESPACE/NAME/manifests/TAG ─▶ layers, each with kind, size and SHA-256
+GET /v2/NAMESPACE/NAME/blobs/sha256:… ─▶ the bytes of one, often behind a redirect
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+import httpx2
+
+from shepherd.core import BadReply, InvalidRequest
+from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.source import OllamaSource
+from shepherd.models.pull.transfer import reaching, refuse
+from shepherd.models.pulled import Role
+
+_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+_KIND = "application/vnd.ollama.image."
+_ROLES: dict[str, tuple[Role, str]] = {
+    "model": ("model", "{name}-{tag}.gguf"),
+    "projector": ("projector", "mmproj-{name}-{tag}.gguf"),
+    "license": ("other", "license.txt"),
+    "params": ("other", "params.json"),
+    "system": ("other", "system.txt"),
+    "template": ("other", "template.txt"),
+}
+"""By the kind of a layer: its role, and the name of its file. Other layers are not used here."""
+_LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?")
+MAX_MANIFEST_BYTES = 4 * 2**20
+
+
+async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_s: float) -> Plan:
+    """The files of a model of a registry. A registry on this machine is asked without TLS, as container tools do.
+
+    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`.
+    """
+    scheme = "http" if _LOOPBACK.fullmatch(source.host) else "https"
+    root = f"{scheme}://{source.host}/v2/{source.namespace}/{source.name}"
+    name = source.spec.removeprefix("ollama:")
+    with reaching(root):
+        answer = await client.get(
+            f"{root}/manifests/{source.tag}", headers={"Accept": _MANIFEST}, timeout=idle_s, follow_redirects=True
+        )
+    refuse(answer, what=f"model {name}", page="")
+    try:
+        layers = json.loads(answer.content)["layers"]
+        files = [file for layer in layers if (file := _file(root, source, layer)) is not None]
+    except (ValueError, LookupError, TypeError) as error:
+        raise BadReply(
+            f"{source.host} does not answer like a registry of Ollama, but with a web page or the like; check the "
+            "name, and whether this network wants a login",
+            backend=source.host,
+        ) from error
+    if all(file.role != "model" for file in files):
+        raise InvalidRequest(
+            f"{name} has no GGUF file in {source.host}: it runs at Ollama only, or is in another format; choose "
+            "another tag",
+            field="model",
+        )
+    return Plan(
+        name=source.spec,
+        origin="ollama",
+        address=root,
+        revision="sha256:" + hashlib.sha256(answer.content).hexdigest(),
+        place=f"ollama/{source.host.replace(':', '+')}/{source.namespace}/{source.name}/{source.tag}",
+        files=tuple({file.name: file for file in reversed(files)}.values())[::-1],  # of equal names the first
+    )
+
+
+def _file(root: str, source: OllamaSource, layer: Any) -> RemoteFile | None:
+    """Raises: `ValueError`, `LookupError` or `TypeError` for a layer that is none."""
+    role, pattern = _ROLES.get(str(layer["mediaType"]).removeprefix(_KIND), (None, ""))
+    digest, size = layer["digest"], layer["size"]
+    match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
+    if match is None or not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ValueError(f"a layer has the digest {digest!r} and the size {size!r}")
+    if role is None or size == 0:
+        return None
+    name = pattern.format(name=source.name, tag=source.tag)
+    return RemoteFile(name, f"{root}/blobs/{digest}", size, match[1], role)
