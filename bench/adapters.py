@@ -2,11 +2,12 @@
 
     uv run python bench/adapters.py [--model 0.5B] [--rounds 12]
 
-Three servers take turns, request by request: Shepherd with two LoRAs, Shepherd without any, llama-server with the same
-two. The LoRAs are of rank 16, for all attention matrices and the feed-forward, with random numbers. Each request has a
-long prompt that the server has seen before with the same adapters, and a short answer:
+Four servers take turns, request by request: Shepherd with two LoRAs, llama-server with the same two; Shepherd with two
+that no request names, Shepherd without any. The LoRAs are of rank 16, for all attention matrices and the feed-forward,
+with random numbers. Each request has a long prompt that the server has seen before with the same adapters, and a short
+answer:
 
-* unused: requests without adapters, to the server that has them and to the one that has not
+* unused: requests without adapters, to the server that never uses its own and to the one without
 * one set: every request with the first LoRA
 * alternating: the first, the second, none, in turn
 * side by side: two streams at a time, each with its own LoRA
@@ -83,7 +84,8 @@ def main() -> None:
         files = [write_lora(Path(folder) / f"{seed}.gguf", header, seed=seed, rank=RANK) for seed in (1, 2)]
         setup = Setup(model, 4096, sequences=2, llama=("--lora", ",".join(map(str, files))))
         rows = [{"path": str(file), "apply": False} for file in files]
-        ours = stack.enter_context(running("shepherd", Setup(model, 4096, sequences=2, ours={"adapters": rows})))
+        adapted = Setup(model, 4096, sequences=2, ours={"adapters": rows})
+        ours, unused = (stack.enter_context(running("shepherd", adapted)) for _ in range(2))
         bare = stack.enter_context(running("shepherd", Setup(model, 4096, sequences=2)))
         theirs = stack.enter_context(running("llama-server", setup))
         for at in range(-1, options.rounds):
@@ -93,10 +95,10 @@ def main() -> None:
                     seconds = measure(server)
                     if at >= 0:  # the first round fills the caches
                         verdict.add(name, server.side, 1000 * seconds)
-            for server in (ours, bare) if at % 2 else (bare, ours):
+            for server in (unused, bare) if at % 2 else (bare, unused):
                 seconds = ask(server, None)
                 if at >= 0:
-                    verdict.add("unused", "shepherd" if server is ours else BARE, 1000 * seconds)
+                    verdict.add("unused", "shepherd" if server is unused else BARE, 1000 * seconds)
     console = Console(width=WIDTH)
     verdict.show(console, f"{model.name}: {N_ANSWER} tokens behind {N_PROMPT}")
     result = {"model": model.name, "rounds": options.rounds, "results": verdict.results()}

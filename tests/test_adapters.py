@@ -17,6 +17,10 @@ from tests.engine.adapter_files import write_control, write_lora
 from tests.in_time import becomes_true
 from tests.own_server import serving
 
+from shepherd import config as configuration
+from shepherd.app.app import App
+from shepherd.core import InvalidRequest
+from shepherd.memory.users import LOCAL
 from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header
 
@@ -314,3 +318,18 @@ def test_a_model_without_adapters_refuses_lora(tmp_path: Path) -> None:
         error = client.post("/v1/completions", {"prompt": "x", "lora": [{"id": 0, "scale": 1}]}, status=400)["error"]
         assert error["param"] == "lora"
         assert "has no adapters" in error["message"]
+
+
+async def test_the_chat_says_how_to_use_an_adapter(files: Files, tmp_path: Path) -> None:
+    config = tmp_path / "shepherd.toml"
+    config.write_text(files.config + '[aliases]\njurist = "lamb:law"\n')
+    read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
+    app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
+    try:
+        await app.load()
+        session = app.conversations.session(user=LOCAL)
+        for name in ("lamb:law", "LAMB:LAW", "jurist"):
+            with pytest.raises(InvalidRequest, match=r"model with an adapter.*set apply in \[\[models\.lamb\.adapters"):
+                await app.conversations.switch(session, name)
+    finally:
+        await app.aclose()
