@@ -84,9 +84,10 @@ def test_waiting_costs_no_processor_time(n_ranks: int, tmp_path: Path) -> None:
             return (sum(sum(each.cpu_times()[:2]) for each in others) - before) / len(others)
 
         assert len(group.ranks()) == n_ranks
-        assert busy_s(4) <= 0.04, "waiting for an order"
+        # One that spins takes seconds even on a crowded machine; the clock of a process counts in hundredths of one.
+        assert busy_s(4) <= 0.4, "waiting for an order"
         group.ask("session")
-        assert busy_s(4) <= 0.04, "waiting for a task"
+        assert busy_s(4) <= 0.4, "waiting for a task"
         group.tell("end", 0)
         assert group.end() == 0
 
