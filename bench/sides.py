@@ -140,7 +140,7 @@ def _ours(setup: Setup, port: int, folder: Path) -> list[str]:
     """The command; its configuration file is written into `folder`."""
 
     def table(name: str, values: Mapping[str, object]) -> str:
-        return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        return f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
 
     cache = {"model": "bench", "n_ctx": setup.n_ctx, "sequences": setup.sequences}
     tables = [
@@ -157,6 +157,15 @@ def _ours(setup: Setup, port: int, folder: Path) -> list[str]:
     config = folder / "shepherd.toml"
     config.write_text("\n".join(tables))
     return [sys.executable, "-m", "shepherd", "serve", "--config", str(config)]
+
+
+def _toml(value: object) -> str:
+    """A value as TOML writes it: as JSON, but for tables."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+    return json.dumps(value)
 
 
 def _theirs(setup: Setup, port: int) -> list[str]:

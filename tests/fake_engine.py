@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import (
+    Adapters,
     Chunk,
     Copy,
     Decoded,
@@ -145,8 +146,12 @@ class FakeRuntime:
         """Cell -> token."""
         self.places: dict[int, dict[int, int]] = {seq: {} for seq in range(self.n_seq)}
         """Sequence -> position -> cell."""
+        self.added: dict[int, Adapters] = {}
+        """Cell -> the adapters with which it was computed."""
         self.read: dict[int, list[int]] = {seq: [] for seq in range(self.n_seq)}
         """Sequence -> all that its recurrent state has read."""
+        self.read_with: dict[int, Adapters] = {}
+        """Sequence -> the adapters with which its recurrent state was computed."""
         self.decoded: list[tuple[int, int, int]] = []
         """Every chunk as (sequence, position, tokens): what work was really done."""
         self.batches: list[tuple[Chunk, ...]] = []
@@ -198,11 +203,16 @@ class FakeRuntime:
         if self._interrupted.is_set():
             return "aborted"
         self.batches.append(tuple(batch))
+        assert len({chunk.adapters for chunk in batch}) == 1, "one decode has one set of adapters"
         for chunk in batch:
             self.decoded.append((chunk.seq, chunk.position, len(chunk.tokens)))
+            held = {self.added[cell] for cell in self.places[chunk.seq].values()}
+            held |= {self.read_with[chunk.seq]} if self.read[chunk.seq] else set()
+            assert held <= {chunk.adapters}, f"cells of {held} are used with {chunk.adapters}"
             self.read[chunk.seq].extend(chunk.tokens)
+            self.read_with[chunk.seq] = chunk.adapters
             for at, token in enumerate(chunk.tokens, chunk.position):
-                self.places[chunk.seq][at] = self._new_cell(token)
+                self.places[chunk.seq][at] = self._new_cell(token, chunk.adapters)
         self._last = tuple(chunk.seq for chunk in batch)
         return "ok"
 
@@ -244,6 +254,7 @@ class FakeRuntime:
             case Copy(source, target, start, stop):
                 assert self.memory.share or (self.memory.checkpoint and start == 0 and not self.places[target])
                 self.read[target] = list(self.read[source])  # a state is copied whole; `load` completes it
+                self.read_with[target] = self.read_with.get(source, ())
                 stop = max(self.places[source], default=-1) + 1 if stop < 0 else stop
                 self.places[target].update({at: c for at, c in self.places[source].items() if start <= at < stop})
             case Shift(seq, start, delta):
@@ -265,11 +276,12 @@ class FakeRuntime:
         return min(places), max(places) + self.faults.lies_about_length
 
     def save(self, seq: int, *, partial: bool = False) -> bytes:
-        places = {} if partial else {at: self.cells[cell] for at, cell in self.places[seq].items()}
-        return pickle.dumps((places, self.read[seq]))
+        held = {} if partial else self.places[seq]
+        places = {at: (self.cells[cell], self.added[cell]) for at, cell in held.items()}
+        return pickle.dumps((places, self.read[seq], self.read_with.get(seq, ())))
 
     def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
-        places, read = pickle.loads(state)
+        places, read, self.read_with[seq] = pickle.loads(state)
         self.read[seq] = list(read)
         if partial:
             return True
@@ -277,7 +289,7 @@ class FakeRuntime:
         self._free()
         if not self.faults.can_load or len(self.cells) + len(places) > self.n_ctx:
             return False
-        self.places[seq] = {at: self._new_cell(token) for at, token in places.items()}
+        self.places[seq] = {at: self._new_cell(*cell) for at, cell in places.items()}
         return True
 
     def is_end(self, token: int) -> bool:
@@ -292,9 +304,10 @@ class FakeRuntime:
     def close(self) -> None:
         self.closed = True
 
-    def _new_cell(self, token: int) -> int:
+    def _new_cell(self, token: int, adapters: Adapters) -> int:
         self._n_cells_made += 1
         self.cells[self._n_cells_made] = token
+        self.added[self._n_cells_made] = adapters
         return self._n_cells_made
 
     def _free(self) -> None:

@@ -25,7 +25,8 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.request import LoraScale
+from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -96,6 +97,13 @@ class ScriptedService:
 
     def models(self) -> tuple[ModelCard, ...]:
         return () if self._health.status == "loading" else self.cards
+
+    def adapters(self, model: str) -> tuple[AdapterState, ...]:
+        return ()
+
+    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
+        for at, (adapter, _) in enumerate(scales):
+            raise InvalidRequest(f"lora[{at}]: there is no adapter {adapter!r}", field="lora")
 
     def health(self) -> Health:
         return self._health

@@ -1081,3 +1081,57 @@ def test_what_one_rule_is_said_to_cover_it_takes(first: RouteConfig, second: Rou
     for name in (*names, second.model or "", (second.match or "").replace("*", "")):
         for path in PATHS:
             assert not rules[1].takes(name, path) or rules[0].takes(name, path)
+
+
+# ---- adapters
+
+ADAPTED = """
+[models.big]
+path = "big.gguf"
+[[models.big.adapters]]
+path = "adapters/law.gguf"
+[[models.big.adapters]]
+path = "/med.gguf"
+name = "medicine"
+scale = -0.5
+apply = false
+layers = [2, 9]
+[caches.main]
+model = "big"
+"""
+
+
+def test_adapters_are_entries_of_their_model_and_named_by_their_files(load: Load, tmp_path: Path) -> None:
+    law, med = load(ADAPTED).models[0].adapters
+    assert (law.name, law.path, law.scale, law.apply) == ("law", str(tmp_path / "adapters" / "law.gguf"), 1.0, True)
+    assert (med.name, med.path, med.scale, med.apply, med.layers) == ("medicine", "/med.gguf", -0.5, False, (2, 9))
+    shown = config.to_toml(load(ADAPTED))
+    assert load(shown).models == load(ADAPTED).models
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("", ["models.big.adapters[0]", "no path"]),
+        ('path = "a.gguf"\nscale = nan', ["adapters[0].scale", "-1000 to 1000"]),
+        ('path = "a.gguf"\nscale = inf', ["adapters[0].scale"]),
+        ('path = "a.gguf"\nscale = "much"', ["adapters[0].scale", '"much"']),
+        ('path = "a.gguf"\nscale = 1001', ["adapters[0].scale", "1001"]),
+        ('path = "a.gguf"\nname = "a b"', ["adapters[0].name", "blanks"]),
+        ('path = "a.gguf"\nname = "a:b"', ["adapters[0].name", "colons"]),
+        ('path = "a.gguf"\napply = 1', ["adapters[0].apply", "true or false"]),
+        ('path = "a.gguf"\nlayers = [3, 2]', ["adapters[0].layers", "[3, 2]"]),
+        ('path = "a.gguf"\nlayers = [0, 2]', ["adapters[0].layers"]),
+        ('path = "a.gguf"\nlayers = 3', ["adapters[0].layers"]),
+        ('path = "a.gguf"\n[[models.big.adapters]]\npath = "b/A.gguf"', ["adapters[1].name", "two adapters"]),
+    ],
+)
+def test_a_wrong_adapter_is_one_sentence_with_its_key(load: Load, row: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(f'[models.big]\npath = "big.gguf"\n[[models.big.adapters]]\n{row}\n[caches.main]\nmodel = "big"\n')
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_adapters_that_are_no_list_are_refused(load: Load) -> None:
+    with pytest.raises(ConfigError, match="expected a list of tables"):
+        load('[models.big]\npath = "big.gguf"\nadapters = "law.gguf"\n')

@@ -12,12 +12,15 @@ import psutil
 import pytest
 from tests.command_line import run
 from tests.dialects.test_derive import CALLS, template
+from tests.engine.adapter_files import write_lora
+from tests.engine.tiny_gguf import RECIPES, write
 
 from shepherd import config
 from shepherd.app.model_pool import Residency
 from shepherd.app.model_registry import ON_DEMAND_S, Machine, ModelRegistry, kind_of, machine_of, makes_vectors
 from shepherd.config import ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
+from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header
 from shepherd.models.sizing import Cells, budget_bytes, context_size, fit, padded
 
@@ -326,3 +329,53 @@ def test_a_chat_model_opened_for_vectors_has_a_key_of_its_own_whatever_others_ar
     assert [found.get(key).key == key for key in found.residencies()] == [True] * 4
     assert found.embedders["m"].makes_vectors
     assert not found.entries["m (vectors)"].makes_vectors
+
+
+ADAPTED = """
+[models.lamb]
+path = "embedded"
+[[models.lamb.adapters]]
+path = "law.gguf"
+[caches.main]
+model = "lamb"
+n_ctx = 512
+"""
+
+
+def test_adapters_count_in_the_memory_of_their_model(tmp_path: Path, registry: Callable[..., ModelRegistry]) -> None:
+    without = registry(ADAPTED.replace('[[models.lamb.adapters]]\npath = "law.gguf"\n', ""))
+    write_lora(tmp_path / "law.gguf", read_header(embedded()), seed=1)
+    entry, bare = registry(ADAPTED).entries["lamb"], without.entries["lamb"]
+    assert entry.adapters is not None
+    n_bytes = entry.adapters.adapters[0].n_bytes
+    assert n_bytes > 10_000
+    assert entry.residency.n_bytes - bare.residency.n_bytes == n_bytes
+    assert bare.adapters is None
+    embedder = registry(ADAPTED).embedders["lamb"]
+    assert (embedder.adapters, embedder.residency.n_bytes) == (None, without.embedders["lamb"].residency.n_bytes)
+
+
+def test_names_with_adapters_are_names_of_the_model(tmp_path: Path, registry: Callable[..., ModelRegistry]) -> None:
+    write_lora(tmp_path / "law.gguf", read_header(embedded()), seed=1)
+    assert registry(ADAPTED).adapter_names() == {"lamb:law": "lamb"}
+
+
+def test_an_adapter_that_does_not_fit_stops_the_start(tmp_path: Path, registry: Callable[..., ModelRegistry]) -> None:
+    with pytest.raises(ConfigError, match=r"law\.gguf: this model file does not exist"):
+        registry(ADAPTED)
+    write(RECIPES["qwen2"], tmp_path / "qwen2.gguf")
+    write_lora(tmp_path / "law.gguf", read_header(tmp_path / "qwen2.gguf"), seed=1)
+    with pytest.raises(
+        ConfigError, match=r"law\.gguf: is an adapter for qwen2 models, but lamb\.gguf is a llama model"
+    ):
+        registry(ADAPTED)
+    write(RECIPES["plain"], tmp_path / "other.gguf")
+    write_lora(tmp_path / "law.gguf", read_header(tmp_path / "other.gguf"), seed=1)
+    with pytest.raises(ConfigError, match=r"lamb\.gguf: 'blk\.0\.attn_q\.weight' is 256 x 256.*another model"):
+        registry(ADAPTED)
+
+
+def test_a_model_that_makes_vectors_takes_no_adapters(tmp_path: Path, registry: Callable[..., ModelRegistry]) -> None:
+    write_lora(tmp_path / "law.gguf", read_header(embedded()), seed=1)
+    with pytest.raises(ConfigError, match=r"models\.lamb\.adapters: .*makes vectors.*without adapters"):
+        registry(ADAPTED.replace('path = "embedded"', 'path = "embedded"\npooling = "mean"'))

@@ -105,3 +105,16 @@ def test_the_names_that_rules_take_exactly_are_told_with_where_they_really_lead(
     assert Router(rules).names() == {"gpt-4": "main", "gpt-4-mini": "fast"}
     rules.append(Route("slow", match="fim"))
     assert Router(rules).globless() == {"gpt-4": "main", "gpt-4-mini": "fast", "fim": "slow"}
+
+
+def test_a_rule_for_a_model_takes_the_model_with_an_adapter() -> None:
+    routes = [Route("exact", model="qwen:med"), Route("qwen", model="Qwen"), Route("rest", match="*")]
+    router = Router(routes, adapters=lambda: {"qwen:law": "qwen", "qwen:med": "qwen"})
+    chosen = {name: router.choose(name).target for name in ("qwen:law", "QWEN:Law:latest", "qwen:med", "qwen:tax", "x")}
+    assert chosen == {
+        "qwen:law": "qwen",
+        "QWEN:Law:latest": "qwen",
+        "qwen:med": "exact",
+        "qwen:tax": "rest",
+        "x": "rest",
+    }

@@ -229,9 +229,9 @@ async def test_conversations_are_found_by_their_beginning(make: Make) -> None:
     engine = make()
     await steps(engine.submit(job("x" * 100, 3, whose=Whose("me"))))
     await until(lambda: engine.stats().live == 0)
-    (found,) = await engine.beginning_with(array("i", list(b"x" * 80)), "me")
+    (found,) = await engine.beginning_with(array("i", list(b"x" * 80)), Whose("me"))
     assert list(found[:100]) == list(b"x" * 100)
-    assert await engine.beginning_with(array("i", list(b"x" * 80)), "you") == []
+    assert await engine.beginning_with(array("i", list(b"x" * 80)), Whose("you")) == []
 
 
 EMPTY = "a job needs at least one prompt token and room for one new token"

@@ -52,7 +52,7 @@ class Shared(Day):
         super().everything_agrees()
         pool = self.scheduler.pool
         held = [(resident.whose.owner, resident.tokens) for resident in pool.ledger]
-        held += [(outline.owner, outline.tokens) for outline in pool.snapshots.outlines().values()]
+        held += [(outline.whose.owner, outline.tokens) for outline in pool.snapshots.outlines().values()]
         for owner, tokens in held:
             own = (whole(sent) for sent in self.sent if sent.job.whose.owner == owner)
             assert not tokens or any(each[: len(tokens)] == tokens for each in own), f"not of {owner!r}: {tokens}"
@@ -233,13 +233,19 @@ def test_a_restart_keeps_the_owners(tmp_path: Path) -> None:
         assert again.snapshots.flush(30)
         _, found = again.find(SAME, whose, holes=False, spans=())
         assert ([found.match.resident.n_resident] if found else []) == expected
-        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], whose.owner)] == expected
+        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], whose)] == expected
         again.snapshots.close()
 
 
 def snapshot(owner: str = "") -> Snapshot:
     return Snapshot(
-        array("i", range(9)), ((0, 4, 0), (6, 9, 6)), (Span(0, 9, 0, 0, label="user"),), 4, b"state", 1.0, owner=owner
+        array("i", range(9)),
+        ((0, 4, 0), (6, 9, 6)),
+        (Span(0, 9, 0, 0, label="user"),),
+        4,
+        b"state",
+        1.0,
+        whose=Whose(owner),
     )
 
 
@@ -259,7 +265,7 @@ def test_a_file_from_before_there_were_owners_is_of_no_owner(tmp_path: Path) -> 
     assert file.read(file.path(tmp_path, key)) == old
     store = Snapshots("model", PLAIN, 100, ram_bytes=1000, folder=tmp_path, disk_bytes=10_000)
     assert store.flush(30)
-    assert [store.find(old.tokens, owner, holes=True) is not None for owner in OWNERS] == [True, False, False]
+    assert [store.find(old.tokens, Whose(owner), holes=True) is not None for owner in OWNERS] == [True, False, False]
     store.close()
 
 

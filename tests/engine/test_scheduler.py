@@ -263,7 +263,7 @@ class Day:
             if resident.id in self.runtime.read and self.memory.rollback == "none" and held:
                 assert self.runtime.read[resident.id] == held, "a state that remembers what has left"
             for at, state in resident.checkpoints:
-                _, read = pickle.loads(state)
+                _, read, _ = pickle.loads(state)
                 assert read == [token for index, token in zip(self.indexes(resident), held, strict=True) if index < at]
         assert self.scheduler.pool.checkpoints.size_bytes <= self.checkpoint_bytes
         owned = [task.resident for task in self.scheduler.running]

@@ -52,7 +52,8 @@ from shepherd.core import (
     TextOrTokens,
 )
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.request import LoraScale
+from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
@@ -253,6 +254,12 @@ class App:
     async def unload(self, model: str) -> bool:
         return await self.dispatcher.unload(model)
 
+    def adapters(self, model: str) -> tuple[AdapterState, ...]:
+        return self.dispatcher.adapters(model).states()
+
+    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
+        self.dispatcher.adapters(model).set_scales(scales)
+
     async def copy_model(self, source: str, name: str) -> None:
         self._check_managing()
         await self.dispatcher.copy(source, name)
@@ -429,7 +436,8 @@ class App:
                 keys=self._keys,
                 spending=user_spending(),
             )
-            router = Router(routes, [*registry.entries, *providers.names], self.names.meaning)
+            here = [*registry.entries, *providers.names]
+            router = Router(routes, here, self.names.meaning, adapters=registry.adapter_names)
             self._dispatcher = Dispatcher(
                 self.config, registry, pool, router, providers, names=self.names, compactions=self._compactions
             )

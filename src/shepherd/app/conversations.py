@@ -22,7 +22,7 @@ from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
 from shepherd.app.toolset import AGENT_CTX
 from shepherd.backends.cloud.provider import find_model
-from shepherd.backends.router import Route
+from shepherd.backends.router import Route, base_of
 from shepherd.config import ProviderConfig
 from shepherd.core import ConfigError, EngineDown, Event, Evicted, InvalidRequest, Request, ShepherdError
 from shepherd.core.status import ActiveModel, ModelChoice
@@ -217,6 +217,12 @@ class Conversations:
             name = choices[(at + 1) % len(choices)].name
         choice, name = self.find_choice(name), dispatcher.meaning(name)
         found, added = choice.cache if choice else None, None
+        if base := base_of(name, dispatcher.registry.adapter_names()):
+            raise InvalidRequest(
+                f"{name!r} is a model with an adapter, which requests over HTTP name; here, set apply in "
+                f"[[models.{base}.adapters]] to true for this adapter and to false for the others, and start again",
+                field="name",
+            )
         if found is None:
             found = await asyncio.to_thread(self._add_provider, name)
         if found is None:

@@ -29,9 +29,10 @@ from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
 from shepherd.app.names import short_names
 from shepherd.backends.fallback import Health, first_to_answer
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.prompt import Encoder
-from shepherd.backends.router import Route, Router
+from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config
 from shepherd.core import (
     ConfigError,
@@ -362,8 +363,9 @@ class Dispatcher:
         meanings = self._names.all()
         for name, served in self._pulled.items():
             behind.setdefault(self._models[served.cache], []).extend((name, *short_names(served.model)))
-        for alias in meanings:
-            if (entry := self._find(alias)) is not None:
+        adapted = self.registry.adapter_names()
+        for alias, meaning in meanings.items():
+            if (entry := self._find(alias)) is not None and base_of(meaning, adapted) is None:
                 behind.setdefault(entry.name, []).append(alias)
         own = {
             name: replace(
@@ -372,6 +374,7 @@ class Dispatcher:
             )
             for name, entry in self.registry.entries.items()
         }
+        own |= {name: replace(own[model], id=name, aliases=(name,), parent=model) for name, model in adapted.items()}
         taken = {name.casefold() for name in (*own, *self._models)}
         targets = self._router.names().items()
         others = ((name, self._models[cache]) for name, cache in targets if cache in self._models)
@@ -389,10 +392,20 @@ class Dispatcher:
 
     def _card_of(self, alias: str, own: Mapping[str, ModelCard]) -> ModelCard | None:
         """The card of what an alias stands for; None where it is not here any more."""
+        meaning = self._names.meaning(alias)
+        if (name := base_of(meaning, {each: each for each, card in own.items() if card.parent})) is not None:
+            return own[name]
         if (entry := self._find(alias)) is not None:
             return own.get(entry.name)
-        provider, _, model = self._names.meaning(alias).partition("/")
+        provider, _, model = meaning.partition("/")
         return self.providers.card(provider, model) if provider in self.providers else None
+
+    def adapters(self, model: str) -> ModelAdapters:
+        """Those of the model of this name, or of the first one where it is empty. Raises: `UnknownModel`."""
+        entry = self._named(model) if model else next(iter(self.registry.entries.values()), None)
+        if entry is None:
+            raise UnknownModel(model, known=self.names)
+        return entry.adapters or ModelAdapters(entry.name, ())
 
     def resting(self) -> dict[str, float]:
         """Seconds that each provider still rests after a failure; 0 = it does not."""
@@ -536,9 +549,9 @@ class Dispatcher:
         meaning = self._names.meaning(model)
         if meaning in self._pulled:
             return self.entry_of(self._pulled[meaning].cache)
-        if meaning != model:  # of a cache, or with an adapter
-            meaning = self._models.get(meaning, meaning.partition(":")[0])
-        name = find_name(meaning, self.registry.entries)
+        if meaning != model and meaning in self._models:  # of a cache
+            meaning = self._models[meaning]
+        name = find_name(base_of(meaning, self.registry.adapter_names()) or meaning, self.registry.entries)
         return None if name is None else self.registry.entries[name]
 
     def _named(self, model: str) -> ModelEntry:

@@ -87,6 +87,8 @@ class LoadedModel:
     """By cache: identifies its conversations on disk."""
     embedder: EmbeddingModel | None = None
     reranker: RerankModel | None = None
+    adapter_hashes: tuple[str, ...] = ()
+    """Of each adapter of its entry, in order."""
     ended: dict[str, CacheStats] = field(default_factory=dict)
     """By cache, the totals of all models that were closed; its loader's."""
 
@@ -179,6 +181,8 @@ class ModelLoader:
         )
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
         try:
+            for adapter in entry.adapters.adapters if entry.adapters is not None else ():
+                opened.adapter_hashes += (weights.add(adapter),)
             if entry.card.kind == "reranker":
                 self._open_reranker(entry, opened, weights)
             elif entry.makes_vectors:
@@ -386,6 +390,8 @@ class ModelLoader:
                 thinking=self.config.reasoning,
                 on_full=cache.overflow or ("error" if cache.window is None else "evict"),
                 n_window=None if cache.window is None else plan.n_window,
+                adapters=entry.adapters,
+                adapter_hashes=opened.adapter_hashes,
                 leaving=None if cache.window is None else LeavingPolicy(**cache.leaving),
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,

@@ -23,12 +23,14 @@ import psutil
 from shepherd.app import tensorrt
 from shepherd.app.derivation import derived_dialect
 from shepherd.app.model_pool import Residency
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
-from shepherd.config import CacheConfig, Config, KvConfig, ModelConfig, model_name
+from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard, ModelKind
 from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
+from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
 from shepherd.models.projector import ProjectorFile, find_projector
 from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
@@ -109,6 +111,7 @@ class ModelEntry:
     """What lets it see images."""
     measured: Verdict | None = None
     """What replaces the defaults of settings that the configuration leaves open."""
+    adapters: ModelAdapters | None = None
 
     @property
     def name(self) -> str:
@@ -185,6 +188,11 @@ class ModelRegistry:
         """The entry of a key."""
         return (self.embedders if key.embeds else self.entries)[key.name]
 
+    def adapter_names(self) -> dict[str, str]:
+        """By the name of a model with one of its adapters, such as `qwen:law`, the model's."""
+        entries = self.entries.values()
+        return {name: entry.name for entry in entries if entry.adapters is not None for name in entry.adapters.names}
+
     def reread(self, name: str) -> None:
         """Read a model file again that could not be used before. Raises: `ConfigError`."""
         entry = self._planned(self.entries[name].model)
@@ -220,6 +228,7 @@ class ModelRegistry:
             mmproj=None,
             constrain_calls=True,
             pooling=None,
+            adapters=(),
             sampling=config.sampling.over(greedy) if path == "embedded" else config.sampling,
             load="demand",
             keep_alive=None if beside else -1.0,
@@ -307,6 +316,13 @@ class ModelRegistry:
 
     def _planned(self, model: ModelConfig) -> ModelEntry:
         header = self._header(model.path)
+        if model.adapters and (isinstance(header, Checkpoint) or makes_vectors(header) or model.pooling is not None):
+            does = "runs with TensorRT-LLM" if isinstance(header, Checkpoint) else "makes vectors"
+            raise ConfigError(
+                f"{header.path.name} {does}, which Shepherd does without adapters; remove them, or name a GGUF file of "
+                "a model that chats",
+                key=f"models.{model.name}.adapters",
+            )
         if isinstance(header, Checkpoint):
             return self._made(model, header, (self._checkpoint_plan(model, header),))
         if kind_of(header, model.pooling) != "chat":
@@ -318,7 +334,8 @@ class ModelRegistry:
                     )  # fmt: skip
             return self._made(model, header)
         projector = self._projector(model, header)
-        beside = projector.size_bytes if projector else 0
+        adapters = tuple(_adapter(each, header) for each in model.adapters)
+        beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
         plans: list[CachePlan] = []
         flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
@@ -338,7 +355,9 @@ class ModelRegistry:
             )
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
-        entry = replace(self._made(model, header, tuple(plans), projector), measured=measured)
+        entry = replace(self._made(model, header, tuple(plans), projector, beside), measured=measured)
+        if adapters:
+            entry = replace(entry, adapters=ModelAdapters(model.name, adapters))
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry
@@ -374,8 +393,9 @@ class ModelRegistry:
         header: gguf.Header | Checkpoint,
         plans: tuple[CachePlan, ...] = (),
         projector: ProjectorFile | None = None,
+        beside: int = 0,
     ) -> ModelEntry:
-        """The entry; without a cache it is one that embeds."""
+        """The entry; without a cache it is one that embeds. `beside`: bytes of projector and adapters."""
         if isinstance(header, Checkpoint):
             card = _card(model, header, plans, None, header.size_bytes)
             residency = replace(_residency(model, 0), is_alone=True)
@@ -385,7 +405,7 @@ class ModelRegistry:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
         found = fit(header, [plan.cells for plan in plans])
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
-        least = found.least + (projector.size_bytes if projector else 0)
+        least = found.least + beside
         n_bytes = least + min(found.needed - found.least, max(0, self._left - least))
         card = _card(model, header, plans, n_tokens, n_bytes, projector=projector)
         residency = _residency(model, n_bytes)
@@ -407,6 +427,17 @@ class ModelRegistry:
 def read(path: Path) -> gguf.Header | Checkpoint:
     """What the files of a model say. Raises: `ConfigError`."""
     return read_checkpoint(path) if path.is_dir() else gguf.read_header(path)
+
+
+def _adapter(adapter: AdapterConfig, header: gguf.Header) -> Adapter:
+    return read_adapter(
+        Path(adapter.path),
+        header,
+        name=adapter.name,
+        scale=adapter.scale,
+        applies=adapter.apply,
+        layers=adapter.layers,
+    )
 
 
 def machine_of(config: Config) -> Machine:

@@ -7,7 +7,7 @@ exist: there is no silent default.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -62,17 +62,32 @@ _POLICY = ("on_full", "user", "archive", "recall", "background")
 """Fields that a route fills in."""
 
 
+def base_of(model: str, adapters: Mapping[str, str]) -> str | None:
+    """The model of a name with an adapter, which ignores case; None for other names."""
+    if not adapters:
+        return None
+    asked = {name.casefold() for name in model_names(model)}
+    return next((base for name, base in adapters.items() if name.casefold() in asked), None)
+
+
 class Router:
     """The rules in order."""
 
     def __init__(
-        self, routes: Sequence[Route], models: Sequence[str] = (), meaning: Callable[[str], str] = str
+        self,
+        routes: Sequence[Route],
+        models: Sequence[str] = (),
+        meaning: Callable[[str], str] = str,
+        *,
+        adapters: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`models`: names for the message of a refusal, besides those of the rules. `meaning`: what a name stands for
-        that is an alias, and any other name itself; a rule takes a request by both."""
+        that is an alias, and any other name itself; a rule takes a request by both. `adapters`: by the name of a model
+        with an adapter, the model's: a rule for the one takes the other."""
         self._routes = tuple(routes)
         self._models = tuple(models)
         self.meaning = meaning
+        self._adapters = adapters
 
     def names(self) -> dict[str, str]:
         """The names that a rule has without a glob, and the target of each."""
@@ -95,5 +110,6 @@ class Router:
 
     def find(self, model: str, endpoint: str = "") -> Route | None:
         """As `choose`; None where no rule takes the request."""
-        names = dict.fromkeys((model, self.meaning(model)))
+        meaning = self.meaning(model)
+        names = dict.fromkeys((model, meaning, base_of(meaning, self._adapters()) or meaning))
         return next((route for route in self._routes if any(route.takes(name, endpoint) for name in names)), None)

@@ -16,6 +16,7 @@ from shepherd.config.load import load
 from shepherd.config.resolve import model_name
 from shepherd.config.schema import (
     ENVIRONMENT,
+    AdapterConfig,
     CacheConfig,
     Config,
     KvConfig,
@@ -34,6 +35,7 @@ from shepherd.config.trust import Consent, FolderFile, TrustStore
 
 __all__ = [
     "ENVIRONMENT",
+    "AdapterConfig",
     "CacheConfig",
     "Config",
     "Consent",

@@ -164,6 +164,12 @@ def _placements(value: Any, base: PathBase) -> tuple[str, ...]:
     return texts
 
 
+def _layer_range(value: Any, base: PathBase) -> tuple[int, int]:
+    is_pair = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(each) is int for each in value)
+    _check(is_pair and 1 <= value[0] <= value[1], value)
+    return value[0], value[1]
+
+
 def _url(value: Any, base: PathBase) -> str:
     return str(_check(re.fullmatch(r"https?://[^\s/]\S*", _text(value, base)) is not None, value))
 
@@ -247,6 +253,7 @@ DURATION = Kind(
 )
 BUDGET = Kind('a number of bytes, or a text such as "24 GiB" or "80%"', lambda value, base: memory(value))
 LAYERS = whole(-1)
+LAYER_RANGE = Kind("two numbers of layers from 1 on, the first and the last, such as [10, 20]", _layer_range)
 PLACEMENTS = Kind(
     r'a list of PATTERN=BUFFER, a regular expression for names of tensors and a kind of memory, such as "_exps=CPU"',
     _placements,

@@ -21,6 +21,7 @@ from shepherd.config.schema import (
     LOCAL_BACKENDS,
     PROVIDER_TYPES,
     SHORTHANDS,
+    AdapterConfig,
     CacheConfig,
     Config,
     KeyConfig,
@@ -86,7 +87,7 @@ class Resolver:
         self._check_names(rules, rules_setting)
         self._warn_of_routes(rules, rules_setting, meanings)
         self._settle_loads(model)
-        models = [_built(ModelConfig, *entry) for entry in self.models.items()]
+        models = [self._model(*entry) for entry in self.models.items()]
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
         models = [replace(m, sampling=m.sampling.over(greedy)) if m.path == "embedded" else m for m in models]
         caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
@@ -216,6 +217,21 @@ class Resolver:
             if model not in used:
                 cache = _free_name(model, [*self.caches, *self.providers])
                 self.caches[cache] = {"model": replace(UNSET, value=model)}
+
+    def _model(self, name: str, entry: dict[str, Setting]) -> ModelConfig:
+        model, setting = _built(ModelConfig, name, entry), entry.get("adapters", UNSET)
+        found: list[AdapterConfig] = []
+        for index, row in enumerate(setting.value or ()):
+            here, adapter = f"{setting.key}[{index}]", AdapterConfig(**row)
+            if not adapter.path:
+                raise setting.error("has no path: give the GGUF file of an adapter", here)
+            adapter = replace(adapter, name=adapter.name or Path(adapter.path).stem)
+            if re.search(r"[\s:/]", adapter.name):
+                raise setting.error("a name has no blanks, colons and slashes; give another one", f"{here}.name")
+            if adapter.name.casefold() in [each.name.casefold() for each in found]:
+                raise setting.error(f"there are two adapters called {adapter.name!r}; rename one", f"{here}.name")
+            found.append(adapter)
+        return replace(model, adapters=tuple(found))
 
     def _settle_loads(self, default: str | None) -> None:
         """Set when each model is loaded: at the start if it is the default or has a declared cache."""

@@ -76,6 +76,20 @@ class TensorRTConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """A LoRA adapter or a control vector of a model."""
+
+    path: str = key(kinds.PATH, "")
+    name: str = key(kinds.TEXT, "")
+    """For requests; empty = that of the file."""
+    scale: float = key(number(-1000, 1000), 1.0)
+    apply: bool = key(kinds.FLAG, True)
+    """False: only requests that name it get it."""
+    layers: tuple[int, int] | None = key(kinds.LAYER_RANGE)
+    """Of a control vector: the first and the last layer that it changes; None = all."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Weights, loaded once however many caches use them."""
 
@@ -118,6 +132,8 @@ class ModelConfig:
     """How the states of a text become its vector; None = as in the file, else the mean. `none`: one for each token."""
     tags: tuple[str, ...] = key(kinds.TEXTS, ())
     """Words for clients, in the list of models."""
+    adapters: tuple[AdapterConfig, ...] = key(Table(keys_of(AdapterConfig), "list"), ())
+    """What changes its weights: a request chooses among them."""
     tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
 

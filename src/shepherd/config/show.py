@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shepherd.config.kinds import SAMPLING, Kind, Table, keys_of
-from shepherd.config.schema import Config
+from shepherd.config.schema import Config, ModelConfig
 from shepherd.core import Sampling
 
 
@@ -33,6 +33,8 @@ def to_toml(config: Config) -> str:
                     found = getattr(entry, inner, None)
                     if found is not None and found != type(found)():
                         lines += _shown_table(f"[{name}.{_quoted(entry.name)}.{inner}]", found)
+                for adapter in entry.adapters if isinstance(entry, ModelConfig) else ():
+                    lines += _shown_table(f"[[{name}.{_quoted(entry.name)}.adapters]]", adapter)
     return "\n".join(lines).lstrip() + "\n"
 
 
@@ -46,7 +48,8 @@ def _shown_keys(value: Any) -> list[str]:
     lines = []
     for name, kind in kinds.items():
         found = getattr(value, name)
-        if isinstance(kind, Table) and kind.form == "list" and found is not None and not isinstance(value, Config):
+        has_own_tables = isinstance(value, (Config, ModelConfig))
+        if isinstance(kind, Table) and kind.form == "list" and found is not None and not has_own_tables:
             names = ", ".join(entry.name for entry in found) or "none"
             lines.append(f"# {name}: set, not shown, for {names}")
         elif not isinstance(kind, Kind) or found is None or (isinstance(found, Mapping) and not found):

@@ -106,6 +106,8 @@ class Grammar:
     text: str
 
 
+LoraScale = tuple[int | str, float]
+"""An adapter of the model, by its number or its name, and its scale."""
 TextOrTokens = str | tuple[str | int, ...]
 """A text, or tokens between which there may be texts."""
 
@@ -174,6 +176,9 @@ class Request:
     on_full: OnFull | None = None
     edits: tuple[Edit, ...] = ()
     """What the client asks to leave its context, in order."""
+    lora: tuple[LoraScale, ...] = ()
+    """The adapters that change the model's weights, and no others; none: as the name of the model says, or by
+    default."""
     cleared: frozenset[Place] = frozenset()
     """What has left it: the prompt is that of all messages, without these."""
     background: bool | None = None

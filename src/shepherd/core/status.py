@@ -36,6 +36,8 @@ class ModelCard:
     `rerank`."""
     aliases: tuple[str, ...] = ()
     """Its own name, and those of routes and aliases to it."""
+    parent: str = ""
+    """The model that this one is, with an adapter."""
     stands_for: str = ""
     """Of an alias: the name of what answers."""
     tags: tuple[str, ...] = ()
@@ -53,6 +55,18 @@ class ModelCard:
     """Requests that its caches compute at the same time."""
     sampling: Sampling = field(default_factory=Sampling)
     """For what a request leaves open."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """An adapter of a model."""
+
+    name: str
+    file: str
+    """Its name, without the folder."""
+    kind: Literal["lora", "control"]
+    scale: float
+    """For requests that choose no adapters."""
 
 
 @dataclass(frozen=True, slots=True)

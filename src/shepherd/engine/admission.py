@@ -115,7 +115,7 @@ class Admission:
                     if n_refused + 1 < MAX_REFUSED and self._sources(task, refused)[1] is not None:
                         continue  # it has the beginning that a saved conversation needs
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
-                recent = self.pool.recent(job.whose.owner)
+                recent = self.pool.recent(job.whose)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
                 n_source = len(source.resident) if source else 0
                 resident = self.pool.carry_out(planned, n_free, job.whose, background=job.background)

@@ -52,13 +52,24 @@ class Span:
     """It is no part of the prompt any more: it leaves although there is room, where the memory can have holes."""
 
 
+Adapters = tuple[tuple[str, float], ...]
+"""What is added to the weights of a model: the hash of each adapter (`llamacpp/adapter.py`) and its scale, which is not
+0; ordered by the hash. Keys and values are computed with the weights, so those of one set are of no use to another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Whose tokens they are. Owners share no sequence and no snapshot."""
+    """Whose tokens they are, and with which weights they are computed. Owners share no sequence and no snapshot, nor do
+    sets of adapters."""
 
     owner: str = ""
     n_common: int = 0
     """Leading tokens that jobs of other owners may share: all of them at once, so that none can be guessed singly."""
+    adapters: Adapters = ()
+
+    def can_share(self, other: Whose) -> bool:
+        """Whether a sequence or a snapshot of the one may become one of the other."""
+        return self.owner == other.owner and self.adapters == other.adapters
 
 
 UNOWNED = Whose()
@@ -342,9 +353,9 @@ class Engine(Protocol):
         """
 
     async def beginning_with(
-        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        """The tokens of each of the owner's conversations that begin with these, or with others for the first `n_other`
+        """The tokens of each conversation of `whose` that begin with these, or with others for the first `n_other`
         messages. `spans`: of the tokens. Raises: `EngineDown`."""
 
     def close(self, timeout_s: float = 30.0) -> bool:
@@ -371,6 +382,8 @@ class Chunk(NamedTuple):
     """Whether to compute the logits after every token."""
     media: Media | None = None
     """The tokens are those of this image, all of them; it has no logits."""
+    adapters: Adapters = ()
+    """What is added to the weights; the same for all chunks of one decode."""
 
 
 @dataclass(frozen=True, slots=True)

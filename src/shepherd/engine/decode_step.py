@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shepherd.core import EngineError
 from shepherd.engine import priority
-from shepherd.engine.base import Chunk, Done, Job, Mask, Prefill, Runtime, Scored
+from shepherd.engine.base import Adapters, Chunk, Done, Job, Mask, Prefill, Runtime, Scored
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.pool import OperationRefused, Pool
@@ -48,9 +48,12 @@ class DecodeStep:
     show: Callable[[int], bytes]
     constrainer: Constrainer | None
     speed: SpeedEstimate = field(default_factory=SpeedEstimate)
+    served: list[Adapters] = field(default_factory=list)
+    """The sets of adapters of the running tasks, the one that was computed last at the end."""
 
     def compose(self) -> Batch:
-        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow.
+        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow; where
+        tasks have different adapters, of those tasks alone that have the set whose turn it is.
 
         There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
@@ -58,13 +61,16 @@ class DecodeStep:
         tasks: list[Task] = []
         prompts: dict[int, Task] = {}
         running, ledger = self.queue.running, self.pool.ledger
+        adapters = self._next_adapters()
         for task in running:
             resident = task.cells
+            if task.job.whose.adapters != adapters:
+                continue
             if task.phase == "prefill":
                 prompts[resident.id] = task
             else:
                 token = task.tokens[-1:]
-                chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate"))
+                chunks.append(Chunk(resident.id, token, resident.end, task.phase == "generate", adapters=adapters))
                 tasks.append(task)
         n_answers = len(chunks)
         if not prompts:
@@ -75,13 +81,16 @@ class DecodeStep:
                 images[seq] = prompts.pop(seq)
                 # One image a decode: answers wait for one at a time, and it cannot be computed in parts.
                 if len(images) == 1:
-                    chunks.append(Chunk(seq, self._tokens(task, media.n_tokens), task.cells.end, False, media=media))
+                    tokens, end = self._tokens(task, media.n_tokens), task.cells.end
+                    chunks.append(Chunk(seq, tokens, end, False, media=media, adapters=adapters))
                     tasks.append(task)
         n_image = len(chunks[-1].tokens) if images else 0
         if not prompts:
             return Batch(chunks, tasks, n_answers + n_image)
         demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
-        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_answers)
+        # Answers with other adapters wait for this decode, too.
+        n_waiting = sum(task.phase == "generate" for task in running) if len(self.served) > 1 else n_answers
+        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_waiting)
         budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers - n_image)
         if self.runtime.pays_for_idle:
             budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers + n_image)
@@ -94,7 +103,7 @@ class DecodeStep:
             n_spare -= stop - start - 1 if task.scores_prompt else 0
             wants_logits = stop == len(task.tokens)
             tokens = self._tokens(task, stop - start)
-            chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt))
+            chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt, adapters=adapters))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
 
@@ -104,6 +113,13 @@ class DecodeStep:
         if start > len(resident):
             self.pool.ledger.skip(resident, task.tokens[len(resident) : start])
         return task.tokens[start : start + n]
+
+    def _next_adapters(self) -> Adapters:
+        """The set of the next decode: those that running tasks have take turns, and a new one waits for its first."""
+        wanted = dict.fromkeys(task.job.whose.adapters for task in self.queue.running)
+        first, *others = dict.fromkeys((*(each for each in self.served if each in wanted), *wanted))
+        self.served[:] = [*others, first]
+        return first
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""

@@ -165,9 +165,9 @@ class InProcessEngine:
         return await self._call(lambda: self._scheduler.pool.held(tokens, spans, whose, holes=holes))
 
     async def beginning_with(
-        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, whose, spans, n_other))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""

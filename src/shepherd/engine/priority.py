@@ -52,5 +52,5 @@ def awaited_prefix(task: Task, other: Task, ledger: Ledger) -> int:
     shared = shared_prefix(task.tokens, task.job.whose, other.tokens, other.job.whose)
     if ledger.memory.share:
         return shared
-    is_own = task.job.whose.owner == other.job.whose.owner
+    is_own = task.job.whose.can_share(other.job.whose)
     return max((at for at in other.marks if is_own and len(other.cells) < at <= shared), default=0)

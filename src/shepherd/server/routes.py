@@ -15,7 +15,7 @@ from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
 from shepherd.server.endpoints.generate import Generate
 from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestContext
-from shepherd.server.endpoints.llama import LLAMA_ENDPOINTS, answer_apply_template
+from shepherd.server.endpoints.llama import LLAMA_ENDPOINTS, answer_apply_template, set_lora_adapters
 from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_copy, answer_delete, answer_show
@@ -43,6 +43,7 @@ from shepherd.wire.openai import completions as openai_completions
 from shepherd.wire.openai import embeddings as openai_embeddings
 from shepherd.wire.openai.responses import codec as responses
 from shepherd.wire.openai.responses import compact
+from shepherd.wire.sampling import LORA_SCHEMA
 
 
 def _row(
@@ -111,6 +112,10 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
         "openai-chat-count", ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"),
         query(counting(openai_chat)),
         openai_chat.BODY, "How many tokens the prompt of a conversation has (llama-server), exactly",
+    ),
+    _row(
+        "lora-adapters", ("/lora-adapters", "/v1/lora-adapters"), set_lora_adapters, LORA_SCHEMA,
+        "Set the scales of a model's adapters for requests that choose none (llama-server)",
     ),
     _row(
         "tokenize", ("/tokenize", "/v1/tokenize"), query(answer_tokenize),

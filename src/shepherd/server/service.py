@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.request import LoraScale
+from shepherd.core.status import AdapterState, Embeddings, Health, ModelCard, ProviderSpending
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
@@ -54,6 +55,15 @@ class Service(Protocol):
         """Free the model of this name as soon as nothing uses it; False when it was not loaded.
 
         Raises: `UnknownModel`.
+        """
+
+    def adapters(self, model: str) -> Sequence[AdapterState]:
+        """Those of the model of this name, or of the first where it is empty, in order. Raises: `UnknownModel`."""
+
+    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
+        """From now on, requests for the model that choose no adapters get these alone.
+
+        Raises: `UnknownModel`, `InvalidRequest` for an adapter that the model does not have.
         """
 
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:

@@ -31,6 +31,7 @@ MAX_TOOLS = 1_024
 
 OptionsT = TypeVar("OptionsT")
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", Json, list[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,17 @@ def decode_json(body: bytes) -> Json:
 
     Raises: `InvalidRequest` that says where the body breaks which rule.
     """
+    return _decode(body, dict, "object")
+
+
+def decode_array(body: bytes) -> list[Any]:
+    """The same for a body that is an array."""
+    return _decode(body, list, "array")
+
+
+def _decode(body: bytes, kind: type[BodyT], expected: str) -> BodyT:
     if not body.strip():
-        raise InvalidRequest("the body is empty; send a JSON object")
+        raise InvalidRequest(f"the body is empty; send a JSON {expected}")
     check_values(body, "the body")
     try:
         text = body.decode("utf-8")
@@ -113,8 +123,8 @@ def decode_json(body: bytes) -> Json:
         raise
     except ValueError as error:  # Python refuses to convert integers of more than 4,300 digits
         raise InvalidRequest("the body holds an integer of more than 4300 digits") from error
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"the body must be a JSON object, not {shown(value)}")
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"the body must be a JSON {expected}, not {shown(value)}")
     if text.count("[") + text.count("{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
     # UTF-8 cannot hold a surrogate, so only an escape can have brought one: most bodies need no walk.
@@ -358,7 +368,7 @@ def _has_more_values(body: bytes, limit: int) -> bool:
     return n + sum(body.count(sign, at) for sign in _SIGNS) > limit
 
 
-def is_deeper(value: Json, limit: int) -> bool:
+def is_deeper(value: Json | list[Any], limit: int) -> bool:
     """Whether more than `limit` arrays and objects stand within each other."""
     level: list[Any] = [value]
     for _ in range(limit):

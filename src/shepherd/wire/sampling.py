@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shepherd.core import Request, Sampling, limit
+from shepherd.core import InvalidRequest, Request, Sampling, limit
+from shepherd.core.request import LoraScale
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
 
@@ -108,7 +109,35 @@ def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
 STOPS = Kind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
 """Stop strings: none, one, or an array."""
 STOP = Field("stop", STOPS)
-GENERATION = (MODEL, STREAM, *SAMPLING, STOP)
+
+
+def decode_lora(body: Fields, key: str) -> tuple[LoraScale, ...]:
+    """Adapters with their scales, as llama-server has them; `name` may stand for `id`. Raises: `InvalidRequest`."""
+    return tuple(_adapter_of(row) for row in body.objects(key, MAX_ADAPTERS))
+
+
+def _adapter_of(row: Fields) -> LoraScale:
+    number, scale = row.find_integer("id", Range(0)), row.find_number("scale", Range(*SCALES))
+    if scale is None:
+        raise InvalidRequest(f"{row.at('scale')} is missing; 0 leaves the adapter out", field=row.at("scale"))
+    return row.get_string("name", "send it, or an id") if number is None else number, scale
+
+
+MAX_ADAPTERS = 256
+SCALES = -1000, 1000
+_ADAPTER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "name": {"type": "string"}, "scale": {"type": "number"}},
+    "required": ["scale"],
+}
+LORA_SCHEMA: Json = {"type": "array", "items": _ADAPTER, "maxItems": MAX_ADAPTERS}
+LORA = Field(
+    "lora",
+    Kind(decode_lora, LORA_SCHEMA, is_plain=True),
+    "Adapters by id or name, and their scales; others are off (llama-server).",
+    default=(),
+)
+GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA)
 """The fields that every body of the OpenAI family has."""
 
 

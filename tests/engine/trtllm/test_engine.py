@@ -332,8 +332,8 @@ async def test_turns_are_evicted_on_request_and_stay_away(make: Make) -> None:
     assert spans[1].start <= whole.n < spans[1].stop, (
         "the turns have left this conversation, though their blocks are still there"
     )
-    assert await bench.engine.beginning_with(prompt[:10], "") != []
-    assert await bench.engine.beginning_with(prompt[:10], "ann") == []
+    assert await bench.engine.beginning_with(prompt[:10], Whose()) != []
+    assert await bench.engine.beginning_with(prompt[:10], Whose("ann")) == []
 
 
 async def test_what_does_not_fit_is_refused_before_anything_starts(make: Make) -> None:
@@ -541,7 +541,7 @@ async def test_every_job_ends_whatever_happens(make: Make, seed: int) -> None:
                 case 2:
                     await engine.evict(evicting, 1)
                 case _:
-                    await engine.beginning_with(prompt[:20], "ann")
+                    await engine.beginning_with(prompt[:20], Whose("ann"))
 
     async def end() -> None:
         await asyncio.sleep(0.4)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.cache_warnings import CacheWatch, has_image
 from shepherd.backends.local.compile import Compiled, Compiler
@@ -53,7 +54,7 @@ from shepherd.core.limit import MAX_BIASES, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Engine, Job, MediaReader, Vocabulary, Whose
+from shepherd.engine.base import Adapters, Engine, Job, MediaReader, Vocabulary, Whose
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
 
@@ -92,6 +93,9 @@ class LocalOptions:
     (`kept_system.py`)."""
     n_window: int | None = None
     """Tokens that a conversation may have, more than the cells hold; None = as many as the cells."""
+    adapters: ModelAdapters | None = None
+    adapter_hashes: tuple[str, ...] = ()
+    """Of each of them, as it was loaded."""
     leaving: LeavingPolicy | None = None
     """What leaves before and after whole turns; None: turns leave in their order."""
     images: ImageLimits | None = None
@@ -351,11 +355,20 @@ class LocalBackend:
 
     def _whose(self, compiled: Compiled) -> Whose:
         request, common = compiled.request, self._options.shared_prefix
+        adapters = self._adapters(request)
         _, salt = parts_of_owner(request.owner)
         if common == "all":
-            return Whose(salt)
+            return Whose(salt, adapters=adapters)
         shares = common == "system" and not salt
-        return Whose(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0)
+        return Whose(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0, adapters)
+
+    def _adapters(self, request: Request) -> Adapters:
+        """Those that it computes with. Raises: `InvalidRequest` where it names one that the model does not have."""
+        if (known := self._options.adapters) is not None:
+            return known.of(request, self._options.adapter_hashes)
+        if request.lora:
+            raise InvalidRequest(f"model {self.model!r} has no adapters; leave lora out", field="lora")
+        return ()
 
     def _answer(self, compiled: Compiled, job: Job) -> Answer:
         request, compiler = compiled.request, self._compiler
@@ -434,8 +447,8 @@ class LocalBackend:
         if (first := first_answer(request.messages)) == len(request.messages):
             return
         compiled = await self._compiled(replace(request, messages=request.messages[:first]), weight_of(request))
-        tokens, owner, n = beginning_of(compiled), self._whose(compiled).owner, leading_systems(request.messages)
-        if known := await self.engine.beginning_with(tokens, owner, compiled.spans, n):
+        tokens, whose, n = beginning_of(compiled), self._whose(compiled), leading_systems(request.messages)
+        if known := await self.engine.beginning_with(tokens, whose, compiled.spans, n):
             await asyncio.to_thread(self._kept.recognise, request, known)
 
     def forget(self) -> None:

@@ -281,7 +281,7 @@ class Ledger:
         best: Match | None = None
         highest = (0, False, 0)
         for resident in self:
-            is_own = resident.whose.owner == whose.owner
+            is_own = resident.whose.can_share(whose)
             if resident.aside or resident in without or not (is_own or self.memory.share):
                 continue
             length = shared_prefix(prompt, whose, resident.tokens, resident.whose)
@@ -297,10 +297,10 @@ class Ledger:
                 best, highest = match, _rank(match, cleared)
         return best
 
-    def find_holder(self, tokens: array[int], n: int, owner: str, other: Resident | None = None) -> Resident | None:
-        """A sequence of `owner`, but not `other`, that has the first `n` of these tokens in place; None without one."""
+    def find_holder(self, tokens: array[int], n: int, whose: Whose, other: Resident | None = None) -> Resident | None:
+        """A sequence of `whose`, but not `other`, that has the first `n` of these tokens in place; None without one."""
         for resident in self:
-            is_other = resident is not other and resident.whose.owner == owner and not resident.aside
+            is_other = resident is not other and resident.whose.can_share(whose) and not resident.aside
             if is_other and resident.n_in_place >= n and resident.tokens[:n] == tokens[:n]:
                 return resident
         return None
@@ -314,9 +314,9 @@ class Ledger:
         self.touch(resident)
         return resident
 
-    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]], owner: str) -> Resident:
+    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]], whose: Whose) -> Resident:
         """Add a sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
-        resident = self.new(Whose(owner))
+        resident = self.new(whose)
         resident.tokens = tokens[:]
         resident.runs = [Run(start, stop, position, resident.block) for start, stop, position in runs]
         self._stale = True
@@ -568,7 +568,9 @@ def choose_turns(
 
 def shared_prefix(prompt: array[int], whose: Whose, tokens: array[int], theirs: Whose) -> int:
     """How many leading tokens of a prompt may be taken from `tokens`: of another owner's what both call common, if it
-    is equal, else nothing."""
+    is equal, else nothing; nothing that was computed with other adapters."""
+    if whose.adapters != theirs.adapters:
+        return 0
     if whose.owner == theirs.owner:
         return common_prefix(tokens, prompt)
     n = whose.n_common

@@ -135,9 +135,9 @@ class Pool:
         Sequences in `without` and keys in `bad` are ignored.
         """
         match = self.ledger.find(tokens, whose, holes=holes, spans=spans, without=without)
-        own = (each for each in self.ledger if each.whose.owner == whose.owner and not each.aside)
+        own = (each for each in self.ledger if each.whose.can_share(whose) and not each.aside)
         n_held = max((min(each.n_in_place, common_prefix(each.tokens, tokens)) for each in own), default=0)
-        found = self.snapshots.find(tokens[:-1], whose.owner, holes=holes, spans=spans, without=bad, n_held=n_held)
+        found = self.snapshots.find(tokens[:-1], whose, holes=holes, spans=spans, without=bad, n_held=n_held)
         gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
         least = min(least_gain, found.match.resident.n_resident // SMALL_PART) if found else 0
         return match, found if gain > least else None
@@ -158,12 +158,13 @@ class Pool:
         return CachedPrefix(match.length, runs, tier).until(match.length)
 
     def beginning_with(
-        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        """The tokens, evicted ones too, of every conversation of `owner` that is longer and begins with these, or with
+        """The tokens, evicted ones too, of every conversation of `whose` that is longer and begins with these, or with
         others for the first `n_other` messages. `spans`: of the tokens."""
-        known = [(each.tokens, each.spans) for each in self.ledger if each.whose.owner == owner]
-        known += [(each.tokens, each.spans) for each in self.snapshots.outlines().values() if each.owner == owner]
+        known = [(each.tokens, each.spans) for each in self.ledger if each.whose.can_share(whose)]
+        outlines = self.snapshots.outlines().values()
+        known += [(each.tokens, each.spans) for each in outlines if each.whose.can_share(whose)]
         head, n = tokens[: start_of(spans, n_other)], len(tokens)
         found = [(other, start_of(own, n_other) if head else 0) for other, own in known if len(other) > n - len(head)]
         return [
@@ -172,10 +173,10 @@ class Pool:
             if (start and other[start : start + n - len(head)] == tokens[len(head) :]) or other[:n] == tokens
         ]
 
-    def recent(self, owner: str) -> Iterator[Resident]:
-        """All sequences, then the owner's newest snapshots as the sequences that they would make."""
+    def recent(self, whose: Whose) -> Iterator[Resident]:
+        """All sequences, then the newest snapshots of `whose` as the sequences that they would make."""
         yield from self.ledger
-        yield from self.snapshots.newest(owner, N_LOGGED)
+        yield from self.snapshots.newest(whose, N_LOGGED)
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Pool:
         if source is None:
             self._need_id(None)
             return self.ledger.new()
-        if (background and not source.background) or source.whose.owner != whose.owner:
+        if (background and not source.background) or not source.whose.can_share(whose):
             if plan.tail is not None or plan.close_gaps or not self._can_fork(source, length):
                 raise OperationRefused  # such a job may share a conversation's cells, not change them
             return self._fork(source, length)
@@ -338,9 +339,10 @@ class Pool:
         for start, stop in ranges:
             ledger.skip(resident, tokens[len(resident) : start])
             for at in range(start, stop, n):
-                chunk = Chunk(resident.id, tokens[at : min(at + n, stop)], resident.end, False)
+                part = tokens[at : min(at + n, stop)]
+                chunk = Chunk(resident.id, part, resident.end, False, adapters=resident.whose.adapters)
                 # A job that continues the conversation brings its images; without them, what is behind waits for it.
-                if is_urgent() or min(chunk.tokens) < 0 or self.runtime.decode([chunk]) != "ok":
+                if is_urgent() or min(part) < 0 or self.runtime.decode([chunk]) != "ok":
                     return
                 ledger.extend(resident, chunk.tokens)
 
@@ -506,7 +508,7 @@ class Pool:
         is_possible = memory.share and memory.hole and memory.rollback == "any" and not memory.window
         if not is_possible or self._keeps_on_disk or n < self._least_base or resident.n_in_place < n:
             return 0
-        return n if self.ledger.find_holder(resident.tokens, n, resident.whose.owner, resident) else 0
+        return n if self.ledger.find_holder(resident.tokens, n, resident.whose, resident) else 0
 
     def _behind(self, outline: Snapshot, n_base: int) -> Snapshot:
         """The outline of the same conversation without its first `n_base` tokens."""
@@ -529,12 +531,12 @@ class Pool:
         return state
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
-        """Number of its resident tokens that none of `others` has for the same owner."""
+        """Number of its resident tokens that none of `others` has for jobs of the same kind (`Whose`)."""
         memory = self.ledger.memory
         shared = (
             other.n_resident_in(0, other.reach(common_prefix(other.tokens, resident.tokens), memory))
             for other in others
-            if other is not resident and other.whose.owner == resident.whose.owner
+            if other is not resident and other.whose.can_share(resident.whose)
         )
         return resident.n_resident - max(shared, default=0)
 
@@ -550,7 +552,7 @@ class Pool:
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
             checkpoints=tuple((length, b"") for length, _ in self.checkpoints.within(resident, self._saved_room)),
             low=max(self.runtime.held(resident.id)[0], 0),
-            owner=resident.whose.owner,
+            whose=replace(resident.whose, n_common=0),
             n_system=resident.n_system,
         )
 
@@ -564,13 +566,13 @@ class Pool:
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
             raise OperationRefused
-        base = self.ledger.find_holder(snapshot.tokens, snapshot.n_base, snapshot.owner) if snapshot.n_base else None
+        base = self.ledger.find_holder(snapshot.tokens, snapshot.n_base, snapshot.whose) if snapshot.n_base else None
         self._need_id(base, 2 if base else 1)
         self.make_room(snapshot.n_resident, keep=base)
         if snapshot.n_base and (base is None or len(self.ledger.free_ids) < 2):
             self.snapshots.put(snapshot)  # for a job that finds its beginning
             raise OperationRefused
-        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
+        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.whose)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints = list(snapshot.checkpoints)
         if not self.runtime.load(resident.id, snapshot.state):

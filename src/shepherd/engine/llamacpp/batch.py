@@ -43,7 +43,7 @@ class Batch:
         tokens, positions, flags, seqs = self._tokens, self._positions, self._flags, self._seqs
         outputs = []
         at = n_logits = 0
-        for seq, chunk, position, logits, each, _ in chunks:
+        for seq, chunk, position, logits, each, _, _ in chunks:
             assert seq >= 0
             n = len(chunk)
             assert n > 0

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Chunk, Copy, Decoded, Forget, Mask, Media, Memory, Op, Remove, Scored, Shift
+from shepherd.engine.base import Adapters, Chunk, Copy, Decoded, Forget, Mask, Media, Memory, Op, Remove, Scored, Shift
 from shepherd.engine.kv import capabilities
+from shepherd.engine.llamacpp import adapter
 from shepherd.engine.llamacpp.batch import Batch
 from shepherd.engine.llamacpp.library import CACHE_TYPES, FAST, C, build, devices, reason_from, start_library
 from shepherd.engine.llamacpp.machine import n_processors
@@ -124,6 +125,8 @@ class LlamaRuntime:
         """Per sequence, the other sequences that may share cells with it."""
         self._incomplete: set[int] = set()
         """Sequences that wait for a checkpoint; see `_copy`."""
+        self._adapters: Adapters | None = ()
+        """With which the context computes; None where that is not known."""
         self._shifted = False
         self._asynchronous = bool(devices())
 
@@ -167,6 +170,9 @@ class LlamaRuntime:
 
     def decode(self, batch: Sequence[Chunk]) -> Decoded:
         assert batch
+        if (wanted := batch[0].adapters) != self._adapters:
+            self._use(wanted)
+        assert all(chunk.adapters == wanted for chunk in batch)
         assert not (self._incomplete and self._incomplete & {chunk.seq for chunk in batch})
         images = [chunk for chunk in batch if chunk.media is not None]
         if not images:
@@ -244,6 +250,14 @@ class LlamaRuntime:
                 f"is {most}; set n_ubatch = {largest} or more"
             )
         return self._projector.prepare(media, on_ready)
+
+    def _use(self, adapters: Adapters) -> None:
+        self._adapters = None
+        loaded = self._weights.adapters
+        if missing := [key for key, _ in adapters if key not in loaded]:
+            raise EngineError(f"an adapter of the hash {missing[0]} is not loaded")
+        adapter.apply(self._context, [(loaded[key], scale) for key, scale in adapters])
+        self._adapters = adapters
 
     def sampler(self, sampling: Sampling, history: Sequence[int], mask: Mask | None = None) -> LlamaSampler:
         return LlamaSampler(self._weights, self._context, self._batch.outputs, sampling, history, mask=mask)

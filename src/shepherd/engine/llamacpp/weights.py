@@ -14,8 +14,10 @@ from typing import Any
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
 from shepherd.engine.kv import capabilities
+from shepherd.engine.llamacpp import adapter
 from shepherd.engine.llamacpp.library import C, buffer_types, reason_from, start_library
 from shepherd.models import gguf
+from shepherd.models.adapter import Adapter
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Weights:
         self.vocab = C.llama_model_get_vocab(handle)
         self.n_vocab: int = C.llama_vocab_n_tokens(self.vocab)
         self.n_params: int = C.llama_model_n_params(handle)
+        self.adapters: dict[str, adapter.Lora | adapter.ControlVector] = {}
+        """By the hash of each."""
         self._pieces: list[bytes | None] = [None] * self.n_vocab
         self.has_text = bool(C.llama_vocab_type(self.vocab))
         """Whether its tokens have text. Without, most calls would abort the process, and are refused."""
@@ -118,6 +122,16 @@ class Weights:
                 path.name,
             )
         return cls(handle, path)
+
+    def add(self, file: Adapter) -> str:
+        """Load an adapter, and return its hash; before any context is made. Raises: `EngineError`."""
+        try:
+            key = file.hash()
+        except OSError as error:
+            raise EngineError(f"{file.path.name} cannot be read: {error.strerror}") from error
+        if key not in self.adapters:
+            self.adapters[key] = adapter.load(self.handle, file)
+        return key
 
     def close(self) -> None:
         """Free the weights; all runtimes over them must have been closed."""

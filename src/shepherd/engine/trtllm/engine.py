@@ -227,10 +227,10 @@ class TensorRTEngine:
         return await self._call(partial(self._held, tokens, spans, whose, holes))
 
     async def beginning_with(
-        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
         """As `Engine.beginning_with`; equal beginnings only, since nothing of another process is here."""
-        return await self._call(partial(self._conversations.beginning_with, tokens, owner))
+        return await self._call(partial(self._conversations.beginning_with, tokens, whose.owner))
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """As `Engine.close`. False if the library does not end in time."""

@@ -197,9 +197,9 @@ class ChildEngine:
         return found
 
     async def beginning_with(
-        self, tokens: array[int], owner: str, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        found: list[array[int]] = await self._call("beginning_with", tokens, owner, spans, n_other)
+        found: list[array[int]] = await self._call("beginning_with", tokens, whose, spans, n_other)
         return found
 
     async def _call(self, method: str, *arguments: object, **keywords: object) -> Any:

@@ -1,12 +1,14 @@
-"""What llama-server tells about itself, for clients that look there: `/props`, `/slots`, and `/apply-template`.
+"""What llama-server tells about itself, for clients that look there: `/props`, `/slots`, and `/apply-template`; and
+`/lora-adapters`, which can be changed.
 
-Not here: completions and tokens, which are rows of `routes`. Nothing can be changed over these paths.
+Not here: completions and tokens, which are rows of `routes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
+from urllib.parse import parse_qs
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
@@ -16,11 +18,13 @@ from shepherd.engine.sampling import DEFAULTS
 from shepherd.engine.stats import SequenceStats
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards
+from shepherd.server.http.body import json_bytes
 from shepherd.server.http.caller import caller_of, sees, with_caller
-from shepherd.wire.base import Json
+from shepherd.wire.base import Fields, Json, decode_array
 from shepherd.wire.openai import chat
 from shepherd.wire.openai.chunks import fingerprint
 from shepherd.wire.read import encode_sampling
+from shepherd.wire.sampling import decode_lora
 
 
 async def props(request: HTTPRequest) -> Response:
@@ -92,7 +96,38 @@ async def answer_apply_template(context: RequestContext, body: Json) -> Json:
     return {"prompt": await context.state.service.render(decoded.request, endpoint=context.path)}
 
 
+async def lora_adapters(request: HTTPRequest) -> Response:
+    """The adapters of a model, the first or the one that `?model=` names, with the scales of requests that choose
+    none."""
+    found = state_of(request).service.adapters(request.query_params.get("model", ""))
+    return json_response(
+        [
+            {
+                "id": at,
+                "path": each.file,  # where it is on the disk concerns no client
+                "scale": each.scale,
+                "task_name": "",
+                "prompt_prefix": "",
+                "name": each.name,
+                "kind": each.kind,
+            }
+            for at, each in enumerate(found)
+        ]
+    )
+
+
+async def set_lora_adapters(context: RequestContext) -> None:
+    """Answers once the scales hold for requests that choose no adapters; those that are left out are off."""
+    rows = await context.decode(await context.read_body(), decode_array)
+    model = parse_qs(context.scope["query_string"].decode("utf-8", "replace")).get("model", [""])[0]
+    context.record.model = model
+    context.state.service.set_adapters(model, decode_lora(Fields({"lora": rows}), "lora"))
+    context.record.reason = "answered"
+    await context.answer(json_bytes({"success": True}))
+
+
 LLAMA_ENDPOINTS = (
+    PlainEndpoint(("GET", "HEAD"), ("/lora-adapters", "/v1/lora-adapters"), lora_adapters),
     PlainEndpoint(("GET", "HEAD"), ("/props", "/v1/props"), props),
     PlainEndpoint(("GET", "HEAD"), ("/slots", "/v1/slots"), slots),
 )

@@ -85,6 +85,7 @@ def _model_body(card: ModelCard) -> Json:
     names = list(dict.fromkeys((card.id, *card.aliases)))
     # The last two are llama-server's.
     body = encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
+    body |= {"root": card.parent, "parent": card.parent} if card.parent else {}  # vLLM's
     return body | {"stands_for": card.stands_for} if card.stands_for else body
 
 

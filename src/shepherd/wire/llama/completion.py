@@ -62,6 +62,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         sampling=sampling_of(given),
         max_tokens=limit_of(given["n_predict"]),
         stop=given["stop"],
+        lora=given["lora"],
         schema=form.schema,
         grammar=form.grammar,
         logprobs=given["n_probs"] if given["n_probs"] or wants_tokens else None,

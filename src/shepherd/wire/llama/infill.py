@@ -48,6 +48,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         sampling=sampling_of(given),
         max_tokens=limit_of(given["n_predict"]),
         stop=given["stop"],
+        lora=given["lora"],
         archive=False,  # no turn of any conversation
         recall=False,
     )

@@ -54,6 +54,7 @@ from shepherd.wire.openai.proofs import (
 )
 from shepherd.wire.own import besides, facts_of, kept, merge_facts
 from shepherd.wire.records import record_of, text_in
+from shepherd.wire.sampling import LORA
 from shepherd.wire.tools import free_text
 
 QUIRKS: Mapping[str, str] = {
@@ -109,7 +110,7 @@ def encode_request(request: Request, target: Target) -> Json:
     return both.assembled(own, request, target, PROTOCOL, _WORDS)
 
 
-_WORDS = frozenset(name for field in FIELDS for name in (field.name, *field.also)) | {
+_WORDS = frozenset(name for field in FIELDS if field is not LORA for name in (field.name, *field.also)) | {
     "messages", "functions", "function_call", "input", "instructions", "structured_outputs", "grammar", "json_schema",
     "grammar_lazy", "guided_json", "guided_json_object", "guided_regex", "guided_choice", "guided_grammar",
     "guided_structural_tag",

@@ -87,6 +87,7 @@ def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
         "sampling": sampling_of(given),
         "max_tokens": limit_of(max_tokens),
         "stop": given["stop"],
+        "lora": given["lora"],
         "schema": form.schema,
         "grammar": form.grammar,
         "session": given.get("session_id") or given["prompt_cache_key"] or user,

@@ -27,15 +27,15 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO
 
-from shepherd.engine.base import Span
+from shepherd.engine.base import Span, Whose
 from shepherd.engine.kv.tiers.snapshot import Snapshot
 
 if sys.platform != "win32":
     import fcntl
 
 MAGIC = b"shepkv\r\n"
-VERSIONS = 1, 2
-"""The second has an owner. Programs that know no owners must not take it for theirs."""
+VERSIONS = 1, 2, 3
+"""The second has an owner, the third has adapters. Programs that do not know these must not take it for theirs."""
 _PRELUDE = struct.Struct("<8sIIQd")
 """Magic, version, bytes of facts, number of tokens, clock. Every later version begins with the first two."""
 _DIGEST = 32
@@ -111,7 +111,8 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
     sizes = [len(part) for part in _parts(snapshot)]
     facts = {
         "owner": fingerprint_id,  # the word of the first version
-        "whose": snapshot.owner,
+        "whose": snapshot.whose.owner,
+        **({"adapters": snapshot.whose.adapters} if snapshot.whose.adapters else {}),
         "runs": snapshot.runs,
         "spans": [astuple(span)[: 8 if span.cleared else 6] for span in snapshot.spans],
         "n_prompt": snapshot.n_prompt,
@@ -123,7 +124,7 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "uses": uses,
     }
     text = json.dumps(facts, separators=(",", ":")).encode()
-    version = VERSIONS[bool(snapshot.owner)]
+    version = VERSIONS[2 if snapshot.whose.adapters else bool(snapshot.whose.owner)]
     head = _PRELUDE.pack(MAGIC, version, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
     head += blake2b(head, digest_size=_DIGEST).digest()
     return head, len(head) + sum(sizes) + _DIGEST
@@ -215,7 +216,10 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
             low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
-            owner=str(facts.get("whose", "")),
+            whose=Whose(
+                str(facts.get("whose", "")),
+                adapters=tuple((str(adapter), float(scale)) for adapter, scale in facts.get("adapters", ())),
+            ),
             n_system=int(facts.get("n_system", 0)),  # missing in older files
         )
         sizes = tuple(int(size) for size in facts["sizes"])

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from shepherd.engine.base import Span, Whose
+from shepherd.engine.base import UNOWNED, Span, Whose
 from shepherd.engine.kv.ledger import Match, Resident, Run
 
 
@@ -33,8 +33,8 @@ class Snapshot:
     """`(length, partial state)` for a memory that cannot roll back: each allows to cut back to `length` tokens."""
     low: int = 0
     """The lowest position that a sliding window still held (`Resident.low`)."""
-    owner: str = ""
-    """Whose conversation it is (`Whose`)."""
+    whose: Whose = UNOWNED
+    """Whose conversation it is, without the tokens that others may share."""
     n_system: int = 0
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
     n_base: int = 0
@@ -68,16 +68,18 @@ class Snapshot:
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
             n_system=self.n_system,
-            whose=Whose(self.owner),
+            whose=self.whose,
         )
 
     def key(self, fingerprint_id: str) -> str:
-        """A hash of fingerprint, owner, tokens, runs and spans: a sequence that has not changed has the same key.
+        """A hash of fingerprint, owner, adapters, tokens, runs and spans: the same for a sequence that has not changed.
 
         O(tokens), about 0.1 ms for 32,000.
         """
         lengths = [length for length, _ in self.checkpoints]
-        whose = (fingerprint_id, self.owner) if self.owner else fingerprint_id  # as before there were owners
+        owner, adapters = self.whose.owner, self.whose.adapters
+        # As before there were owners, and then adapters.
+        whose = (fingerprint_id, owner, *adapters) if owner or adapters else fingerprint_id
         facts = repr((whose, self.runs, self.spans, self.n_prompt, lengths)).encode()
         return blake2b(facts + self.tokens.tobytes(), digest_size=16).hexdigest()
 
@@ -124,7 +126,7 @@ def covers(new: Snapshot, old: Snapshot) -> bool:
         return False
     if (old.checkpoints or new.checkpoints) and not _stops(old) <= _stops(new):
         return False
-    return new.owner == old.owner and _holds(new, old)
+    return new.whose.can_share(old.whose) and _holds(new, old)
 
 
 def _stops(snapshot: Snapshot) -> set[int]:

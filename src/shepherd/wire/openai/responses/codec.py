@@ -33,7 +33,7 @@ from shepherd.wire.openai.settings import (
     request_settings,
 )
 from shepherd.wire.parts import only_provider
-from shepherd.wire.sampling import GENERATION, MODEL, token_limit
+from shepherd.wire.sampling import GENERATION, LORA, MODEL, token_limit
 from shepherd.wire.table import (
     ANYTHING,
     BOOLEAN,
@@ -158,12 +158,13 @@ _EDITS = (
 """A provider that compacts by itself gets it as it came."""
 _REPEATED_ONLY = (Field("metadata", Kind(_check_metadata, _METADATA)), Field("max_tool_calls", integer()))
 _TABLE = (*_REQUEST, *_ANSWER)
-WORDS = frozenset(name for field in _TABLE for name in (field.name, *field.also)) | {
+WORDS = frozenset(name for field in _TABLE if field is not LORA for name in (field.name, *field.also)) | {
     "conversation",
     "prompt",
     "stream_options",
 }
-"""Fields of a body that a `Request` has words for, or that are about our own store: no provider gets them."""
+"""Fields of a body that a `Request` has words for, or that are about our own store: no provider gets them. Adapters are
+those of the provider's own model."""
 COUNT_BODY = body_schema(MODEL, *_CONVERSATION, example={"model": "default", "input": "Hello!"})
 """Of the bodies that are counted, and of those that are compacted."""
 BODY = body_schema(

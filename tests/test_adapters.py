@@ -1,0 +1,337 @@
+"""Adapters over HTTP, with the embedded model: which a request gets, what is refused, and llama-server's tokens."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx2
+import platformdirs
+import pytest
+from tests.engine.adapter_files import write_control, write_lora
+from tests.in_time import becomes_true
+from tests.own_server import serving
+
+from shepherd import config as configuration
+from shepherd.app.app import App
+from shepherd.core import InvalidRequest
+from shepherd.memory.users import LOCAL
+from shepherd.models.catalog import embedded
+from shepherd.models.gguf import read_header
+
+pytestmark = pytest.mark.model
+
+PROMPTS = ("Once upon a time", "The little dog saw", "Once upon a day there was a girl", "Tom and Lily")
+SETS: tuple[tuple[tuple[int, float], ...], ...] = (
+    ((0, 0.0),), ((0, 1.0),), ((0, 0.5),), ((1, 1.0),), ((0, 1.0), (1, -0.5)),
+)  # fmt: skip
+Json = dict[str, Any]
+GREEDY: Json = {"n_predict": 12, "temperature": 0, "return_tokens": True, "ignore_eos": True, "cache_prompt": False}
+"""llama-server computes all of each prompt: what it has cached may be of other adapters."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Two LoRAs and a control vector for the embedded model."""
+
+    law: Path
+    med: Path
+    calm: Path
+
+    @property
+    def config(self) -> str:
+        return f"""
+            [models.lamb]
+            path = "embedded"
+            [[models.lamb.adapters]]
+            path = "{self.law}"
+            [[models.lamb.adapters]]
+            path = "{self.med}"
+            scale = 0.5
+            apply = false
+            [[models.lamb.adapters]]
+            path = "{self.calm}"
+            apply = false
+            layers = [2, 3]
+            [caches.main]
+            model = "lamb"
+            n_ctx = 1024
+            [aliases]
+            doctor = "lamb:med"
+            """
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder, model = tmp_path_factory.mktemp("adapters"), read_header(embedded())
+    return Files(
+        write_lora(folder / "law.gguf", model, seed=1),
+        write_lora(folder / "med.gguf", model, seed=2),
+        write_control(folder / "calm.gguf", model, seed=3, strength=5.0),
+    )
+
+
+@dataclass(frozen=True)
+class Client:
+    """Asks one server."""
+
+    http: httpx2.Client
+
+    def post(self, path: str, body: Any, status: int = 200) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def tokens(self, prompt: str, lora: tuple[tuple[int, float], ...] | None, model: str = "lamb") -> list[int]:
+        """The greedy answer in tokens."""
+        body: Json = {"model": model, "prompt": prompt, **GREEDY}
+        if lora is not None:
+            body["lora"] = [{"id": at, "scale": scale} for at, scale in lora]
+        found: list[int] = self.post("/completion", body)["tokens"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def ours(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with (
+        serving(tmp_path_factory.mktemp("home"), files.config) as url,
+        httpx2.Client(base_url=url, timeout=120) as http,
+    ):
+        yield Client(http)
+
+
+def theirs(*options: str) -> Iterator[Client]:
+    """llama-server, of the library that we load."""
+    program = Path(platformdirs.user_cache_dir("shepherd-bench")) / "build" / "bin" / "llama-server"
+    if not program.exists():
+        pytest.skip("llama-server is not built; python bench/llama_tools.py builds it")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        program,
+        "-m",
+        embedded(),
+        "--port",
+        str(port),
+        "-t",
+        "1",
+        "-c",
+        "1024",
+        "-np",
+        "1",
+        "-fa",
+        "off",
+        "--cache-ram",
+        "0",
+    ]
+    process = subprocess.Popen(
+        [*map(str, command), "--no-webui", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def answers() -> bool:
+        try:
+            return httpx2.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    try:
+        assert becomes_true(answers)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
+            yield Client(http)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def llama_server(files: Files) -> Iterator[Client]:
+    yield from theirs("--lora", f"{files.law},{files.med}")
+
+
+# ---- the same tokens
+
+
+@pytest.mark.costly
+def test_greedy_tokens_are_those_of_llama_server(ours: Client, llama_server: Client) -> None:
+    """In any order: each request finds what the others have left in the cache."""
+    asked = [(prompt, lora) for prompt in PROMPTS for lora in SETS] * 2
+    Random(1).shuffle(asked)
+    expected = {one: llama_server.tokens(*one) for one in dict.fromkeys(asked)}
+    assert len({tuple(tokens) for tokens in expected.values()}) > 3 * len(PROMPTS), "the adapters change the answers"
+    for one in asked:
+        assert ours.tokens(*one) == expected[one], one
+
+
+@pytest.mark.costly
+def test_a_control_vector_is_that_of_llama_server(ours: Client, files: Files) -> None:
+    scaled = ("--control-vector-scaled", f"{files.calm}:0.8", "--control-vector-layer-range", "2", "3")
+    for client in theirs(*scaled):
+        for prompt in PROMPTS:
+            expected = client.tokens(prompt, None)
+            assert ours.tokens(prompt, ((2, 0.8),)) == expected
+            assert ours.tokens(prompt, ((0, 0.0),)) != expected
+
+
+# ---- which adapters a request gets
+
+
+def test_a_request_chooses_by_lora_by_its_models_name_or_not_at_all(ours: Client) -> None:
+    prompt = PROMPTS[0]
+    by_default, base = ours.tokens(prompt, None), ours.tokens(prompt, ((0, 0.0),))
+    law, med, calm = (ours.tokens(prompt, lora) for lora in (((0, 1.0),), ((1, 0.5),), ((2, 1.0),)))
+    assert by_default == law, "an adapter applies unless its entry says that it does not"
+    assert len({tuple(tokens) for tokens in (base, law, med, calm)}) == 4
+    for name, expected in (
+        ("lamb:law", law), ("LAMB:Med", med), ("lamb:calm", calm), ("claude-local-lamb:med", med), ("doctor", med), ("other", law),
+    ):  # fmt: skip
+        assert ours.tokens(prompt, None, model=name) == expected, name
+    assert ours.tokens(prompt, ((0, 0.0),), model="lamb:med") == base, "lora is the stronger word"
+    by_name = {"prompt": prompt, **GREEDY}
+    assert ours.post("/completion", by_name | {"lora": [{"name": "med", "scale": 0.5}]})["tokens"] == med
+    assert ours.post("/completion", by_name | {"lora": []})["tokens"] == law
+
+
+def test_every_surface_of_openai_takes_lora(ours: Client) -> None:
+    def said(lora: list[Json]) -> tuple[str, ...]:
+        settings: Json = {"model": "lamb", "temperature": 0, "lora": lora}
+        chat = {"messages": [{"role": "user", "content": "Tell me"}], "max_tokens": 8}
+        texts = (
+            ours.post("/v1/chat/completions", settings | chat)["choices"][0]["message"]["content"],
+            ours.post("/v1/completions", settings | {"prompt": "Once", "max_tokens": 8})["choices"][0]["text"],
+            ours.post("/v1/responses", settings | {"input": "Tell me", "max_output_tokens": 8})["output"][0]["content"],
+        )
+        return tuple(map(str, texts))
+
+    base, med = said([{"id": 0, "scale": 0}]), said([{"id": 1, "scale": 1.0}])
+    assert all(one != other for one, other in zip(base, med, strict=True))
+
+
+def test_anthropics_and_ollamas_clients_choose_by_the_name_of_the_model(ours: Client) -> None:
+    messages = [{"role": "user", "content": "Tell me"}]
+
+    def said(model: str) -> tuple[str, str]:
+        body: Json = {"model": model, "messages": messages}
+        anthropic = ours.post("/v1/messages", body | {"max_tokens": 8, "temperature": 0})
+        ollama = ours.post("/api/chat", body | {"stream": False, "options": {"temperature": 0, "num_predict": 8}})
+        return str(anthropic["content"]), str(ollama["message"]["content"])
+
+    assert all(one != other for one, other in zip(said("lamb:law"), said("lamb:med"), strict=True))
+
+
+def test_a_second_turn_finds_its_own_cells(ours: Client) -> None:
+    def n_cached(lora: list[Json], turns: int) -> int:
+        said = [{"role": role, "content": "A story about a dog and a cat."} for role in ("user", "assistant") * turns]
+        body: Json = {"model": "lamb", "messages": [*said, {"role": "user", "content": "Go on"}], "max_tokens": 4}
+        usage = ours.post("/v1/chat/completions", body | {"temperature": 0, "lora": lora})["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    one, other = [{"id": 0, "scale": 0.25}], [{"id": 0, "scale": 0.75}]
+    assert n_cached(one, 1) == 0
+    assert n_cached(one, 2) > 20
+    assert n_cached(other, 2) == 0
+    assert n_cached(one, 3) > 40
+
+
+def test_models_with_an_adapter_are_listed_with_their_parent(ours: Client) -> None:
+    rows = {row["id"]: row for row in ours.http.get("/v1/models").json()["data"]}
+    assert rows["lamb:law"]["parent"] == rows["lamb:calm"]["root"] == "lamb"
+    assert "parent" not in rows["lamb"]
+    assert ours.http.get("/v1/models/lamb:med").json()["parent"] == "lamb"
+    assert "lamb:law" in [row["name"] for row in ours.http.get("/api/tags").json()["models"]]
+
+
+def test_the_scales_of_requests_that_choose_nothing_can_be_read_and_set(ours: Client) -> None:
+    def listed() -> list[tuple[int, str, float, str]]:
+        return [(row["id"], row["name"], row["scale"], row["kind"]) for row in ours.http.get("/lora-adapters").json()]
+
+    before = listed()
+    assert before == [(0, "law", 1.0, "lora"), (1, "med", 0.0, "lora"), (2, "calm", 0.0, "control")]
+    try:
+        assert ours.post("/lora-adapters?model=lamb", [{"id": 1, "scale": 0.5}]) == {"success": True}
+        assert [scale for _, _, scale, _ in listed()] == [0.0, 0.5, 0.0]
+        assert ours.tokens(PROMPTS[0], None) == ours.tokens(PROMPTS[0], ((1, 0.5),))
+        assert ours.tokens(PROMPTS[0], None, model="lamb:law") == ours.tokens(PROMPTS[0], ((0, 1.0),))
+        ours.post("/lora-adapters", [])
+        assert ours.tokens(PROMPTS[0], None) == ours.tokens(PROMPTS[0], ((0, 0.0),))
+    finally:
+        ours.post("/lora-adapters", [{"id": 0, "scale": 1.0}])
+    assert listed() == before
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("lora", "words"),
+    [
+        ([{"id": 7, "scale": 1}], ["lora[0]", "7", "0 (law), 1 (med), 2 (calm)"]),
+        ([{"id": 0, "scale": 1}, {"name": "tax", "scale": 1}], ["lora[1]", "'tax'", "0 (law)"]),
+        ([{"id": -1, "scale": 1}], ["lora[0].id"]),
+        ([{"id": True, "scale": 1}], ["lora[0].id", "true"]),
+        ([{"id": 0}], ["lora[0].scale", "missing"]),
+        ([{"id": 0, "scale": "much"}], ["lora[0].scale", '"much"']),
+        ([{"id": 0, "scale": 1e30}], ["lora[0].scale", "1000"]),
+        ([{"scale": 1}], ["lora[0].name", "missing", "id"]),
+        ({"id": 0, "scale": 1}, ["lora", "array"]),
+        (["law"], ["lora[0]", "object"]),
+        ([{"id": 0, "scale": 1}] * 300, ["lora", "300"]),
+    ],
+)
+def test_a_wrong_lora_is_one_sentence_with_its_field(ours: Client, lora: Any, words: list[str]) -> None:
+    error = ours.post("/v1/completions", {"prompt": "x", "lora": lora}, status=400)["error"]
+    assert all(word in error["message"] for word in words), error
+    assert error["param"].startswith("lora")
+    assert ours.post("/completion", {"prompt": "x", "lora": lora}, status=400)
+    if isinstance(lora, list):
+        assert ours.post("/lora-adapters", lora, status=400)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"prompt": "x", "lora": [{"id": 0, "scale": NaN}]}', b'[{"id": 0, "scale": Infinity}]']
+)
+def test_a_scale_that_is_no_number_is_refused(ours: Client, body: bytes) -> None:
+    path = "/lora-adapters" if body.startswith(b"[") else "/completion"
+    assert ours.http.post(path, content=body).status_code == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"3", b"[", b"[1]", b"\xff"])
+def test_a_body_that_is_no_list_of_scales_is_refused(ours: Client, body: bytes) -> None:
+    answer = ours.http.post("/lora-adapters", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+def test_an_unknown_model_has_no_adapters(ours: Client) -> None:
+    assert ours.http.get("/lora-adapters?model=nobody").status_code == 404
+    ours.post("/lora-adapters?model=nobody", [], status=404)
+
+
+def test_a_model_without_adapters_refuses_lora(tmp_path: Path) -> None:
+    with serving(tmp_path, "") as url, httpx2.Client(base_url=url, timeout=120) as http:
+        client = Client(http)
+        assert http.get("/lora-adapters").json() == []
+        assert client.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "lora": []})["choices"]
+        error = client.post("/v1/completions", {"prompt": "x", "lora": [{"id": 0, "scale": 1}]}, status=400)["error"]
+        assert error["param"] == "lora"
+        assert "has no adapters" in error["message"]
+
+
+async def test_the_chat_says_how_to_use_an_adapter(files: Files, tmp_path: Path) -> None:
+    config = tmp_path / "shepherd.toml"
+    config.write_text(files.config + '[aliases]\njurist = "lamb:law"\n')
+    read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
+    app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
+    try:
+        await app.load()
+        session = app.conversations.session(user=LOCAL)
+        for name in ("lamb:law", "LAMB:LAW", "jurist"):
+            with pytest.raises(InvalidRequest, match=r"model with an adapter.*set apply in \[\[models\.lamb\.adapters"):
+                await app.conversations.switch(session, name)
+    finally:
+        await app.aclose()
