@@ -188,7 +188,8 @@ def test_a_request_chooses_by_lora_by_its_models_name_or_not_at_all(ours: Client
     assert by_default == law, "an adapter applies unless its entry says that it does not"
     assert len({tuple(tokens) for tokens in (base, law, med, calm)}) == 4
     for name, expected in (
-        ("lamb:law", law), ("LAMB:Med", med), ("lamb:calm", calm), ("claude-local-lamb:med", med), ("doctor", med), ("other", law),
+        ("lamb:law", law), ("LAMB:Med", med), ("lamb:calm", calm), ("claude-local-lamb:med", med),
+        ("doctor", med), ("other", law),
     ):  # fmt: skip
         assert ours.tokens(prompt, None, model=name) == expected, name
     assert ours.tokens(prompt, ((0, 0.0),), model="lamb:med") == base, "lora is the stronger word"

@@ -87,10 +87,9 @@ def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
 
     async def run(on_ready: Callable[[int], None]) -> None:
         listener = config.bind_socket()
+        listener.listen()  # from now on connections wait; before, they are refused
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listener]))
-        while not server.started:  # until then, connections are refused
-            await asyncio.sleep(0.01)
         on_ready(listener.getsockname()[1])
         try:
             await serving
