@@ -325,13 +325,13 @@ def test_a_model_without_adapters_refuses_lora(tmp_path: Path) -> None:
 
 async def test_the_chat_says_how_to_use_an_adapter(files: Files, tmp_path: Path) -> None:
     config = tmp_path / "shepherd.toml"
-    config.write_text(files.config + '[aliases]\njurist = "lamb:law"\n')
+    config.write_text(files.config)
     read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
     app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
     try:
         await app.load()
         session = app.conversations.session(user=LOCAL)
-        for name in ("lamb:law", "LAMB:LAW", "jurist"):
+        for name in ("lamb:law", "LAMB:LAW", "doctor"):
             with pytest.raises(InvalidRequest, match=r"model with an adapter.*set apply in \[\[models\.lamb\.adapters"):
                 await app.conversations.switch(session, name)
     finally:
