@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 LEVEL = int(os.environ.get("SHEPHERD_THOROUGH") or 0)
 
-QUICK = 0.06
+QUICK = 0.04
 """Share of the tests marked `costly` that a quick run takes."""
 
 COSTLY = QUICK if LEVEL == 0 else 0.0
