@@ -17,7 +17,7 @@ from shepherd.core import EngineError
 from shepherd.optimize import search, store
 from shepherd.optimize.measure import Run, Workload
 from shepherd.optimize.space import AXES, KEYS, OF_CACHES, RULES, Candidate, Facts, refusal, stages
-from shepherd.optimize.tuning import Progress, tune
+from shepherd.optimize.tuning import CUT, Progress, tune
 
 FACTS = Facts(n_cores=4, n_processors=8, n_ctx=4096, n_layer=20)
 START = Candidate(n_batch=512, n_ubatch=512, flash_attn=False)
@@ -32,6 +32,8 @@ class Machine:
     drift: float = 0.3
     crashing: frozenset[tuple[str, Any]] = frozenset()
     hanging: frozenset[tuple[str, Any]] = frozenset()
+    slow: tuple[str, Any] | None = None
+    """A setting whose runs take three times as long."""
     planted: tuple[str, Any] | None = None
     """A setting that is three times as fast as all others, which are equal."""
     asked: list[Candidate] = field(default_factory=list)
@@ -53,10 +55,11 @@ class Machine:
             raise KeyboardInterrupt
         dice = random.Random(f"{self.seed} {len(self.asked)}")
         hangs = any(getattr(candidate, name) == value for name, value in self.hanging)
-        took_s = timeout_s if hangs else min(timeout_s, 2.0)
+        whole_s = 6.0 if self.slow and getattr(candidate, self.slow[0]) == self.slow[1] else 2.0
+        took_s = timeout_s if hangs else min(timeout_s, whole_s)
         self.spent_s += took_s
-        if hangs:
-            return Run(problem="this combination makes the library hang for more than 9 s", took_s=took_s)
+        if hangs or (self.slow and took_s < whole_s):
+            return Run(problem="this combination takes longer than 9 s", took_s=took_s)
         if any(getattr(candidate, name) == value for name, value in self.crashing):
             return Run(problem="this combination makes the library crash (SIGSEGV)", took_s=took_s)
         drift = 1 + self.drift * (len(self.asked) // 20 % 2)
@@ -92,6 +95,18 @@ def test_it_never_exceeds_the_budget_nor_tries_what_is_invalid(seed: int, budget
     tune(START, FACTS, "agent", machine, budget_s=budget_s)
     assert machine.spent_s <= budget_s + 0.2
     assert [each for each in machine.asked if refusal(each, FACTS)] == []
+
+
+@pytest.mark.parametrize("budget_s", range(4, 24))
+def test_what_the_end_of_the_budget_cuts_is_not_called_a_failure_and_is_measured_later(budget_s: float) -> None:
+    machine = Machine(5, slow=("n_threads", 1))
+    found = tune(START, FACTS, "chat", machine, budget_s=budget_s)
+    cut = [each for each, problem in found.failures.items() if problem == CUT]
+    assert found.failures == dict.fromkeys(cut, CUT)
+    assert found.state is not None
+    assert found.state.failed == {}
+    again = tune(START, FACTS, "chat", machine, budget_s=200, known=found)
+    assert all(again.of(each) for each in cut)
 
 
 def test_a_budget_for_few_runs_is_used_for_the_settings_that_matter_most() -> None:

@@ -137,6 +137,8 @@ def measure(
         first, *others = json.loads(ended.answer)
         return [_judged(Run(**first, took_s=took_s)), *(Run(**each) for each in others)]
     except (ValueError, TypeError):
+        if ended.status == child.HUNG:  # or is slow: nothing tells one from the other
+            return [Run(problem=f"this combination takes longer than {timeout_s:.0f} s", took_s=took_s)]
         return [Run(problem=f"this combination makes the library {child.died(ended.status, timeout_s)}", took_s=took_s)]
 
 

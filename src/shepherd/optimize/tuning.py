@@ -29,6 +29,8 @@ MOST_DEPTH, LEAST_DEPTH = 4096, 128
 """Tokens of the filled context."""
 CROWDED_DEPTH = 512
 """The most where many conversations are measured, each in a context of its own."""
+CUT = "the budget ended before it was measured"
+"""The problem of a run that had less time than others have."""
 RUNS = 24
 """The first run decides how deep the others go: so that about so many fit into the budget."""
 
@@ -129,8 +131,11 @@ def tune(
 
     def run(candidate: Candidate) -> Run:
         nonlocal progress
-        most_s = SLOWEST * _usual_s(progress) + PATIENCE_S if progress.state is not None else left_s()
-        done = measure(candidate, progress.workload, timeout_s=max(0.1, min(most_s, left_s())))
+        most_s = SLOWEST * _usual_s(progress) + PATIENCE_S if progress.state is not None else math.inf
+        rest_s = max(0.1, left_s())
+        done = measure(candidate, progress.workload, timeout_s=min(most_s, rest_s))
+        is_cut = done.took_s >= rest_s and bool(done.problem)
+        done = replace(done, problem=CUT) if is_cut and progress.state is not None else done
         progress = replace(progress, runs=(*progress.runs, (candidate, done)))
         on_step(progress)
         return done
@@ -150,6 +155,8 @@ def tune(
     assert state is not None
     while (pair := search.next_pair(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
         ratio, problem = duel.ratio(pair)
+        if problem == CUT:  # which says nothing about the challenger
+            break
         state = search.told(state, pair.challenger, ratio, found, problem=problem)
         progress = replace(progress, state=state, finalist=None, final=())
         on_step(progress)
@@ -180,9 +187,10 @@ class _Duel:
         challenger = run.score(self._goal)
         if challenger is None:
             return None, run.problem or "it has no speed"
-        best = self._run(pair.best).score(self._goal)
+        again = self._run(pair.best)
+        best = again.score(self._goal)
         if best is None:
-            return None, "the settings that it was compared with failed"
+            return None, CUT if again.problem == CUT else "the settings that it was compared with failed"
         self._last = pair.best, best
         around = math.sqrt(best * last[1]) if last is not None and last[0] == pair.best else best
         return challenger / around, ""
