@@ -256,7 +256,7 @@ async def test_what_is_not_fetched_is_refused_by_its_reason(
     # In the history it is a note.
     request = Request("m", (Message("user", (linked(url),)), Message.assistant("x"), Message.user("y")))
     (image,) = images_of((await ImageDoor(LIMITS, hosts).admit(request, sees)).messages[0])
-    assert bool(image.unseen) == (path != "/page")
+    assert bool(image.left_out) == (path != "/page")
 
 
 async def test_nothing_is_called_for_a_host_that_is_not_named(site: Site) -> None:

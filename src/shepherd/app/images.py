@@ -60,10 +60,10 @@ class ImageDoor:
         return replace(request, messages=messages)
 
     async def _fetched(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages with the images behind the addresses; one that was not fetched says why (`Image.unseen`)."""
+        """The messages with the images behind the addresses; one that was not fetched says why (`Image.left_out`)."""
         images = [image for message in messages for image in images_of(message)]
         # Earlier ones than these are not shown anyway.
-        wanted = [image for image in images if not image.unseen][-self._limits.max_count :]
+        wanted = [image for image in images if not image.left_out][-self._limits.max_count :]
         urls = list(dict.fromkeys(image.url for image in wanted if image.data is None and image.url))
         if not urls:
             return messages
@@ -118,7 +118,7 @@ def _with_answer(image: Image, found: dict[str, bytes | str]) -> Image:
         case bytes():
             return replace(image, data=answer, media_type=find_type(answer) or image.media_type)
         case str():
-            return replace(image, unseen=f"it was not fetched: {answer}")
+            return replace(image, left_out=f"it was not fetched: {answer}")
         case _:
             return image
 
@@ -132,8 +132,8 @@ def _asked(messages: Sequence[Message]) -> list[Image]:
 def _check(images: Iterable[Image], limits: ImageLimits) -> None:
     """Raises: `InvalidRequest` for the first that cannot be shown."""
     for image in images:
-        if image.unseen:
-            raise InvalidRequest(f"{_name(image)}: {image.unseen}", field=_field(image))
+        if image.left_out:
+            raise InvalidRequest(f"{_name(image)}: {image.left_out}", field=_field(image))
         if image.data is not None and (fault := find_fault(image.data, limits)) is not None:
             raise InvalidRequest(
                 f"{_name(image)} {fault.what}; {fault.remedy}", field=_field(image), status=fault.status

@@ -23,7 +23,7 @@ SYSTEM = Message.system("Be brief.")
 
 
 def reasons(messages: tuple[Message, ...]) -> list[str]:
-    return [image.unseen for message in messages for image in images_of(message)]
+    return [image.left_out for message in messages for image in images_of(message)]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -1,6 +1,6 @@
 """Which images of a conversation a model that sees them is shown, and why not the others. Pure; nothing is decoded.
 
-    messages ─ marked ─▶ the same, each image that cannot be shown with its reason (`Image.unseen`), for a note
+    messages ─ marked ─▶ the same, each image that cannot be shown with its reason (`Image.left_out`), for a note
 
 A broken screenshot in the history must not end a session, so nothing is refused here. What a user has just sent is
 refused instead, with the same words (`app/images.py`). The reasons depend on the images before and on the limits only:
@@ -109,21 +109,21 @@ def marked(messages: Sequence[Message], limits: ImageLimits) -> tuple[Message, .
     images = [_examined(image, limits) for message in messages for image in images_of(message)]
     if not images:
         return tuple(messages)
-    shown = [at for at, image in enumerate(images) if not image.unseen]
+    shown = [at for at, image in enumerate(images) if not image.left_out]
     step = max(1, limits.max_count // SHARE_LEFT_OUT)
     n_over = max(0, len(shown) - limits.max_count)
     for at in shown[: -(-n_over // step) * step]:
-        images[at] = replace(images[at], unseen=f"only the newest images are shown, at most {limits.max_count}")
+        images[at] = replace(images[at], left_out=f"only the newest images are shown, at most {limits.max_count}")
     return with_images(messages, images)
 
 
 def _examined(image: Image, limits: ImageLimits) -> Image:
     """The image with the type that its bytes have, or with the reason why it is not shown."""
-    if image.unseen:
+    if image.left_out:
         return image
     if image.data is None:
-        return replace(image, unseen=NOT_FETCHED)
+        return replace(image, left_out=NOT_FETCHED)
     if (fault := find_fault(image.data, limits)) is not None:
-        return replace(image, unseen=f"it {fault.what}")
+        return replace(image, left_out=f"it {fault.what}")
     kind = read_header(image.data).media_type
     return image if kind == image.media_type else replace(image, media_type=kind)

@@ -94,4 +94,4 @@ def _shown(part: Text | Image) -> str:
     if isinstance(part, Text):
         return part.text
     digest = hashlib.blake2b(part.data or b"", digest_size=SIZE).digest()
-    return repr((part.media_type, part.url, digest, part.unseen))
+    return repr((part.media_type, part.url, digest, part.left_out))

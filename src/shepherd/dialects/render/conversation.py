@@ -235,7 +235,7 @@ def shown(part: Text | Image, index: int, before: str, caps: Capabilities) -> Or
 
 def is_seen(part: Part) -> TypeGuard[Image]:
     """Whether it is an image that a model with a projector sees; of others there is a note."""
-    return isinstance(part, Image) and part.data is not None and not part.unseen
+    return isinstance(part, Image) and part.data is not None and not part.left_out
 
 
 def images_by_name(messages: Sequence[Message]) -> dict[str, bytes]:
@@ -257,7 +257,7 @@ UNSEEN, NOT_SHOWN = "; this model cannot see images]", "; not shown]"
 
 def noted(image: Image) -> str:
     """The note in the place of an image. It names only the host of a link: the rest may hold a key, or be very long."""
-    end = f"; {image.unseen}{NOT_SHOWN}" if image.unseen else UNSEEN
+    end = f"; {image.left_out}{NOT_SHOWN}" if image.left_out else UNSEEN
     if image.data is not None:
         size = len(image.data)
         shown = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
