@@ -1,4 +1,5 @@
-"""Conversations with images on real memories: forks, evictions, snapshots and restarts change no answer."""
+"""Conversations with images and recordings on real memories: forks, evictions, snapshots and restarts change no
+answer."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests import recordings
 from tests.engine import kinds
 from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
 
@@ -35,6 +37,12 @@ class Model:
     weights: Weights
     projector: Projector
 
+    def file(self, seed: int, width: int = 48) -> bytes:
+        """An image, or a recording for a model that hears: one that does both gets them in turn."""
+        if self.projector.hears and (not self.projector.sees or seed % 2):
+            return recordings.wav(seed, width / 60)
+        return png(seed, width, 40)
+
     def runtime(self, n_batch: int | None = None) -> LlamaRuntime:
         options = ContextOptions(N_CTX, n_seq=5, n_threads=1, n_batch=n_batch, n_ubatch=n_batch)
         return LlamaRuntime(self.weights, options, self.projector)
@@ -46,7 +54,7 @@ class Model:
         return engine
 
 
-@pytest.fixture(scope="module", params=PROJECTORS)
+@pytest.fixture(scope="module", params=[*PROJECTORS, "speech", "both"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path, projector = write_seeing(request.param, tmp_path_factory.mktemp("models"))
     weights = Weights.load(path)
@@ -126,7 +134,7 @@ async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
                 talks.append(talk)
         parts: list[str | bytes] = ["look " * drawn.randrange(1, 5)]
         for _ in range(drawn.choice([0, 1, 1, 2])):
-            parts += [png(drawn.randrange(4), drawn.choice([30, 60]), 40), " and then " * drawn.randrange(3)]
+            parts += [model.file(drawn.randrange(4), drawn.choice([30, 60])), " and then " * drawn.randrange(3)]
         n_before = len(talk.job().tokens) - len(talk.messages[-1][0]) if talk.asked else 0
         n_left, was_asked = talk.n_evicted, bool(talk.asked)
         talk.say(model, *parts, "\nsay: ")
@@ -165,7 +173,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "you see. ")
-        talk.say(model, "first: ", png(1), " what is it? ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
         await ask(engine, talk)
         for number in range(60):
             talk.say(model, f"and number {number}, which is not an image, what is that? ")
@@ -191,7 +199,7 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
     async def run() -> None:
         engine, talk, other = model.engine(), Talk(), Talk()
         other.say(model, "hello")
-        talk.say(model, "see ", png(901), "?")
+        talk.say(model, "see ", model.file(901), "?")
         results = await asyncio.gather(ask(engine, talk), ask(engine, other))
         assert [admitted.n_cached for admitted, _ in results] == [0, 0]
         assert await asyncio.to_thread(engine.close)
@@ -201,7 +209,7 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
 
 def test_no_operation_cuts_an_image(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
     assert runtime.held(0) == (0, 2 + media.n_tokens)
@@ -221,7 +229,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
 
 
 def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     runtime = model.runtime(n_batch=8)
     if model.projector.at_once:
         with pytest.raises(EngineError, match="n_ubatch = 16 or more"):
@@ -241,7 +249,7 @@ def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "see")
-        (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+        (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
         job = talk.job()
         job = replace(job, tokens=job.tokens + tokens_of(media), media={len(job.tokens): media})
         with pytest.raises(InvalidRequest, match="ends with an image"):
@@ -263,7 +271,7 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
 def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
-        talk.say(model, "see ", png(950), "?")
+        talk.say(model, "see ", model.file(950), "?")
         job = talk.job()
         ((at, media),) = job.media.items()
         with pytest.raises(EngineError, match="no image"):
@@ -300,7 +308,7 @@ async def test_images_cross_into_a_child() -> None:
 
 def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     n = media.n_tokens
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
@@ -324,9 +332,9 @@ def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Mode
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "you see. ")
-        talk.say(model, "first: ", png(1), " what is it? ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
         await ask(engine, talk)
-        pixels = [each for each in model.projector.read(png(2)) if isinstance(each, Media)]
+        pixels = [each for each in model.projector.read(model.file(2)) if isinstance(each, Media)]
         talk.messages.append((tokens_of(pixels[0]), {0: pixels[0]}))
         left = await engine.evict(talk.job(), 1)
         assert left.tokens > 16

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pictures import NAMES, WRONG, picture
 from tests.sampling import examples
 
-from shepherd.backends.local.images import ImageLimits, find_fault, images_of, marked, newest_input
+from shepherd.backends.local.media import ImageLimits, MediaLimits, find_fault, marked, media_of, newest_input
 from shepherd.core import Image, Message, Text, ToolCall, ToolResult
 from shepherd.dialects.render.conversation import noted
 
-LIMITS = ImageLimits()
+LIMITS = MediaLimits(ImageLimits())
 RIGHT = picture()
 USER, ANSWER = Message.user("Hi"), Message.assistant("Hello.")
 SHOT = Message("user", (Text("Look."), Image("image/png", RIGHT)))
@@ -23,13 +21,13 @@ SYSTEM = Message.system("Be brief.")
 
 
 def reasons(messages: tuple[Message, ...]) -> list[str]:
-    return [image.left_out for message in messages for image in images_of(message)]
+    return [image.left_out for message in messages for image in media_of(message)]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> None:
     data = picture(name)
-    assert find_fault(data, LIMITS) is None
+    assert find_fault(Image("image/png", data), LIMITS) is None
     (message,) = marked([Message("user", (Image("image/x-lie", data),))], LIMITS)
     assert message.parts == (Image(NAMES[name], data),)
 
@@ -37,7 +35,7 @@ def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> N
 @pytest.mark.parametrize("what", sorted(WRONG))
 def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
     data, status, says = WRONG[what]
-    fault = find_fault(data, LIMITS)
+    fault = find_fault(Image("image/png", data), LIMITS)
     assert fault is not None
     assert fault.status == status
     assert says in f"{fault.what}; {fault.remedy}"
@@ -46,7 +44,7 @@ def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
     assert reasons(after) == [f"it {fault.what}", ""]
     assert marked(after, LIMITS) == after
     assert after[1] is before[1]
-    note = noted(next(images_of(after[0])))
+    note = noted(next(media_of(after[0])))
     assert note.startswith("[image: image/png, ")
     assert note.endswith(f"; it {fault.what}; not shown]")
 
@@ -74,7 +72,7 @@ def test_an_address_that_was_not_fetched_is_a_note() -> None:
     message = Message("user", (Image(url="https://x.example/a.png"), Image(url="https://x.example/b", data=RIGHT)))
     (shown,) = marked([message], LIMITS)
     assert reasons((shown,)) == ["its address was not fetched", ""]
-    assert noted(next(images_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
+    assert noted(next(media_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
 
 
 def test_old_images_leave_a_quarter_of_the_limit_at_a_time() -> None:
@@ -92,7 +90,7 @@ KINDS = st.sampled_from(
 def test_the_notes_of_a_growing_conversation_change_only_when_a_block_of_old_images_leaves(
     messages: list[Message], most: int
 ) -> None:
-    limits = replace(LIMITS, max_count=most)
+    limits = MediaLimits(ImageLimits(max_count=most))
     before: list[str] = []
     n_changes = 0
     for n in range(len(messages) + 1):
