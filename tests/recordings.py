@@ -91,7 +91,7 @@ def mp3(seed: int = 0, n_frames: int = 20, *, promised: int | None = None, tag: 
 
 def recording(kind: str) -> bytes:
     """A right one."""
-    return {"audio/wav": wav, "audio/flac": flac, "audio/mpeg": mp3}[kind]()
+    return {"audio/wav": wav(), "audio/flac": flac(), "audio/mpeg": mp3()}[kind]
 
 
 WRONG: dict[str, tuple[bytes, int, str]] = {

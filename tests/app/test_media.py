@@ -8,11 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests import recordings
 from tests.pictures import WRONG, data_url, picture
 
 from shepherd.app.media import MediaDoor, Sense, for_provider
-from shepherd.backends.local.media import ImageLimits, MediaLimits, media_of
-from shepherd.core import Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
+from shepherd.backends.local.media import AudioLimits, ImageLimits, MediaLimits, media_of
+from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.ollama import chat as ollama
 from shepherd.wire.openai import chat
@@ -276,3 +277,59 @@ async def test_a_blind_model_fetches_nothing(site: Site) -> None:
     request = Request("m", (Message("user", (linked(f"{site.url}/a.png"),)), Message.assistant("x"), Message.user("y")))
     assert await MediaDoor(LIMITS, ("127.0.0.1",)).admit(request, lambda _: "it is blind") == request
     assert site.paths == []
+
+
+BOTH = MediaLimits(ImageLimits(), AudioLimits())
+
+
+@pytest.mark.parametrize("what", sorted(recordings.WRONG))
+async def test_a_wrong_recording_is_refused_by_its_field(what: str) -> None:
+    data, status, says = recordings.WRONG[what]
+    part = Audio("audio/wav", data, path="messages[0].content[1]")
+    with pytest.raises(InvalidRequest) as refused:
+        await admitted(part, limits=BOTH)
+    assert (refused.value.status, refused.value.field) == (status, part.path)
+    assert refused.value.message.startswith(f"{part.path} ")
+    assert says in refused.value.message
+    request = Request("m", (Message("user", (part,)), Message.assistant("x"), Message.user("y")))
+    assert await MediaDoor(BOTH, ()).admit(request, sees) == request
+
+
+async def test_the_limits_of_recordings_are_those_of_the_configuration() -> None:
+    one = Audio("audio/wav", recordings.wav(seconds=2))
+    assert await admitted(one, limits=MediaLimits(audio=AudioLimits(1, len(one.data), 2)))
+    for limits, says in (
+        (
+            AudioLimits(max_seconds=1),
+            "the recording lasts 2 s, and the limit is 1 s (audio.max_seconds); send a shorter",
+        ),
+        (AudioLimits(max_bytes=100), "has 64,044 bytes, and the limit is 100 (audio.max_bytes); send a smaller file"),
+        (
+            AudioLimits(max_count=1),
+            "is recording 2 of 2 in its message, and the limit is 1 (audio.max_count); send fewer",
+        ),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            await admitted(one, one, limits=MediaLimits(audio=limits))
+        assert says in refused.value.message
+
+
+async def test_a_model_is_asked_for_each_sense() -> None:
+    parts = (Image("image/png", RIGHT, path="a"), Audio("audio/wav", recordings.wav(), path="b"))
+    for lacking, says in (
+        ("vision", "a is an image, and it lacks vision"),
+        ("audio", "b is a recording, and it lacks audio"),
+    ):
+        with pytest.raises(Unsupported) as refused:
+            await MediaDoor(BOTH, ()).admit(
+                Request("m", (Message("user", parts),)),
+                lambda sense, lack=lacking: f"it lacks {sense}" * (sense == lack),
+            )
+        assert refused.value.message == says
+
+
+def test_a_provider_gets_the_real_type_of_a_recording() -> None:
+    (message,) = for_provider([Message("user", (Audio("audio/x-lie", recordings.flac()),))])
+    assert message.parts == (Audio("audio/flac", recordings.flac()),)
+    with pytest.raises(InvalidRequest, match="the recording is an HTML page; send a recording in its place"):
+        for_provider([Message("user", (Audio("audio/wav", b"<!doctype html>"),))])

@@ -4,7 +4,11 @@ answer."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import struct
+import subprocess
+import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -15,6 +19,7 @@ import pytest
 from tests import recordings
 from tests.engine import kinds
 from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
+from tests.sampling import amount
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
 from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
@@ -344,3 +349,75 @@ def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Mode
         assert await asyncio.to_thread(engine.close)
 
     asyncio.run(run())
+
+
+DAMAGE = """
+import json, random, sys
+from pathlib import Path
+from tests import recordings
+from shepherd.core import InvalidRequest
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.weights import Weights
+
+path, projector, seed, count = json.loads(sys.argv[1])
+weights = Weights.load(Path(path))
+made = Projector.load(Path(projector), weights, n_threads=1)
+drawn = random.Random(seed)
+right = [recordings.wav(1, 0.2), recordings.flac(1, 0.2), recordings.mp3(1, 6, promised=6, tag=True)]
+right += [recordings.wav_of(3, 32, 2, bytes(8000)), recordings.wav_of(7, 8, 1, bytes(4000), extensible=True)]
+n_read = 0
+for number in range(count):
+    data = bytearray(right[number % len(right)])
+    for _ in range(drawn.choice([1, 1, 3, 10])):
+        at = drawn.randrange(drawn.choice([60, len(data)]))
+        data[at] = drawn.choice([0, 0xFF, drawn.randrange(256), data[at] ^ 1 << drawn.randrange(8)])
+    if drawn.randrange(4) == 0:
+        del data[drawn.randrange(len(data)) :]
+    try:
+        made.read(bytes(data))
+        n_read += 1
+    except InvalidRequest as error:
+        assert "recording" in error.message or "no image" in error.message, error.message
+print(n_read)
+"""
+
+
+@pytest.mark.costly
+def test_damaged_recordings_never_end_the_process(tmp_path: Path) -> None:
+    n_files = amount(60, 2000)
+    task = json.dumps([*map(str, write_seeing("speech", tmp_path)), 1, n_files])
+    ended = subprocess.run([sys.executable, "-c", DAMAGE, task], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert 0 < int(ended.stdout.split()[-1]) < n_files
+
+
+@pytest.mark.parametrize("sample", [float("nan"), float("inf"), -1e30])
+def test_samples_without_a_value_reach_no_cell(tmp_path: Path, sample: float) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    content = struct.pack("<4000f", *[0.25] * 3999, sample)
+    try:
+        with pytest.raises(InvalidRequest, match="a recording has samples far out of range"):
+            made.read(recordings.wav_of(3, 32, 1, content))
+        assert made.read(recordings.wav_of(3, 32, 1, content[:-4] + content[:4]))
+    finally:
+        made.close()
+        weights.close()
+
+
+def test_half_a_minute_each_is_encoded_once_and_alone_where_it_was_dropped(tmp_path: Path) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    try:
+        parts = [each for each in made.read(recordings.wav(1, 61, 8000)) if isinstance(each, Media)]
+        assert [each.part for each in parts] == [0, 1, 2]
+        assert len({tokens_of(each).tobytes() for each in parts}) == 3
+        whole = [bytes(made._encode(each).embeddings) for each in parts]
+        alone = [bytes(made._encode(each, alone=True).embeddings) for each in parts]
+        assert alone == whole
+        assert len(set(whole)) == 3
+    finally:
+        made.close()
+        weights.close()
