@@ -53,7 +53,7 @@ def write_ear(path: Path) -> None:
     from tests.engine import tiny_projector as tiny
 
     tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.STACK = 384, 1536, 4, 6, 10
-    tiny.HEARING["bench"] = tiny.Projector("plain", "ultravox", tiny._ultravox(), hears=True)
+    tiny.HEARING["bench"] = tiny.Projector("plain", "ultravox", tiny._ultravox(), hears=True, stack=10)
     tiny.write_projector("bench", path, n_embd=WIDTH_OF_MODEL)
 
 

@@ -314,18 +314,19 @@ async def test_the_limits_of_recordings_are_those_of_the_configuration() -> None
         assert says in refused.value.message
 
 
-async def test_a_model_is_asked_for_each_sense() -> None:
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [("vision", "a is an image, and it lacks vision"), ("audio", "b is a recording, and it lacks audio")],
+)
+async def test_a_model_is_asked_for_each_sense(lacks: str, says: str) -> None:
     parts = (Image("image/png", RIGHT, path="a"), Audio("audio/wav", recordings.wav(), path="b"))
-    for lacking, says in (
-        ("vision", "a is an image, and it lacks vision"),
-        ("audio", "b is a recording, and it lacks audio"),
-    ):
-        with pytest.raises(Unsupported) as refused:
-            await MediaDoor(BOTH, ()).admit(
-                Request("m", (Message("user", parts),)),
-                lambda sense, lack=lacking: f"it lacks {sense}" * (sense == lack),
-            )
-        assert refused.value.message == says
+
+    def lacking(sense: Sense) -> str:
+        return f"it lacks {sense}" if sense == lacks else ""
+
+    with pytest.raises(Unsupported) as refused:
+        await MediaDoor(BOTH, ()).admit(Request("m", (Message("user", parts),)), lacking)
+    assert refused.value.message == says
 
 
 def test_a_provider_gets_the_real_type_of_a_recording() -> None:

@@ -38,6 +38,8 @@ class Projector:
     ear: str = ""
     """The kind of what hears in it, where it is another one."""
     hears: bool = False
+    stack: int = STACK
+    """Frames of sound for each token."""
 
 
 def _layers(eye: str = "v") -> Shapes:
@@ -139,7 +141,7 @@ def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd
         writer.add_array("clip.vision.image_mean", [0.48, 0.46, 0.41])
         writer.add_array("clip.vision.image_std", [0.27, 0.26, 0.28])
     if recipe.hears:
-        senses["audio"] = numbers | {"num_mel_bins": N_MEL, "projector.stack_factor": STACK}
+        senses["audio"] = numbers | {"num_mel_bins": N_MEL, "projector.stack_factor": recipe.stack}
     for sense, keys in senses.items():
         writer.add_bool(f"clip.has_{sense}_encoder", True)
         writer.add_float32(f"clip.{sense}.attention.layer_norm_epsilon", 1e-5)

@@ -7,18 +7,20 @@ import base64
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests import recordings
-from tests.engine.tiny_projector import CONTROL, HEARING, PROJECTORS, png, write_seeing
+from tests.engine.tiny_projector import CONTROL, HEARING, N_FF, WIDTH, png, write_projector, write_seeing
 from tests.server.test_vision import LLAMA_SERVER, N_ANSWER, N_VISIBLE, asked, config, image, llama_server, text
 
 from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import (
     Audio,
+    EngineError,
     Image,
     InvalidRequest,
     Message,
@@ -33,6 +35,7 @@ from shepherd.core import (
     Unsupported,
     fold,
 )
+from shepherd.engine.llamacpp import trial
 
 pytestmark = [pytest.mark.model]
 
@@ -202,12 +205,20 @@ async def test_a_model_that_only_hears_refuses_an_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*HEARING, "llava"])
-async def test_the_child_listens_and_looks_as_the_projector_can(kind: str, tmp_path: Path) -> None:
-    """A projector that loads and cannot be used is refused before the server uses it."""
+def test_the_child_listens_and_looks_as_the_projector_can(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)
-    assert kind in HEARING or PROJECTORS[kind]
-    async with running(tmp_path, config(model, projector)) as app:
-        assert (await answer(app, user("hello"), n=2)).message.text
+    trial.prove(model, tmp_path / "cache", build="this", projector=projector)
+    assert list((tmp_path / "cache").rglob("*.json"))
+
+
+def test_a_projector_that_ends_the_process_when_it_listens_is_refused(tmp_path: Path) -> None:
+    model, _ = write_seeing("speech", tmp_path)
+    shapes = dict(HEARING["speech"].tensors)
+    shapes |= {"mm.a.norm_pre.weight": (8 * WIDTH,), "mm.a.mlp.1.weight": (2 * N_FF, 8 * WIDTH)}
+    # The library counts 187 tokens and computes 188.
+    write_projector(replace(HEARING["speech"], tensors=shapes, stack=8), tmp_path / "mmproj-other.gguf")
+    with pytest.raises(EngineError, match="ends the process that loads it"):
+        trial.prove(model, tmp_path / "cache", build="this", projector=tmp_path / "mmproj-other.gguf")
 
 
 async def test_many_recordings_are_refused_by_their_number(hearing: App) -> None:
