@@ -267,7 +267,8 @@ def _mpeg(data: bytes) -> SoundFile:
     is_whole = not data[at:end].strip(b"\0")
     n_promised = _promised(data[start : start + size], head)
     channels = 1 if head >> 6 & 3 == 3 else 2
-    seconds = max(n_frames, n_promised) * n_samples / rate
+    # A decoder takes memory for the frames that are promised, if there is one to begin with.
+    seconds = max(n_frames, n_promised) * n_samples / rate if n_frames else 0.0
     return SoundFile("audio/mpeg", seconds, rate, channels, is_whole and n_promised <= n_frames, start, at)
 
 

@@ -18,7 +18,6 @@ import hashlib
 import importlib
 import io
 import logging
-import math
 import os
 import threading
 from array import array
@@ -148,6 +147,8 @@ class Projector:
             raise EngineError(error.message) from error
 
     def _encode_parts(self, media: Media, *, alone: bool) -> _Encoded:
+        import numpy as np  # noqa: PLC0415 - imports slowly, and most programs see and hear nothing
+
         mtmd, found = _mtmd(), None
         log = start_library()
         with self._chunks(media.data) as chunks, self._lock:
@@ -159,7 +160,9 @@ class Projector:
                 n_floats = self._width * int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
                 embeddings = (ctypes.c_float * n_floats)()
                 ctypes.memmove(embeddings, mtmd.mtmd_get_output_embd(self._handle), ctypes.sizeof(embeddings))
-                if not math.isfinite(sum(_floats(embeddings))):  # it would spread to the cells of others
+                if not np.isfinite(
+                    np.frombuffer(memoryview(embeddings), np.float32)
+                ).all():  # it would spread to the cells of others
                     raise EngineError(f"{self.path.name} makes numbers without a value of a file")
                 encoded = _Encoded(embeddings, _saved(chunk))
                 key = media.key[:-2] + part.to_bytes(2, "little")
@@ -255,12 +258,15 @@ class Projector:
 
     def _check_samples(self, bitmap: Any) -> None:
         """Raises: `InvalidRequest` for samples of which no embeddings could be computed; some end the process."""
+        import numpy as np  # noqa: PLC0415 - as above
+
         mtmd = _mtmd()
         n_bytes = int(mtmd.mtmd_bitmap_get_n_bytes(bitmap))
         if n_bytes < 4 * sound_file.LEAST_SECONDS * mtmd.mtmd_get_audio_sample_rate(self._handle):
             raise InvalidRequest(f"a recording is decoded to less than {sound_file.LEAST_SECONDS} s of sound")
-        samples = _floats((ctypes.c_uint8 * n_bytes).from_address(_address(mtmd.mtmd_bitmap_get_data(bitmap))))
-        if not math.isfinite(sum(samples)) or max(samples) > LOUDEST or min(samples) < -LOUDEST:
+        address = ctypes.cast(mtmd.mtmd_bitmap_get_data(bitmap), ctypes.c_void_p).value or 0
+        samples = np.frombuffer(memoryview((ctypes.c_uint8 * n_bytes).from_address(address)), np.float32)
+        if not np.abs(samples).max() <= LOUDEST:  # nor is it where one is no number
             raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
 
 
@@ -269,15 +275,6 @@ def _picture(data: bytes) -> tuple[Any, str]:
     width, height, pixels = rgb(data)
     buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
     return _mtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
-
-
-def _floats(buffer: Any) -> memoryview[float]:
-    """The bytes of a buffer of the library as float32."""
-    return memoryview(buffer).cast("B").cast("f")
 
 
 def _facts(chunk: Any) -> array[int] | int:
