@@ -1,10 +1,11 @@
 """The time to the first token of a prompt with an image, ours and llama-server's, in turn round by round.
 
-    uv run python bench/vision.py [--rounds 8]
+    uv run python bench/vision.py [--rounds 8] [--sound]
 
-Both have a random model of 0.5 billion parameters and a random projector (CLIP, 12 layers, 256 tokens an image) on one
-thread. Each round asks each server about an image that it has not seen, then a second question about it, then the first
-question about the same image in a new conversation. Ratios of a round compare requests of the same seconds.
+Both have a random model of 0.5 billion parameters and a random projector on one thread: CLIP (12 layers, 256 tokens an
+image); with `--sound`, Ultravox of the size of Whisper tiny (4 layers, 150 tokens a recording of ten seconds).
+Each round asks each server about a file that it has not had, then a second question about it, then the first question
+about the same file in a new conversation. Ratios of a round compare requests of the same seconds.
 """
 
 from __future__ import annotations
@@ -47,6 +48,22 @@ def write(path: Path) -> None:
     tiny.write_projector("bench", path, n_embd=WIDTH_OF_MODEL)
 
 
+def write_ear(path: Path) -> None:
+    """A projector with an encoder of the size of Whisper's tiny one."""
+    from tests.engine import tiny_projector as tiny
+
+    tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.STACK = 384, 1536, 4, 6, 10
+    tiny.HEARING["bench"] = tiny.Projector("plain", "ultravox", tiny._ultravox(), hears=True, stack=10)
+    tiny.write_projector("bench", path, n_embd=WIDTH_OF_MODEL)
+
+
+def recording(seed: int) -> dict[str, Any]:
+    from tests.recordings import wav
+
+    data = base64.b64encode(wav(seed, 10)).decode()
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
 def image(seed: int) -> dict[str, Any]:
     from tests.engine.tiny_projector import png
 
@@ -64,11 +81,14 @@ def ask(server: Server, messages: list[dict[str, Any]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--sound", action="store_true", help="recordings in place of images")
+    asked = parser.parse_args()
+    rounds = asked.rounds
+    what, part, make = ("recording", recording, write_ear) if asked.sound else ("image", image, write)
     console, verdict = Console(width=WIDTH), Verdict()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         projector = Path(folder) / "mmproj.gguf"
-        write(projector)
+        make(projector)
         setup = Setup(
             random_model(), N_CTX, llama=("--mmproj", str(projector)), ours={"mmproj": str(projector), "probe": False}
         )
@@ -76,20 +96,21 @@ def main() -> None:
         for number in range(-1, rounds):
             for side in in_turn(number):
                 server = servers[side]
-                words: dict[str, Any] = {"type": "text", "text": f"What is in this picture, number {number}? "}
-                first: list[dict[str, Any]] = [{"role": "user", "content": [words, image(number + 1)]}]
+                words: dict[str, Any] = {"type": "text", "text": f"What is in this, number {number}? "}
+                first: list[dict[str, Any]] = [{"role": "user", "content": [words, part(number + 1)]}]
                 second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
                 other: list[dict[str, Any]] = [
-                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}
+                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, part(number + 1)]}
                 ]
-                measured = {"a new image": first, "the second turn": second, "the image elsewhere": other}
+                measured = {f"a new {what}": first, "the second turn": second, f"the {what} elsewhere": other}
                 for name, messages in measured.items():
                     taken_ms = ask(server, messages)
                     if number >= 0:
                         verdict.add(name, side, taken_ms)
-    verdict.show(console, "first token behind an image, 0.5B model, 1 thread")
+    verdict.show(console, f"first token behind {what}s, 0.5B model, 1 thread")
+    name = "audio-1t-0.5B" if asked.sound else "vision-1t-0.5B"
     result = {"rounds": rounds, "results": verdict.results()}
-    console.print(f"written to {machine.save('vision-1t-0.5B', result)}")
+    console.print(f"written to {machine.save(name, result)}")
     console.print(json.dumps({"rounds": rounds}))
 
 

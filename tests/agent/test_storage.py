@@ -82,7 +82,7 @@ def test_so_it_does_through_a_file(tmp_path_factory: pytest.TempPathFactory, sav
 
 
 def test_what_belongs_to_one_request_is_not_saved() -> None:
-    message = Message("user", (Image("image/png", b"x", unseen="it is old", path="messages[0]"),))
+    message = Message("user", (Image("image/png", b"x", left_out="it is old", path="messages[0]"),))
     assert message_to_json(message)["parts"] == [{"type": "image", "media_type": "image/png", "data": "eA=="}]
 
 

@@ -1,9 +1,14 @@
-"""Conversations with images on real memories: forks, evictions, snapshots and restarts change no answer."""
+"""Conversations with images and recordings on real memories: forks, evictions, snapshots and restarts change no
+answer."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import struct
+import subprocess
+import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -11,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests import recordings
 from tests.engine import kinds
 from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
+from tests.sampling import amount
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
 from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
@@ -35,6 +42,12 @@ class Model:
     weights: Weights
     projector: Projector
 
+    def file(self, seed: int, width: int = 48) -> bytes:
+        """An image, or a recording for a model that hears: one that does both gets them in turn."""
+        if self.projector.hears and (not self.projector.sees or seed % 2):
+            return recordings.wav(seed, width / 60)
+        return png(seed, width, 40)
+
     def runtime(self, n_batch: int | None = None) -> LlamaRuntime:
         options = ContextOptions(N_CTX, n_seq=5, n_threads=1, n_batch=n_batch, n_ubatch=n_batch)
         return LlamaRuntime(self.weights, options, self.projector)
@@ -46,7 +59,7 @@ class Model:
         return engine
 
 
-@pytest.fixture(scope="module", params=PROJECTORS)
+@pytest.fixture(scope="module", params=[*PROJECTORS, "speech", "both"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path, projector = write_seeing(request.param, tmp_path_factory.mktemp("models"))
     weights = Weights.load(path)
@@ -126,7 +139,7 @@ async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
                 talks.append(talk)
         parts: list[str | bytes] = ["look " * drawn.randrange(1, 5)]
         for _ in range(drawn.choice([0, 1, 1, 2])):
-            parts += [png(drawn.randrange(4), drawn.choice([30, 60]), 40), " and then " * drawn.randrange(3)]
+            parts += [model.file(drawn.randrange(4), drawn.choice([30, 60])), " and then " * drawn.randrange(3)]
         n_before = len(talk.job().tokens) - len(talk.messages[-1][0]) if talk.asked else 0
         n_left, was_asked = talk.n_evicted, bool(talk.asked)
         talk.say(model, *parts, "\nsay: ")
@@ -165,7 +178,7 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "you see. ")
-        talk.say(model, "first: ", png(1), " what is it? ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
         await ask(engine, talk)
         for number in range(60):
             talk.say(model, f"and number {number}, which is not an image, what is that? ")
@@ -191,7 +204,7 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
     async def run() -> None:
         engine, talk, other = model.engine(), Talk(), Talk()
         other.say(model, "hello")
-        talk.say(model, "see ", png(901), "?")
+        talk.say(model, "see ", model.file(901), "?")
         results = await asyncio.gather(ask(engine, talk), ask(engine, other))
         assert [admitted.n_cached for admitted, _ in results] == [0, 0]
         assert await asyncio.to_thread(engine.close)
@@ -201,7 +214,7 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
 
 def test_no_operation_cuts_an_image(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
     assert runtime.held(0) == (0, 2 + media.n_tokens)
@@ -221,7 +234,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
 
 
 def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     runtime = model.runtime(n_batch=8)
     if model.projector.at_once:
         with pytest.raises(EngineError, match="n_ubatch = 16 or more"):
@@ -241,7 +254,7 @@ def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "see")
-        (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+        (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
         job = talk.job()
         job = replace(job, tokens=job.tokens + tokens_of(media), media={len(job.tokens): media})
         with pytest.raises(InvalidRequest, match="ends with an image"):
@@ -263,7 +276,7 @@ def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> No
 def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
-        talk.say(model, "see ", png(950), "?")
+        talk.say(model, "see ", model.file(950), "?")
         job = talk.job()
         ((at, media),) = job.media.items()
         with pytest.raises(EngineError, match="no image"):
@@ -300,7 +313,7 @@ async def test_images_cross_into_a_child() -> None:
 
 def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(png(1)) if isinstance(each, Media)]
+    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
     n = media.n_tokens
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
@@ -324,9 +337,9 @@ def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Mode
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "you see. ")
-        talk.say(model, "first: ", png(1), " what is it? ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
         await ask(engine, talk)
-        pixels = [each for each in model.projector.read(png(2)) if isinstance(each, Media)]
+        pixels = [each for each in model.projector.read(model.file(2)) if isinstance(each, Media)]
         talk.messages.append((tokens_of(pixels[0]), {0: pixels[0]}))
         left = await engine.evict(talk.job(), 1)
         assert left.tokens > 16
@@ -336,3 +349,78 @@ def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Mode
         assert await asyncio.to_thread(engine.close)
 
     asyncio.run(run())
+
+
+DAMAGE = """
+import contextlib, json, random, sys
+from pathlib import Path
+from tests import recordings
+from shepherd.core import InvalidRequest, sound_file
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.weights import Weights
+
+path, projector, seed, count = json.loads(sys.argv[1])
+weights = Weights.load(Path(path))
+made = Projector.load(Path(projector), weights, n_threads=1)
+drawn = random.Random(seed)
+right = [recordings.wav(1, 0.2), recordings.flac(1, 0.2), recordings.mp3(1, 6, promised=6, tag=True)]
+right += [recordings.wav_of(3, 32, 2, bytes(8000)), recordings.wav_of(7, 8, 1, bytes(4000), extensible=True)]
+n_read = 0
+for number in range(count):
+    data = bytearray(right[number % len(right)])
+    for _ in range(drawn.choice([1, 1, 3, 10])):
+        at = drawn.randrange(drawn.choice([60, len(data)]))
+        data[at] = drawn.choice([0, 0xFF, drawn.randrange(256), data[at] ^ 1 << drawn.randrange(8)])
+    if drawn.randrange(4) == 0:
+        del data[drawn.randrange(len(data)) :]
+    try:
+        with contextlib.suppress(sound_file.NotSound):
+            if sound_file.read_header(bytes(data)).seconds > 5:
+                continue  # takes as long as it says, and nothing else
+        made.read(bytes(data))
+        n_read += 1
+    except InvalidRequest as error:
+        assert "recording" in error.message or "no image" in error.message, error.message
+print(n_read)
+"""
+
+
+@pytest.mark.costly
+def test_damaged_recordings_never_end_the_process(tmp_path: Path) -> None:
+    n_files = amount(60, 300)
+    task = json.dumps([*map(str, write_seeing("speech", tmp_path)), 1, n_files])
+    ended = subprocess.run([sys.executable, "-c", DAMAGE, task], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert 0 < int(ended.stdout.split()[-1]) < n_files
+
+
+@pytest.mark.parametrize("sample", [float("nan"), float("inf"), -1e30])
+def test_samples_without_a_value_reach_no_cell(tmp_path: Path, sample: float) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    content = struct.pack("<4000f", *[0.25] * 3999, sample)
+    try:
+        with pytest.raises(InvalidRequest, match="a recording has samples far out of range"):
+            made.read(recordings.wav_of(3, 32, 1, content))
+        assert made.read(recordings.wav_of(3, 32, 1, content[:-4] + content[:4]))
+    finally:
+        made.close()
+        weights.close()
+
+
+def test_half_a_minute_each_is_encoded_once_and_alone_where_it_was_dropped(tmp_path: Path) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    try:
+        parts = [each for each in made.read(recordings.wav(1, 61, 8000)) if isinstance(each, Media)]
+        assert [each.part for each in parts] == [0, 1, 2]
+        assert len({tokens_of(each).tobytes() for each in parts}) == 3
+        whole = [bytes(made._encode(each).embeddings) for each in parts]
+        alone = [bytes(made._encode(each, alone=True).embeddings) for each in parts]
+        assert alone == whole
+        assert len(set(whole)) == 3
+    finally:
+        made.close()
+        weights.close()

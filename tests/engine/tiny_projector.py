@@ -1,8 +1,12 @@
-"""Makes projectors (mmproj) with random weights for the models of `tiny_gguf`, and images for them to look at.
+"""Makes projectors (mmproj) with random weights for the models of `tiny_gguf`, and images for them to look at; the
+recordings are in `tests/recordings.py`.
 
 llava    CLIP with a two-layer projection: 16 tokens, positions as of text
 gemma3   SigLIP, pooled: 16 tokens, which all see each other
 qwen     Qwen2-VL: as many tokens as the image needs, M-RoPE
+speech   Ultravox, with Whisper's encoder: 30 tokens for each half minute; it sees nothing
+both     the one of Qwen2-VL with that of Ultravox
+omni     Qwen2.5-Omni: 750 tokens for each half minute
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from PIL import Image
 from tests.engine.tiny_gguf import N_EMBD, RECIPES, Shapes, Vocabulary, values, write
 
 WIDTH, N_FF, N_LAYER, N_HEAD, PATCH = 32, 48, 2, 2, 8
+N_MEL, STACK = 80, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,20 @@ class Projector:
     model: str
     kind: str
     tensors: Shapes
-    image_size: int
+    image_size: int = 0
+    """0: it sees nothing."""
     keys: Mapping[str, int | bool] = field(default_factory=dict)
+    ear: str = ""
+    """The kind of what hears in it, where it is another one."""
+    hears: bool = False
+    stack: int = STACK
+    """Frames of sound for each token."""
 
 
-def _layers() -> Shapes:
+def _layers(eye: str = "v") -> Shapes:
     made: Shapes = {}
     for layer in range(N_LAYER):
-        prefix = f"v.blk.{layer}."
+        prefix = f"{eye}.blk.{layer}."
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
             made |= {f"{prefix}{name}.weight": (WIDTH, WIDTH), f"{prefix}{name}.bias": (WIDTH,)}
         for name in ("ln1", "ln2"):
@@ -42,6 +53,22 @@ def _layers() -> Shapes:
         made |= {f"{prefix}ffn_up.weight": (N_FF, WIDTH), f"{prefix}ffn_up.bias": (N_FF,)}
         made |= {f"{prefix}ffn_down.weight": (WIDTH, N_FF), f"{prefix}ffn_down.bias": (WIDTH,)}
     return made
+
+
+def _whisper() -> Shapes:
+    layers = {name: shape for name, shape in _layers("a").items() if not name.endswith("attn_k.bias")}
+    return layers | {
+        "a.conv1d.1.weight": (WIDTH, N_MEL, 3), "a.conv1d.1.bias": (WIDTH, 1),
+        "a.conv1d.2.weight": (WIDTH, WIDTH, 3), "a.conv1d.2.bias": (WIDTH, 1),
+        "a.position_embd.weight": (1500, WIDTH), "a.post_ln.weight": (WIDTH,), "a.post_ln.bias": (WIDTH,),
+    }  # fmt: skip
+
+
+def _ultravox() -> Shapes:
+    return _whisper() | {
+        "mm.a.norm_pre.weight": (STACK * WIDTH,), "mm.a.mlp.1.weight": (2 * N_FF, STACK * WIDTH),
+        "mm.a.norm_mid.weight": (N_FF,), "mm.a.mlp.2.weight": (N_EMBD, N_FF),
+    }  # fmt: skip
 
 
 def _patches(size: int, *, extra: int = 0) -> Shapes:
@@ -81,23 +108,45 @@ PROJECTORS = {
         64,
     ),
 }  # fmt: skip
+"""Those that see."""
+_QWEN_EYE = PROJECTORS["qwen"].tensors
+HEARING = {
+    "speech": Projector("plain", "ultravox", _ultravox(), hears=True),
+    "both": Projector("mrope", "qwen2vl_merger", _QWEN_EYE | _ultravox(), 64, ear="ultravox", hears=True),
+    "omni": Projector(
+        "mrope", "qwen2.5o",
+        _QWEN_EYE | _whisper() | {"mm.a.fc.weight": (N_EMBD, WIDTH), "mm.a.fc.bias": (N_EMBD,)},
+        64, {"vision.n_wa_pattern": 2}, hears=True,
+    ),
+}  # fmt: skip
 
 
 def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd: int = N_EMBD) -> None:
     """Write a projector; the same bytes every time. `n_embd`: of the model that it is for."""
-    recipe, random = PROJECTORS[kind] if isinstance(kind, str) else kind, np.random.default_rng(seed)
+    recipe = (PROJECTORS | HEARING)[kind] if isinstance(kind, str) else kind
+    random = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "clip")
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_string("clip.projector_type", recipe.kind)
+    if recipe.ear:
+        writer.add_string("clip.vision.projector_type", recipe.kind)
+        writer.add_string("clip.audio.projector_type", recipe.ear)
+    else:
+        writer.add_string("clip.projector_type", recipe.kind)
     numbers = {
-        "image_size": recipe.image_size, "patch_size": PATCH, "embedding_length": WIDTH, "feed_forward_length": N_FF,
-        "block_count": N_LAYER + (recipe.kind == "mlp"), "projection_dim": n_embd, "attention.head_count": N_HEAD,
+        "embedding_length": WIDTH, "feed_forward_length": N_FF, "block_count": N_LAYER + (recipe.kind == "mlp"),
+        "projection_dim": n_embd, "attention.head_count": N_HEAD,
     }  # fmt: skip
-    for key, number in numbers.items():
-        writer.add_uint32(f"clip.vision.{key}", number)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.48, 0.46, 0.41])
-    writer.add_array("clip.vision.image_std", [0.27, 0.26, 0.28])
+    senses: dict[str, dict[str, int]] = {}
+    if recipe.image_size:
+        senses["vision"] = numbers | {"image_size": recipe.image_size, "patch_size": PATCH}
+        writer.add_array("clip.vision.image_mean", [0.48, 0.46, 0.41])
+        writer.add_array("clip.vision.image_std", [0.27, 0.26, 0.28])
+    if recipe.hears:
+        senses["audio"] = numbers | {"num_mel_bins": N_MEL, "projector.stack_factor": recipe.stack}
+    for sense, keys in senses.items():
+        writer.add_bool(f"clip.has_{sense}_encoder", True)
+        writer.add_float32(f"clip.{sense}.attention.layer_norm_epsilon", 1e-5)
+        for key, number in keys.items():
+            writer.add_uint32(f"clip.{sense}.{key}", number)
     for key, value in recipe.keys.items():
         if isinstance(value, bool):
             writer.add_bool(f"clip.{key}", value)
@@ -112,7 +161,8 @@ def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd
         }
     for tensor, shape in tensors.items():
         shape = tuple(n_embd if size == N_EMBD else size for size in shape)
-        writer.add_tensor(tensor, values(random, tensor, shape))
+        is_kernel = "conv1d" in tensor and len(shape) == 3
+        writer.add_tensor(tensor, values(random, tensor, shape).astype(np.float16 if is_kernel else np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -131,7 +181,7 @@ def _byte_level() -> list[str]:
 
 CONTROL = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<start_of_image>",
-    "<end_of_image>",
+    "<end_of_image>", "<|audio_bos|>", "<|audio_eos|>",
 )  # fmt: skip
 TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
@@ -148,7 +198,7 @@ def write_seeing(name: str, folder: Path) -> tuple[Path, Path]:
         "gpt2", tokens, [1] * len(letters) + [3] * len(CONTROL), [0.0] * len(tokens), ["h e", "he l"],
         {"eos_token_id": tokens.index("<|im_end|>"), "bos_token_id": tokens.index("<|endoftext|>")}, TEMPLATE,
     )  # fmt: skip
-    write(RECIPES[PROJECTORS[name].model], model, vocabulary)
+    write(RECIPES[(PROJECTORS | HEARING)[name].model], model, vocabulary)
     write_projector(name, projector)
     return model, projector
 

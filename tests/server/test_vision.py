@@ -59,13 +59,13 @@ def asked(address: str, messages: list[dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def llama_server(model: Path, projector: Path) -> Iterator[str]:
+def llama_server(model: Path, projector: Path, n_ctx: int = 2048) -> Iterator[str]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [
-        str(LLAMA_SERVER), "-m", str(model), "--mmproj", str(projector), "--port", str(port), "-c", "2048", "-np", "1",
-        "-t", "1", "--no-warmup", "--jinja", "--swa-full",
+        str(LLAMA_SERVER), "-m", str(model), "--mmproj", str(projector), "--port", str(port), "-c", str(n_ctx),
+        "-np", "1", "-t", "1", "--no-warmup", "--jinja", "--swa-full",
     ]  # fmt: skip
     environment = {**os.environ, "LD_LIBRARY_PATH": str(LLAMA_SERVER.parent)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

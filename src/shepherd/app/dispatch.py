@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
-from shepherd.app.images import ImageDoor, for_provider
 from shepherd.app.loading import LoadedModel
+from shepherd.app.media import MediaDoor, Sense, for_provider
 from shepherd.app.model_pool import ModelPool, ModelState
 from shepherd.app.model_registry import ModelEntry, ModelRegistry
 from shepherd.app.names import short_names
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.completion import pieces
+from shepherd.backends.local.media import MediaLimits
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config
@@ -116,7 +117,7 @@ class Dispatcher:
         self._changing = threading.Lock()
         """Of the models: threads add and remove them."""
         self._reasoning = config.reasoning
-        self._images = ImageDoor(config.images.limits, config.images.hosts)
+        self._media = MediaDoor(MediaLimits(config.images.limits, config.audio.limits), config.images.hosts)
         self._own_aliases = config.aliases
 
     # requests
@@ -207,26 +208,28 @@ class Dispatcher:
             return
         _check_demand(request, "")
         request = replace(request, messages=plain(request.messages))
-        request = await self._images.admit(request, lambda: self._blindness(name))
+        request = await self._media.admit(request, partial(self._lacking, name))
         async with self.lease(self._behind(name), _keep_alive(request)) as model:
             count = model.backends[name].count_tokens if name in model.backends else _about
             writer = DigestWriter(partial(self._write, name, route), count, is_always=name in self._digesting)
             yield self._compacting(self._backend(model, name), name, writer), request
 
-    def _blindness(self, name: str) -> str:
-        """What to say of a cache whose model sees no images; empty where it sees them."""
+    def _lacking(self, name: str, sense: Sense) -> str:
+        """What to say of a cache whose model does not see, or hear; empty where it does."""
         entry = self._behind(name)
         card = entry.card
-        if "vision" in card.capabilities:
+        if sense in card.capabilities:
             return ""
-        seeing = [each.id for each in self.models() if "vision" in each.capabilities]
+        verb, word = ("see", "image") if sense == "vision" else ("hear", "recording")
+        able = [each.id for each in self.models() if sense in each.capabilities]
         ways = [
-            "leave the image out",
-            *([f"name a model that sees ({', '.join(seeing[:MOST_NAMED])})"] if seeing else []),
+            f"leave the {word} out",
+            *([f"name a model that {verb}s ({', '.join(able[:MOST_NAMED])})"] if able else []),
         ]
         if entry.backend == "llamacpp":
             ways.append(f"set mmproj = PATH in [models.{card.id}] to the projector that belongs to this model")
-        return f"model {card.id!r} reads only text; {', or '.join(ways)}"
+        reads = f"cannot {verb}" if {"vision", "audio"} & {*card.capabilities} else "reads only text"
+        return f"model {card.id!r} {reads}; {', or '.join(ways)}"
 
     def _compacting(
         self, backend: EditableBackend, name: str, writer: DigestWriter | None, protocol: str = ""

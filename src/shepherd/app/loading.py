@@ -28,6 +28,7 @@ from shepherd.app.model_registry import CachePlan, ModelEntry, chat_format, n_se
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
+from shepherd.backends.local.media import MediaLimits
 from shepherd.config import Config, ModelConfig
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
@@ -279,8 +280,8 @@ class ModelLoader:
             on_progress(LoadProgress("context", plan.cache.name, 1.0))
 
     def _open_projector(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> Projector | None:
-        """What lets the model see images; it is freed with the weights."""
-        if entry.projector is None or not entry.projector.sees:
+        """What lets the model see images, or hear; it is freed with the weights."""
+        if entry.projector is None or not (entry.projector.sees or entry.projector.hears):
             return None
         from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415 - as above
         from shepherd.engine.llamacpp.runtime import default_threads  # noqa: PLC0415 - as above
@@ -295,7 +296,11 @@ class ModelLoader:
 
         opened.free = free
         logger.info(
-            "model %r sees images by %s, loaded in %.1f s", entry.name, projector.path.name, time.monotonic() - began_s
+            "model %r %s by %s, loaded in %.1f s",
+            entry.name,
+            "sees and hears" if projector.sees and projector.hears else "sees" if projector.sees else "hears",
+            projector.path.name,
+            time.monotonic() - began_s,
         )
         return projector
 
@@ -396,7 +401,10 @@ class ModelLoader:
                 constrain_calls=model.constrain_calls,
                 shared_prefix=self.config.server.shared_prefix,
                 system_changes=self.config.kv.system_changes,
-                images=self.config.images.limits if "vision" in entry.card.capabilities else None,
+                media=MediaLimits(
+                    self.config.images.limits if "vision" in entry.card.capabilities else None,
+                    self.config.audio.limits if "audio" in entry.card.capabilities else None,
+                ),
             ),
         )
         opened.backends[cache.name] = backend

@@ -363,7 +363,7 @@ class ModelRegistry:
         return entry
 
     def _projector(self, model: ModelConfig, header: gguf.Header) -> ProjectorFile | None:
-        """What lets the model see images. Raises: `ConfigError` if the configuration names something else."""
+        """What lets the model see images, or hear. Raises: `ConfigError` if the configuration names something else."""
         try:
             return find_projector(header.path, model.mmproj)
         except ConfigError as error:
@@ -585,6 +585,8 @@ def _capabilities(chat: ChatFormat, header: gguf.Header | Checkpoint, projector:
     yield "completion"
     if projector is not None and projector.sees:
         yield "vision"
+    if projector is not None and projector.hears:
+        yield "audio"
     if chat.shows_tools:
         yield "tools"
     if chat.dialect.thinks:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
-from shepherd.backends.local.images import ImageLimits
+from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
 from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
@@ -97,7 +97,7 @@ class ModelConfig:
     path: str = key(kinds.SPEC, "embedded")
     """`embedded`, an absolute path, `hf:owner/repo[:quant]`, `ollama:name`, or a name for the catalogue to find."""
     mmproj: str | None = key(kinds.PROJECTOR)
-    """Path of the projector that lets the model see images; `none`: text only; None = the one beside the model."""
+    """Path of the projector that lets the model see, or hear; `none`: text only; None = the one beside the model."""
     gpu_layers: int | None = key(kinds.LAYERS)
     """-1 = all."""
     n_threads: int | None = key(kinds.THREADS)
@@ -507,6 +507,22 @@ class ImagesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioConfig:
+    """The recordings that models of this machine hear; providers have limits of their own."""
+
+    max_count: int = key(whole(1, 1000), 10)
+    """Of one request. More in one message are refused; of older ones, the newest are played."""
+    max_bytes: int = key(kinds.SIZE, 25 * 2**20)
+    """Of one recording, as a file."""
+    max_seconds: int = key(whole(1, 3600), 600)
+    """Of one recording."""
+
+    @property
+    def limits(self) -> AudioLimits:
+        return AudioLimits(self.max_count, self.max_bytes, self.max_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A layer that sets a key."""
 
@@ -537,6 +553,7 @@ class Config:
     server: ServerConfig = key(Table(keys_of(ServerConfig)), ServerConfig())
     chat: ChatConfig = key(Table(keys_of(ChatConfig)), ChatConfig())
     images: ImagesConfig = key(Table(keys_of(ImagesConfig)), ImagesConfig())
+    audio: AudioConfig = key(Table(keys_of(AudioConfig)), AudioConfig())
     mcp_servers: tuple[McpServerConfig, ...] = key(Table(keys_of(McpServerConfig), "list"), ())
     system: str | None = key(kinds.ANY_TEXT)
     """An empty text means no system prompt, even where the model's template would add one."""

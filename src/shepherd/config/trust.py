@@ -86,7 +86,14 @@ HARMLESS = (
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
     *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
-    *("images.max_*", "server.debug_keep", "server.debug_bytes", "server.client_tools", "server.disabled"),
+    *(
+        "images.max_*",
+        "audio.max_*",
+        "server.debug_keep",
+        "server.debug_bytes",
+        "server.client_tools",
+        "server.disabled",
+    ),
 )
 """Globs over the other keys. A key in neither table needs trust."""
 _NARROW: Mapping[str, tuple[Any, ...]] = {

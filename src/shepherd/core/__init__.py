@@ -49,6 +49,7 @@ from shepherd.core.events import (
     replay,
 )
 from shepherd.core.messages import (
+    Audio,
     BadCall,
     Document,
     Image,
@@ -78,6 +79,7 @@ from shepherd.core.request import (
 __all__ = [
     "AnswerStart",
     "Assembler",
+    "Audio",
     "BackendError",
     "BadCall",
     "BadReply",

@@ -60,7 +60,7 @@ def read_header(data: bytes) -> ImageFile:
     """
     kind = find_type(data)
     if kind is None:
-        name, is_text = _kind_of(data[:HEAD_BYTES])
+        name, is_text = kind_of(data[:HEAD_BYTES])
         raise NotAnImage(f"is {name}", is_text=is_text)
     try:
         found = FORMATS[kind][1](data)
@@ -259,7 +259,7 @@ _OTHERS = (
 """The beginnings of what is sent in place of an image, and its name."""
 
 
-def _kind_of(head: bytes) -> tuple[str, bool]:
+def kind_of(head: bytes) -> tuple[str, bool]:
     """What these first bytes are of, and whether it is text."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head)  # its last character may be cut

@@ -37,10 +37,23 @@ class Image:
     url: str | None = None
     detail: str = ""
     """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not said."""
-    unseen: str = field(default="", metadata=TRANSIENT)
+    left_out: str = field(default="", metadata=TRANSIENT)
     """Why a model that sees images does not see this one, as the end of a sentence; a note stands in its place."""
     path: str = field(default="", compare=False, repr=False, metadata=TRANSIENT)
     """Where it stands in the body of its request, for errors; empty = the request came from no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """A recording, by value."""
+
+    media_type: str
+    """MIME type, such as `audio/wav`."""
+    data: bytes
+    left_out: str = field(default="", metadata=TRANSIENT)
+    """As that of `Image`, for a model that hears."""
+    path: str = field(default="", compare=False, repr=False, metadata=TRANSIENT)
+    """As that of `Image`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +121,7 @@ class ToolResult:
     """The answer to one call."""
 
     call_id: str
-    parts: tuple[Text | Image, ...]
+    parts: tuple[Text | Image | Audio, ...]
     name: str = ""
     is_error: bool = False
 
@@ -136,7 +149,7 @@ class Opaque:
                 return None
 
 
-Part = Text | Image | Document | Reasoning | ToolCall | BadCall | ToolResult | Opaque
+Part = Text | Image | Audio | Document | Reasoning | ToolCall | BadCall | ToolResult | Opaque
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class ModelCard:
     quantization: str = ""
     """Such as `Q4_K_M`."""
     capabilities: tuple[str, ...] = ()
-    """Of `completion`, `tools`, `thinking`, `vision`, `insert` (fills in the middle), `embedding`,
+    """Of `completion`, `tools`, `thinking`, `vision`, `audio`, `insert` (fills in the middle), `embedding`,
     `rerank`."""
     aliases: tuple[str, ...] = ()
     """Its own name, and those of routes and aliases to it."""

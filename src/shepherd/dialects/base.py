@@ -26,8 +26,8 @@ class Piece:
     origin: int | None
     """`None` is the template's own markup, which may become control tokens. Otherwise the index of the message that
     the text came from, or `TOOLS`; such text never may."""
-    is_image: bool = False
-    """An image stands here; the text only names it (`render.provenance.name_of`)."""
+    is_media: bool = False
+    """An image or a recording stands here; the text only names it (`render.provenance.name_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Prompt:
     """A whole conversation as the model reads it."""
 
     pieces: tuple[Piece, ...]
-    """Never empty texts, never two neighbours of equal origin, but for images."""
+    """Never empty texts, never two neighbours of equal origin, but for images and recordings."""
     opened: str
     """The beginning of the assistant's turn that the prompt holds, without its header: an open thought, a prefill."""
     stops: tuple[str, ...] = ()

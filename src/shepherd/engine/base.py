@@ -77,25 +77,32 @@ UNOWNED = Whose()
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image in a prompt, or one tile of it: all of its cells are computed at once, from pixels."""
+    """An image or a recording in a prompt, or one part of it (a tile, half a minute): all of its cells are computed at
+    once, from pixels or from sound."""
 
     key: bytes
-    """A hash of the file and of the projector that reads it, with the number of the tile: equal keys, equal cells."""
+    """A hash of the file and of the projector that reads it, with the number of the part: equal keys, equal cells."""
     n_tokens: int
     """Cells that it takes; its tokens are those of `media.tokens_of`."""
     data: bytes = field(repr=False)
     """The file as it came, in a format that `MediaReader.read` has accepted."""
     part: int = 0
-    """Which of the tiles that the file becomes."""
+    """Which of the parts that the file becomes."""
 
 
 class MediaReader(Protocol):
-    """Reads images for one model; safe from any thread."""
+    """Reads images, or recordings, for one model; safe from any thread."""
+
+    @property
+    def sees(self) -> bool: ...
+
+    @property
+    def hears(self) -> bool: ...
 
     def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
-        """What an image file becomes in a prompt: its tiles, and the tokens that the model has around and between them.
+        """What a file becomes in a prompt: its parts, and the tokens that the model has around and between them.
 
-        Raises: `InvalidRequest` if it is no whole image of a format that can be read, or has too many pixels.
+        Raises: `InvalidRequest` if it is no image or recording that can be read, or is too large.
         """
 
 
@@ -140,7 +147,8 @@ class Job:
     n_system: int = 0
     """Leading tokens before the conversation: the system prompt and the tools. Other conversations may begin alike."""
     media: Mapping[int, Media] = field(default_factory=dict)
-    """The images in the prompt, by the index of their first token; an answer needs other tokens behind the last."""
+    """The images and recordings in the prompt, by the index of their first token; an answer needs other tokens behind
+    the last."""
     n_turns_to_evict: int = 0
     """Turns that leave even if there is room, the oldest first; needs `on_full="evict"`. See `Engine.evict`."""
 

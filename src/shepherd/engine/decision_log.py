@@ -125,7 +125,7 @@ def _around(tokens: array[int], at: int, show: Show) -> str:
 
 
 def _text(tokens: array[int], show: Show) -> str:
-    return b"".join(show(token) if token >= 0 else b"[pixels]" for token in tokens).decode("utf-8", "replace")
+    return b"".join(show(token) if token >= 0 else b"[media]" for token in tokens).decode("utf-8", "replace")
 
 
 def _dump(resident: Resident, show: Show) -> None:

@@ -38,7 +38,7 @@ class Gate:
         if not job.tokens or (job.max_tokens < 1 and not job.n_turns_to_evict):
             raise InvalidRequest("a job needs at least one prompt token and room for one new token")
         if job.max_tokens and job.tokens[-1] < 0:
-            raise InvalidRequest("a prompt ends with an image; the model needs text behind it")
+            raise InvalidRequest("a prompt ends with an image or a recording; the model needs text behind it")
         if job.score_prompt and job.media:
             raise InvalidRequest("the tokens of a prompt with images cannot be scored")
         if job.grammar is not None and not self.has_grammars:

@@ -1,4 +1,4 @@
-"""Images in a prompt, as tokens: what tells one from another, and where a prompt may be cut. Pure.
+"""Images and recordings in a prompt, as tokens: what tells one from another, and where a prompt may be cut. Pure.
 
     ... describe <|vision_start|> [ -1879048192 -40311 -88420173 ... ] <|vision_end|> ...
                                     └ the first of an image            all of one image: numbers from the hash of it
@@ -6,7 +6,8 @@
 The cells of an image are computed from its pixels, so it has no tokens of the vocabulary. It gets numbers below zero
 in their place, drawn from a hash of its pixels' file and of the projector that reads it: equal images have equal
 numbers and other images have others, so that whatever compares tokens (ledger, snapshots, forks) compares images. The
-first number of an image is marked, which shows where one ends that stands right before another.
+first number of an image is marked, which shows where one ends that stands right before another. A recording is to all
+this an image of several parts.
 """
 
 from __future__ import annotations

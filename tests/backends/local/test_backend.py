@@ -19,7 +19,7 @@ from tests.sampling import examples
 
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.backends.local.images import ImageLimits
+from shepherd.backends.local.media import ImageLimits, MediaLimits
 from shepherd.core import (
     AnswerStart,
     ContextFull,
@@ -343,7 +343,7 @@ async def test_reasoning_stays_in_the_text_where_a_request_wants_that(make: Make
 
 
 async def test_a_wrong_image_is_a_note_for_a_model_that_sees(make: Make) -> None:
-    backend, runtime = make("Hm.", n_ctx=512, options=LocalOptions(images=ImageLimits()))
+    backend, runtime = make("Hm.", n_ctx=512, options=LocalOptions(media=MediaLimits(ImageLimits())))
     await reply(backend, Request("lamb", (Message("user", (Image("image/png", b"<html>"), Text("?"))),)))
     assert seen(runtime).count(b"[image: image/png, 6 bytes; it is an HTML page; not shown]") == 1
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.local.prefix_hash import prefix_hashes
-from shepherd.core import BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import Audio, BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.dialects.render.replay import meaning
 
 WORD = st.sampled_from(["", "a", " a", "ab", "a\n"])
@@ -20,6 +20,7 @@ PART: st.SearchStrategy[Part] = st.one_of(
     st.builds(BadCall, WORD, WORD),
     st.builds(ToolResult, WORD, st.lists(st.builds(Text, WORD), max_size=2).map(tuple)),
     st.builds(Image, st.just("image/png"), st.sampled_from([b"x", b"y"])),
+    st.builds(Audio, st.just("audio/wav"), st.sampled_from([b"x", b"y"])),
 )
 MESSAGE = st.builds(
     Message, st.sampled_from(["user", "assistant", "tool", "system"]), st.lists(PART, max_size=3).map(tuple)
@@ -36,8 +37,8 @@ def said(message: Message, *, exact: bool) -> object:
                 parts.append(("call", part.id if exact else "", meaning(part)))
             case ToolResult():
                 parts.append(("result", part.call_id if exact else "", part.parts))
-            case Image():
-                parts.append(("image", part))
+            case Image() | Audio():
+                parts.append(("media", part))
             case BadCall():
                 parts.append(("bad", part.raw))
             case _:
@@ -68,6 +69,11 @@ def test_what_a_message_has_kept_of_itself_is_no_part_of_it(history: list[Messag
     assert history == fresh
     assert repr(history) == repr([replace(message) for message in history])
     assert not history or prefix_hashes(history, "theirs", exact=exact) != first
+
+
+def test_recordings_of_one_size_are_told_apart() -> None:
+    one, other, same = (Message("user", (Audio("audio/wav", data),)) for data in (b"x", b"y", b"x"))
+    assert prefix_hashes([one], "") == prefix_hashes([same], "") != prefix_hashes([other], "")
 
 
 def test_images_of_one_size_are_told_apart() -> None:

@@ -17,20 +17,20 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.answer import Answer
-from shepherd.backends.local.cache_warnings import CacheWatch, has_image
+from shepherd.backends.local.cache_warnings import CacheWatch
 from shepherd.backends.local.compile import Compiled, Compiler
 from shepherd.backends.local.completion import Echo, PlainTextParser, check_tokens
 from shepherd.backends.local.constrain import Constraint, Constraints, is_demanded
 from shepherd.backends.local.editing import candidates, check_triggers, decide
-from shepherd.backends.local.images import ImageLimits, marked
 from shepherd.backends.local.kept_prefix import KeptPrefix, beginning_of, first_answer
 from shepherd.backends.local.kept_system import Limits
+from shepherd.backends.local.media import MediaLimits, marked, media_of
 from shepherd.backends.local.offload import offload, weight_of
 from shepherd.backends.local.quotes import find_quotes, takes_quotes
 from shepherd.backends.local.token_budget import budget_for, reserve_of
@@ -98,8 +98,8 @@ class LocalOptions:
     """Of each of them, as it was loaded."""
     leaving: LeavingPolicy | None = None
     """What leaves before and after whole turns; None: turns leave in their order."""
-    images: ImageLimits | None = None
-    """What the model is shown of images; None: it sees none, and a note stands for each."""
+    media: MediaLimits = field(default_factory=MediaLimits)
+    """What the model is given of images and recordings."""
 
 
 class LocalBackend:
@@ -119,8 +119,8 @@ class LocalBackend:
         reader: MediaReader | None = None,
     ) -> None:
         """`with_tools` is the template for requests with tools, where a model has two. `constraints` are those of the
-        engine's `Constrainer`; without them no answer is held to a form. `reader` reads images for the engine's model;
-        without it, a note stands for each."""
+        engine's `Constrainer`; without them no answer is held to a form. `reader` reads images and recordings for the
+        engine's model; without it, a note stands for each."""
         self.engine = engine
         self.n_ctx = engine.n_ctx
         """Tokens of one conversation that the cells hold."""
@@ -141,7 +141,9 @@ class LocalBackend:
         """Tokenises for this model. Any thread."""
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
         self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
-        self._watch = CacheWatch(engine.name, sees_images=reader is not None)
+        self._watch = CacheWatch(
+            engine.name, sees=reader is not None and reader.sees, hears=reader is not None and reader.hears
+        )
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -217,9 +219,9 @@ class LocalBackend:
         return await self._compiled(request, weight)
 
     async def _looked_at(self, request: Request) -> Request:
-        """The request, each image that the model is not shown marked."""
-        limits = self._options.images
-        if limits is None or not any(map(has_image, request.messages)):
+        """The request, each image and recording that the model is not given marked."""
+        limits = self._options.media
+        if not any(True for message in request.messages for _ in media_of(message)):
             return request
         return replace(request, messages=await asyncio.to_thread(marked, request.messages, limits))
 

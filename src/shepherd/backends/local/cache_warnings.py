@@ -1,4 +1,5 @@
-"""Warnings in the log: a client's change loses the cache of a conversation, or a model cannot see an image.
+"""Warnings in the log: a client's change loses the cache of a conversation, or a model cannot see an
+image, or hear a recording.
 
 A prompt begins with the system prompt and the tools, so a change there makes all of it new. Each named conversation is
 compared with itself, side tasks apart. Requests without a name count as one conversation. Two unnamed clients that take
@@ -10,8 +11,9 @@ from __future__ import annotations
 import logging
 from itertools import takewhile
 
+from shepherd.backends.local.media import media_of
 from shepherd.backends.local.prefix_hash import prefix_hashes, text_hash, tool_hash
-from shepherd.core import Image, Message, Request, ToolResult
+from shepherd.core import Audio, Image, Request
 from shepherd.core.lru import LruCache
 from shepherd.core.messages import leading_systems
 
@@ -32,11 +34,15 @@ def fingerprint(request: Request) -> tuple[bytes, bytes]:
 class CacheWatch:
     """Looks at every request of one cache; keeps hashes only. Any thread."""
 
-    def __init__(self, cache: str, *, sees_images: bool = False, limit: int = 10_000) -> None:
+    def __init__(self, cache: str, *, sees: bool = False, hears: bool = False, limit: int = 10_000) -> None:
         self._cache = cache
-        self._sees_images = sees_images
+        self._lacks = [
+            (kind, words)
+            for kind, words, has in ((Image, "see images", sees), (Audio, "hear recordings", hears))
+            if not has
+        ]
         self._last = LruCache[tuple[bytes, bytes]](limit)
-        self._unseeing = LruCache[bool](limit)
+        self._warned = LruCache[bool](limit)
 
     def notice(self, request: Request) -> None:
         """Warn about a change: once for each, not at the first request, and not at a repetition."""
@@ -50,22 +56,14 @@ class CacheWatch:
                 self._cache,
                 " of this conversation" if request.session else "",
             )
-        if self._sees_images or not any(map(has_image, request.messages)):
-            return
-        if not self._unseeing.keep(conversation(request), True):
-            logger.warning(
-                "the model of cache %r cannot see images: the prompt has a note in place of each", self._cache
-            )
+        for kind, words in self._lacks:
+            has_some = any(isinstance(part, kind) for message in request.messages for part in media_of(message))
+            if has_some and not self._warned.keep((conversation(request), words), True):
+                logger.warning(
+                    "the model of cache %r cannot %s: the prompt has a note in place of each", self._cache, words
+                )
 
 
 def conversation(request: Request) -> object:
     """The session, or else the beginning of the conversation, up to the first message that is not the system's."""
     return request.session or prefix_hashes(request.messages[: leading_systems(request.messages) + 1])[-1]
-
-
-def has_image(message: Message) -> bool:
-    return any(
-        isinstance(part, Image)
-        or (isinstance(part, ToolResult) and any(isinstance(inner, Image) for inner in part.parts))
-        for part in message.parts
-    )

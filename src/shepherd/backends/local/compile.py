@@ -25,7 +25,7 @@ from shepherd.backends.local.turns import cuts, spans
 from shepherd.core import InvalidRequest, ReasoningLevel, Request, ToolSpec
 from shepherd.core.edits import LeavingPolicy, Place
 from shepherd.dialects import Dialect, Prompt, Template, render
-from shepherd.dialects.render.conversation import images_by_name
+from shepherd.dialects.render.conversation import media_by_name
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.dialects.render.replay import WrittenAnswer
 from shepherd.engine.base import MediaReader, Span, Vocabulary
@@ -114,13 +114,14 @@ class Compiler:
     ) -> None:
         """`with_tools`: the template for requests with tools, where a model has two. `thinking`: for
         requests that do not choose; None: as the templates have it. `policy`: what leaves before and after turns; None:
-        turns leave in their order. `reader`: of a model that sees images. `keep_bytes`: as that of `Encoder`."""
+        turns leave in their order. `reader`: of a model that sees or hears. `keep_bytes`: as that of `Encoder`."""
         self.vocabulary = vocabulary
         self.dialect = dialect
-        self._template = template.with_images() if reader is not None else template
-        self._with_tools = self._template
-        if with_tools is not None:
-            self._with_tools = with_tools.with_images() if reader is not None else with_tools
+        if reader is not None:
+            template = template.with_media(images=reader.sees, audio=reader.hears)
+            with_tools = with_tools and with_tools.with_media(images=reader.sees, audio=reader.hears)
+        self._template = template
+        self._with_tools = with_tools or template
         self._model = model
         self._n_ctx = n_ctx
         self._thinking = thinking
@@ -148,8 +149,9 @@ class Compiler:
         prompt = self._render(prepared)
         going = leaving(request.messages, self._policy) if self._policy is not None else Leaving()
         segments, marks = divided(prompt, request.messages, going, request.cleared)
-        images = images_by_name(request.messages) if any(piece.is_image for piece in prompt.pieces) else {}
-        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner, images)
+        has_media = any(piece.is_media for piece in prompt.pieces)
+        files = media_by_name(request.messages, self.template_for(request).caps) if has_media else {}
+        encoded = self.encoder.encode(prompt.pieces, cuts(segments), request.owner, files)
         if not encoded.tokens:
             raise InvalidRequest("the conversation renders to an empty prompt", field="messages")
         found = spans(request.messages, segments, encoded.edges, n_ctx=self._n_ctx, marks=marks)
@@ -177,7 +179,7 @@ class Compiler:
         return (*prompt.stops, *([end] if end and token is None else ())), token
 
     def spell(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; images have none."""
+        """The text of tokens; images and recordings have none."""
         return b"".join(self.vocabulary.piece(token) for token in tokens if token >= 0).decode("utf-8", "replace")
 
     def _render(self, prepared: Prepared) -> Prompt:
@@ -208,7 +210,8 @@ class Compiler:
 
 
 def clear_of_start(spans: Sequence[Span], encoded: Encoded) -> tuple[Span, ...]:
-    """The spans, none of which can leave within an image that reaches into the first tokens, which always stay."""
+    """The spans, none of which can leave within an image or a recording that reaches into the first tokens: those
+    always stay."""
     first = next((at + each.n_tokens for at, each in encoded.media.items() if at < SINK < at + each.n_tokens), 0)
     return tuple(
         replace(span, start=min(first, span.stop), keep=span.keep or span.stop <= first) if span.start < first else span

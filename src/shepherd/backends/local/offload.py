@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from shepherd.core import Image, Part, Reasoning, Request, Text, ToolCall, ToolResult
+from shepherd.core import Audio, Image, Part, Reasoning, Request, Text, ToolCall, ToolResult
 from shepherd.engine.grammar.lark import n_values
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def weight_of(request: Request) -> int:
     return OF_MESSAGE * len(request.messages) + tools + sum(map(_weight, parts))
 
 
-def _weight(part: Part | Image) -> int:
+def _weight(part: Part) -> int:
     match part:
         case Text() | Reasoning():
             return len(part.text)
@@ -59,7 +59,7 @@ def _weight(part: Part | Image) -> int:
             return OF_MESSAGE + len(part.arguments)
         case ToolResult():
             return OF_MESSAGE + sum(map(_weight, part.parts))
-        case Image():
+        case Image() | Audio():
             return OF_MESSAGE + len(part.data or b"")  # it is hashed, and decoded when it comes first
         case _:
             return OF_MESSAGE

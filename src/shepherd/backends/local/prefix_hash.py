@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
-from shepherd.core import BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import Audio, BadCall, Image, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.render.replay import meaning
 
 SIZE = 16
@@ -80,7 +80,7 @@ def _visible(message: Message) -> Iterator[str]:
             case ToolResult():
                 yield repr(("result", len(part.parts)))
                 yield from map(_shown, part.parts)
-            case Image():
+            case Image() | Audio():
                 yield _shown(part)
             case Text() | Reasoning():
                 pass
@@ -90,8 +90,8 @@ def _visible(message: Message) -> Iterator[str]:
                 pass  # `wire.history.plain` has replaced it
 
 
-def _shown(part: Text | Image) -> str:
+def _shown(part: Text | Image | Audio) -> str:
     if isinstance(part, Text):
         return part.text
     digest = hashlib.blake2b(part.data or b"", digest_size=SIZE).digest()
-    return repr((part.media_type, part.url, digest, part.unseen))
+    return repr((part.media_type, part.url if isinstance(part, Image) else "", digest, part.left_out))

@@ -43,7 +43,7 @@ class Encoded:
     tail: str
     """The text behind the last control token: the chunk that generation continues."""
     media: Mapping[int, Media] = field(default_factory=dict)
-    """The images, by the index of their first token."""
+    """The images and recordings, by the index of their first token."""
 
 
 class Encoder:
@@ -53,7 +53,7 @@ class Encoder:
         self, vocabulary: Vocabulary, markup: str, *, reader: MediaReader | None = None, keep_bytes: int = 8_000_000
     ) -> None:
         """`markup`: the chat template's source and the dialect's markers; a user-defined token in it belongs to the
-        protocol. `reader`: of a model that sees images. `keep_bytes`: memory for kept chunks, by default ten
+        protocol. `reader`: of a model that sees or hears. `keep_bytes`: memory for kept chunks, by default ten
         conversations of 100,000 tokens.
         """
         self._vocabulary = vocabulary
@@ -82,14 +82,14 @@ class Encoder:
         pieces: Sequence[Piece],
         cuts: Sequence[int] = (),
         owner: str | None = None,
-        images: Mapping[str, bytes] = MappingProxyType({}),
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> Encoded:
         """The prompt's tokens, with the vocabulary's BOS token once, if it has one.
 
         `cuts` are characters of the prompt, ascending; their token indexes come back in `Encoded.edges`. `owner`: whose
-        generated tokens are used for their text; None = no owner's. `images`: the files by the names in the pieces.
+        generated tokens are used for their text; None = no owner's. `files`: images and recordings, by their names.
 
-        Raises: `InvalidRequest` for an image that cannot be read.
+        Raises: `InvalidRequest` for a file that cannot be read.
         """
         tokens = array("i")
         media: dict[int, Media] = {}
@@ -99,7 +99,7 @@ class Encoder:
             tokens.append(bos)
         tail = ""
         at, last = 0, len(cuts)
-        for part, start, stop in self._cut(pieces, images):
+        for part, start, stop in self._cut(pieces, files):
             while at < last and cuts[at] <= start:
                 edges.append(len(tokens))
                 at += 1
@@ -196,18 +196,18 @@ class Encoder:
         return edges[::-1]
 
     def _cut(
-        self, pieces: Sequence[Piece], images: Mapping[str, bytes]
+        self, pieces: Sequence[Piece], files: Mapping[str, bytes]
     ) -> Iterator[tuple[str | Special | bytes, int, int]]:
-        """The chunks, the protocol's tokens and the files of images, each with the characters `[start, stop)` that it
+        """The chunks, the protocol's tokens and the files, each with the characters `[start, stop)` that it
         stands for."""
         chunk: list[str] = []
         start = end = 0
         for piece in pieces:
             offset, end = end, end + len(piece.text)
-            if piece.is_image:
+            if piece.is_media:
                 if text := "".join(chunk):
                     yield text, start, offset
-                yield images[piece.text], offset, end
+                yield files[piece.text], offset, end
                 start, chunk = end, []
                 continue
             if piece.origin is not None:

@@ -16,7 +16,7 @@ from itertools import groupby, takewhile
 from typing import Any, Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from shepherd.core import BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import Audio, BadCall, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects.base import TOOLS
 from shepherd.dialects.parse.values import kinds_of
 from shepherd.dialects.render.provenance import (
@@ -25,7 +25,7 @@ from shepherd.dialects.render.provenance import (
     as_origin_str,
     join,
     name_of,
-    pictured,
+    standing,
     whole,
     with_origin,
 )
@@ -80,6 +80,8 @@ class Capabilities:
     images: bool = False
     """Not probed: the model sees images. They stand among the text, in every template; what a model has around them
     comes from its projector."""
+    audio: bool = False
+    """Not probed: the model hears recordings, which stand among the text as images do."""
 
 
 def shaped(messages: Sequence[Message], caps: Capabilities, preface: str = "") -> list[Turn]:
@@ -119,7 +121,7 @@ def turns_of(message: Message, index: int, caps: Capabilities) -> Iterator[Turn]
     calls: list[Turn] = []
     for part in message.parts:
         match part:
-            case Text() | Image():
+            case Text() | Image() | Audio():
                 content.append(shown(part, index, content[-1] if content else "", caps))
             case BadCall():
                 content.append(with_origin(part.raw, index))
@@ -226,44 +228,57 @@ def spelled_call(call: ToolCall) -> str:
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
 
 
-def shown(part: Text | Image, index: int, before: str, caps: Capabilities) -> OriginStr:
-    """A part of message `index` behind the text `before`: an image as itself where the model sees it."""
-    if caps.images and is_seen(part):
-        return pictured(part, index)
+def shown(part: Text | Image | Audio, index: int, before: str, caps: Capabilities) -> OriginStr:
+    """A part of message `index` behind the text `before`: an image, or a recording, as itself if the model takes it."""
+    if is_taken(part, caps):
+        return standing(part, index)
     return as_origin_str(with_origin(as_text(part, before), index))
 
 
-def is_seen(part: Part) -> TypeGuard[Image]:
-    """Whether it is an image that a model with a projector sees; of others there is a note."""
-    return isinstance(part, Image) and part.data is not None and not part.unseen
+def is_taken(part: Part, caps: Capabilities) -> TypeGuard[Image | Audio]:
+    """Whether it is an image that the model sees, or a recording that it hears; of others there is a note."""
+    match part:
+        case Image():
+            return caps.images and part.data is not None and not part.left_out
+        case Audio():
+            return caps.audio and not part.left_out
+        case _:
+            return False
 
 
-def images_by_name(messages: Sequence[Message]) -> dict[str, bytes]:
-    """The files of the images that a model sees, by what stands for each in a rendered prompt."""
+def media_by_name(messages: Sequence[Message], caps: Capabilities) -> dict[str, bytes]:
+    """The files of what a model sees and hears, by what stands for each in a rendered prompt."""
     parts = (part for message in messages for part in message.parts)
     inner = (one for part in parts for one in (part.parts if isinstance(part, ToolResult) else (part,)))
-    return {name_of(image): image.data or b"" for image in inner if is_seen(image)}
+    return {name_of(part): part.data or b"" for part in inner if is_taken(part, caps)}
 
 
-def as_text(part: Text | Image, before: str) -> str:
-    """A part for a model that reads text only, behind the text `before`: an image is a note on a line of its own."""
-    text = noted(part) if isinstance(part, Image) else part.text
-    parts_lines = isinstance(part, Image) or before.endswith((UNSEEN, NOT_SHOWN))
+def as_text(part: Text | Image | Audio, before: str) -> str:
+    """A part for a model that reads text only, behind the text `before`: images and recordings are notes, each on a
+    line of its own."""
+    text = part.text if isinstance(part, Text) else noted(part)
+    parts_lines = not isinstance(part, Text) or before.endswith(NOTE_ENDS)
     return "\n" + text if parts_lines and before and not before.endswith("\n") and not text.startswith("\n") else text
 
 
 UNSEEN, NOT_SHOWN = "; this model cannot see images]", "; not shown]"
+UNHEARD, NOT_PLAYED = "; this model cannot hear]", "; not played]"
+NOTE_ENDS = (UNSEEN, NOT_SHOWN, UNHEARD, NOT_PLAYED)
 
 
-def noted(image: Image) -> str:
-    """The note in the place of an image. It names only the host of a link: the rest may hold a key, or be very long."""
-    end = f"; {image.unseen}{NOT_SHOWN}" if image.unseen else UNSEEN
-    if image.data is not None:
-        size = len(image.data)
+def noted(part: Image | Audio) -> str:
+    """The note in the place of an image or a recording. It names only the host of a link: the rest may hold a key, or
+    be very long."""
+    kind, unable, not_given = (
+        ("image", UNSEEN, NOT_SHOWN) if isinstance(part, Image) else ("audio", UNHEARD, NOT_PLAYED)
+    )
+    end = f"; {part.left_out}{not_given}" if part.left_out else unable
+    if part.data is not None:
+        size = len(part.data)
         shown = f"{size / 1000:.0f} kB" if size >= 1000 else f"{size} bytes"
-        return f"[image: {image.media_type[:80] or 'of unknown type'}, {shown}{end}"
+        return f"[{kind}: {part.media_type[:80] or 'of unknown type'}, {shown}{end}"
     try:
-        host = urlsplit(image.url or "").hostname
+        host = urlsplit(part.url or "").hostname
     except ValueError:
         host = None
     return f"[image: from {host[:80] if host else 'a link'}{end}"

@@ -17,27 +17,28 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
-from shepherd.core import EngineError, Image
+from shepherd.core import Audio, EngineError, Image
 from shepherd.dialects.base import Piece
 
 Span = tuple[int, int, int]
 """`[start, stop)` of the string, and its origin. The spans of a string are sorted, disjoint and not empty."""
 
 
-class ImageOrigin(int):
-    """The origin of a name that stands for an image: the index of the message, as of its texts."""
+class MediaOrigin(int):
+    """The origin of a name that stands for an image or a recording: the index of the message, as of its texts."""
 
 
-def pictured(image: Image, index: int) -> OriginStr:
-    """An image in a text of message `index`: its name, of an origin that no text has."""
-    name = name_of(image)
-    return OriginStr(name, ((0, len(name), ImageOrigin(index)),))
+def standing(part: Image | Audio, index: int) -> OriginStr:
+    """An image or a recording in a text of message `index`: its name, of an origin that no text has."""
+    name = name_of(part)
+    return OriginStr(name, ((0, len(name), MediaOrigin(index)),))
 
 
-def name_of(image: Image) -> str:
-    """What stands for an image by value in the text of a prompt. Other images have other names: prompts are compared
-    by their text."""
-    return f"[image {hashlib.sha256(image.data or b'').hexdigest()[:HASH_LENGTH]}]"
+def name_of(part: Image | Audio) -> str:
+    """What stands for a file by value in the text of a prompt. Other files have other names: prompts are compared by
+    their text."""
+    kind = "image" if isinstance(part, Image) else "sound"
+    return f"[{kind} {hashlib.sha256(part.data or b'').hexdigest()[:HASH_LENGTH]}]"
 
 
 HASH_LENGTH = 32
@@ -272,17 +273,17 @@ def with_origin(value: Any, origin: int) -> Any:
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """The text in pieces of one origin each, in order. Raises: `EngineError` where an image is not in one piece."""
+    """The text in pieces of one origin each, in order. Raises: `EngineError` where a file's name is in two."""
     spelled = plain(text)
     made: list[Piece] = []
     at = 0
     for start, stop, origin in text.spans if isinstance(text, OriginStr) else ():
         if at < start:
             made.append(Piece(spelled[at:start], None))
-        is_image = isinstance(origin, ImageOrigin)
-        if is_image and stop - start != NAME_LENGTH:
-            raise EngineError("the model's chat template cuts the place of an image in two")
-        made.append(Piece(spelled[start:stop], int(origin), is_image))
+        is_media = isinstance(origin, MediaOrigin)
+        if is_media and stop - start != NAME_LENGTH:
+            raise EngineError("the model's chat template cuts the place of an image or a recording in two")
+        made.append(Piece(spelled[start:stop], int(origin), is_media))
         at = stop
     if at < len(spelled):
         made.append(Piece(spelled[at:], None))

@@ -243,7 +243,7 @@ def joined(pieces: Sequence[Piece], *added: Piece) -> tuple[Piece, ...]:
     for piece in added:
         if not piece.text:
             continue
-        if whole and whole[-1].origin == piece.origin and not (whole[-1].is_image or piece.is_image):
+        if whole and whole[-1].origin == piece.origin and not (whole[-1].is_media or piece.is_media):
             whole[-1] = Piece(whole[-1].text + piece.text, piece.origin)
         else:
             whole.append(piece)

@@ -27,7 +27,7 @@ from shepherd.dialects.base import TOOLS, Piece
 from shepherd.dialects.render.conversation import (
     Capabilities,
     Turn,
-    images_by_name,
+    media_by_name,
     shaped,
     simplified,
     systems_late,
@@ -68,10 +68,10 @@ class Template:
                 key="chat_template",
             ) from error
 
-    def with_images(self) -> Template:
-        """The same template for a model that sees images."""
+    def with_media(self, *, images: bool, audio: bool) -> Template:
+        """The same template for a model that sees images, or hears recordings."""
         made = copy.copy(self)
-        made.caps = replace(self.caps, images=True)
+        made.caps = replace(self.caps, images=images, audio=audio)
         return made
 
     @property
@@ -116,7 +116,7 @@ class Template:
             turns = tool_turns(tools, described=self.caps.described)
             shaping = functools.partial(shaped, messages, self.caps, preface)
             made = pieces(self._with_systems(functools.partial(run, tools=turns), shaping))
-            return checked(made, messages) if self.caps.images else made
+            return checked(made, messages, self.caps) if self.caps.images or self.caps.audio else made
 
         try:
             try:
@@ -194,12 +194,13 @@ class Template:
         return self._program.environment.concat(self._program.root_render_func(self._program.new_context(given)))
 
 
-def checked(made: tuple[Piece, ...], messages: Sequence[Message]) -> tuple[Piece, ...]:
-    """The pieces, if no image has become text. Raises: `EngineError`."""
-    shown = {piece.text for piece in made if piece.is_image}
-    text = "".join(piece.text for piece in made if not piece.is_image)
-    if "[image " in text and any(name in text and name not in shown for name in images_by_name(messages)):
-        raise EngineError("the model's chat template makes text of the place of an image")
+def checked(made: tuple[Piece, ...], messages: Sequence[Message], caps: Capabilities) -> tuple[Piece, ...]:
+    """The pieces, if no image and no recording has become text. Raises: `EngineError`."""
+    shown = {piece.text for piece in made if piece.is_media}
+    text = "".join(piece.text for piece in made if not piece.is_media)
+    is_suspect = "[image " in text or "[sound " in text
+    if is_suspect and any(name in text and name not in shown for name in media_by_name(messages, caps)):
+        raise EngineError("the model's chat template makes text of the place of an image or a recording")
     return made
 
 

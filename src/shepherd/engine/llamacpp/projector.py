@@ -1,11 +1,13 @@
-"""A projector (mmproj): turns images into embeddings for one model, by the library's libmtmd.
+"""A projector (mmproj): turns images, or recordings, into embeddings for one model, by the library's libmtmd.
 
-    file ── read ──▶ tiles and their numbers of tokens     before anything is computed, any thread
+    file ── read ──▶ parts and their numbers of tokens     before anything is computed, any thread
          ── encode ▶ embeddings, kept for a moment         on the projector's own thread, beside the engine's
                           └── decode ──▶ cells             the engine thread
 
-libmtmd may change at any release, so this file alone uses it. The pixels come decoded from `pixels.py`. Everything of
-an image follows from its file and from the projector, so one is encoded again when its embeddings have been dropped.
+libmtmd may change at any release, so this file alone uses it. Pixels come decoded from `pixels.py`; sound is decoded by
+the library (miniaudio), as llama-server does, from a stream that `core/sound_file.py` has checked. Everything of an
+image or a recording follows from its file and from the projector, so one is encoded again when its embeddings have been
+dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shepherd.core import EngineError, InvalidRequest
+from shepherd.core import EngineError, InvalidRequest, sound_file
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
 from shepherd.engine.llamacpp.library import C, reason_from, start_library
@@ -35,21 +37,25 @@ from shepherd.engine.llamacpp.weights import Weights, digest_of
 logger = logging.getLogger(__name__)
 
 KEEP_BYTES = 256_000_000
-"""Memory for embeddings of images that were encoded last: some dozens, so that a conversation that is computed again,
-or asked twice, does not wait for them again."""
+"""Memory for embeddings of files that were encoded last: some dozens of images, so that a conversation that is computed
+again, or asked twice, does not wait for them again."""
 MOST_READ = 4096
-"""Images of which it is known what they become in a prompt."""
+"""Files of which it is known what they become in a prompt."""
+MOST_SECONDS = 3600
+"""Of one recording: 64 kB of memory for each, several times over. An operator's limits come before."""
+LOUDEST = 1000.0
+"""Of samples, whose usual range is one to either side: files of floats may hold anything."""
 _TEXT = 0
 """`MTMD_INPUT_CHUNK_TYPE_TEXT`."""
 
 
 class _Encoded(NamedTuple):
-    """One tile, ready to be decoded."""
+    """One part, ready to be decoded."""
 
     embeddings: Any
     """[tokens, width], float32."""
     chunk: bytes
-    """What the library has noted of the tile: its size, its grid."""
+    """What the library has noted of it: its size, its grid."""
 
 
 class Projector:
@@ -61,7 +67,7 @@ class Projector:
         self._width: int = C.llama_model_n_embd_inp(weights.handle)
         self._lock = threading.Lock()
         """Guards the library's one buffer of results."""
-        self._worker = ThreadPoolExecutor(1, f"images-{path.stem}")
+        self._worker = ThreadPoolExecutor(1, f"media-{path.stem}")
         self._encoding: dict[bytes, Future[_Encoded]] = {}
         self._encoded = LruCache[_Encoded](KEEP_BYTES)
         self._read: LruCache[tuple[array[int] | int, ...]] = LruCache(MOST_READ)
@@ -71,7 +77,7 @@ class Projector:
         self.squeezes: bool = mtmd.mtmd_decode_use_mrope(handle)
         """Whether an image takes fewer positions than it has tokens (M-RoPE)."""
         self.at_once: bool = mtmd.mtmd_decode_use_non_causal(handle, None)
-        """Whether all tokens of an image see each other: they must be computed in one piece."""
+        """Whether all tokens of an image see each other: they must be computed in one piece. Sound is read in order."""
 
     @classmethod
     def load(cls, path: Path, weights: Weights, *, n_threads: int, use_gpu: bool = True) -> Projector:
@@ -99,7 +105,7 @@ class Projector:
     # -- before anything is computed -----------------------------------------------------------------------------------
 
     def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
-        """As `MediaReader.read`. An image is decoded when it is seen first: a damaged one is refused here."""
+        """As `MediaReader.read`. A file is decoded when it comes first: a damaged one is refused here."""
         name = hashlib.sha256(self.digest + data).digest()
         found = self._read.find(name)
         if found is None:
@@ -111,10 +117,14 @@ class Projector:
             for part, each in enumerate(found)
         )
 
+    def n_at_once(self, media: Media) -> int:
+        """How many of its tokens must be computed in one piece."""
+        return media.n_tokens if self.at_once and sound_file.find_type(media.data) is None else 1
+
     # -- encoding ------------------------------------------------------------------------------------------------------
 
     def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
-        """As `Runtime.prepare`. An image that was encoded and is dropped already counts: `decode` encodes it again."""
+        """As `Runtime.prepare`. One that was encoded and is dropped already counts: `decode` encodes it again."""
         is_ready = True
         for each in {each.data: each for each in media if self._encoded.find(each.key) is None}.values():
             coming = self._encoding.get(each.key)
@@ -129,53 +139,67 @@ class Projector:
                 coming.result()  # raises what the encoding has raised
         return is_ready
 
-    def _encode(self, media: Media) -> _Encoded:
-        """Encode all tiles of an image. Raises: `EngineError`."""
+    def _encode(self, media: Media, *, alone: bool = False) -> _Encoded:
+        """Encode all parts of a file, or this one alone. Raises: `EngineError`."""
         try:
-            return self._encode_all(media)
+            return self._encode_parts(media, alone=alone)
         except InvalidRequest as error:  # `read` has accepted it, so that no request is to blame
             raise EngineError(error.message) from error
 
-    def _encode_all(self, media: Media) -> _Encoded:
+    def _encode_parts(self, media: Media, *, alone: bool) -> _Encoded:
+        import numpy as np  # noqa: PLC0415 - imports slowly, and most programs see and hear nothing
+
         mtmd, found = _mtmd(), None
         log = start_library()
         with self._chunks(media.data) as chunks, self._lock:
             for part, chunk in enumerate(chunks):
-                if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT:
+                if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT or (alone and part != media.part):
                     continue
                 if mtmd.mtmd_encode_chunk(self._handle, chunk) != 0:
-                    raise EngineError(f"an image could not be encoded by {self.path.name}{reason_from(log)}")
+                    raise EngineError(f"a file could not be encoded by {self.path.name}{reason_from(log)}")
                 n_floats = self._width * int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
                 embeddings = (ctypes.c_float * n_floats)()
                 ctypes.memmove(embeddings, mtmd.mtmd_get_output_embd(self._handle), ctypes.sizeof(embeddings))
+                if not np.isfinite(
+                    np.frombuffer(memoryview(embeddings), np.float32)
+                ).all():  # it would spread to the cells of others
+                    raise EngineError(f"{self.path.name} makes numbers without a value of a file")
                 encoded = _Encoded(embeddings, _saved(chunk))
                 key = media.key[:-2] + part.to_bytes(2, "little")
                 self._encoded.keep(key, encoded, ctypes.sizeof(embeddings))
                 found = encoded if key == media.key else found
         if found is None or len(found.embeddings) != self._width * media.n_tokens:
-            raise EngineError(f"{self.path.name} encodes an image to other tokens than it has counted")
+            raise EngineError(f"{self.path.name} encodes a file to other tokens than it has counted")
         return found
 
-    def look(self) -> None:
-        """Encode a grey image: what may crash does so here. Raises: `EngineError`, `InvalidRequest`."""
+    def try_out(self) -> None:
+        """Encode a grey image, and a second of silence: what may crash does so here.
+
+        Raises: `EngineError`, `InvalidRequest`.
+        """
         from PIL import Image  # noqa: PLC0415 - as in `pixels`
 
-        file = io.BytesIO()
-        Image.new("RGB", (64, 64), "grey").save(file, "PNG")
-        for each in self.read(file.getvalue()):
+        files: list[bytes] = []
+        if self.sees:
+            file = io.BytesIO()
+            Image.new("RGB", (64, 64), "grey").save(file, "PNG")
+            files.append(file.getvalue())
+        if self.hears:
+            files.append(sound_file.wav(bytes(2 * 16_000), 16_000))
+        for each in (each for file in files for each in self.read(file)):
             if isinstance(each, Media):
                 self._encode(each)
 
     def decode(self, context: Any, media: Media, seq: int, position: int, n_batch: int) -> tuple[int, int]:
-        """Compute the cells of an image; the library's code as of `llama_decode`, and the positions that it takes.
+        """Compute the cells of a part; the library's code as of `llama_decode`, and the positions that it takes.
 
         Engine thread. After another code than 0, some of its cells may be there. Raises: `EngineError`.
         """
         mtmd = _mtmd()
-        encoded = self._encoded.find(media.key) or self._encode(media)
+        encoded = self._encoded.find(media.key) or self._encode(media, alone=True)
         chunk = mtmd.mtmd_input_chunk_load(encoded.chunk, len(encoded.chunk))
         if not chunk:
-            raise EngineError(f"{self.path.name} does not read back what it has noted of an image")
+            raise EngineError(f"{self.path.name} does not read back what it has noted of a file")
         try:
             end = ctypes.c_int32()
             code: int = mtmd.mtmd_helper_decode_image_chunk(
@@ -195,27 +219,66 @@ class Projector:
 
     @contextmanager
     def _chunks(self, data: bytes) -> Iterator[list[Any]]:
-        """What the library makes of an image, valid within. Raises: `InvalidRequest`."""
-        width, height, pixels = rgb(data)
+        """What the library makes of a file, valid within. Raises: `InvalidRequest`."""
         mtmd, log = _mtmd(), start_library()
+        is_sound = sound_file.find_type(data) is not None
         with ExitStack() as stack:
-            buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
-            bitmap = mtmd.mtmd_bitmap_init(width, height, buffer)
+            bitmap, what = self._sound(data) if is_sound else _picture(data)
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
+            if is_sound:
+                self._check_samples(bitmap)
             chunks = mtmd.mtmd_input_chunks_init()
             stack.callback(mtmd.mtmd_input_chunks_free, chunks)
             marker: bytes = mtmd.mtmd_default_marker()
             text = mtmd.mtmd_input_text(marker, len(marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1) != 0:
-                raise InvalidRequest(
-                    f"an image of {width} x {height} pixels cannot be shown to {self.path.name}{reason_from(log)}"
-                )
+                raise InvalidRequest(f"{what} cannot be read by {self.path.name}{reason_from(log)}")
             yield [mtmd.mtmd_input_chunks_get(chunks, at) for at in range(mtmd.mtmd_input_chunks_size(chunks))]
+
+    def _sound(self, data: bytes) -> tuple[Any, str]:
+        """The samples of a recording as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
+        mtmd, log = _mtmd(), start_library()
+        try:
+            found = sound_file.read_header(data)
+        except sound_file.NotSound as error:
+            raise InvalidRequest(f"a recording of {len(data)} bytes {error}") from error
+        if found.seconds > MOST_SECONDS:
+            raise InvalidRequest(
+                f"a recording lasts {found.seconds:,.0f} s, more than the {MOST_SECONDS} s that are decoded; send less"
+            )
+        if not self.hears:  # the library would read nothing
+            raise InvalidRequest(f"{self.path.name} hears no recordings")
+        stream, what = found.stream(data), f"a recording of {found.seconds:.1f} s"
+        buffer = ctypes.cast(ctypes.c_char_p(stream), ctypes.POINTER(ctypes.c_uint8))
+        bitmap = mtmd.mtmd_helper_bitmap_init_from_buf(self._handle, buffer, len(stream), False)
+        if not bitmap:
+            raise InvalidRequest(f"{what} is damaged, and cannot be decoded{reason_from(log)}")
+        return bitmap, what
+
+    def _check_samples(self, bitmap: Any) -> None:
+        """Raises: `InvalidRequest` for samples of which no embeddings could be computed; some end the process."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        mtmd = _mtmd()
+        n_bytes = int(mtmd.mtmd_bitmap_get_n_bytes(bitmap))
+        if n_bytes < 4 * sound_file.LEAST_SECONDS * mtmd.mtmd_get_audio_sample_rate(self._handle):
+            raise InvalidRequest(f"a recording is decoded to less than {sound_file.LEAST_SECONDS} s of sound")
+        address = ctypes.cast(mtmd.mtmd_bitmap_get_data(bitmap), ctypes.c_void_p).value or 0
+        samples = np.frombuffer(memoryview((ctypes.c_uint8 * n_bytes).from_address(address)), np.float32)
+        if not np.abs(samples).max() <= LOUDEST:  # nor is it where one is no number
+            raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
+
+
+def _picture(data: bytes) -> tuple[Any, str]:
+    """The pixels of an image as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
+    width, height, pixels = rgb(data)
+    buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
+    return _mtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
 
 
 def _facts(chunk: Any) -> array[int] | int:
-    """The tokens of a text, or how many an image has."""
+    """The tokens of a text, or how many a part of a file has."""
     mtmd, size = _mtmd(), ctypes.c_size_t()
     if mtmd.mtmd_input_chunk_get_type(chunk) != _TEXT:
         return int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
@@ -228,7 +291,7 @@ def _saved(chunk: Any) -> bytes:
     mtmd.mtmd_input_chunk_save(chunk, None, 0, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)
     if mtmd.mtmd_input_chunk_save(chunk, buffer, size.value, ctypes.byref(size)) != 0:
-        raise EngineError("the library could not note what it knows of an image")
+        raise EngineError("the library could not note what it knows of a file")
     return buffer.raw
 
 
@@ -239,7 +302,7 @@ def _mtmd() -> Any:
     try:
         mtmd = importlib.import_module("llama_cpp.mtmd_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise EngineError(f"this build of the native library reads no images: {error}") from error
+        raise EngineError(f"this build of the native library reads neither images nor sound: {error}") from error
     mtmd.mtmd_log_set(log.callback, None)
     mtmd.mtmd_helper_log_set(log.callback, None)
     return mtmd

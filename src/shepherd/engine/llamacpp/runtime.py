@@ -94,7 +94,7 @@ class LlamaRuntime:
     """One `llama_context`; satisfies `Runtime`. One thread at a time, except for `interrupt`."""
 
     def __init__(self, weights: Weights, options: ContextOptions, projector: Projector | None = None) -> None:
-        """`projector`: reads images for these weights; the caller closes it after this."""
+        """`projector`: reads images or sound for these weights; the caller closes it after this."""
         self._weights = weights
         self._projector = projector
         self._options = options
@@ -200,7 +200,7 @@ class LlamaRuntime:
         assert chunk.media is not None
         assert not chunk.logits
         if self._projector is None:
-            raise EngineError(f"{self._weights.path.name} was loaded without a projector and sees no images")
+            raise EngineError(f"{self._weights.path.name} was loaded without a projector: it neither sees nor hears")
         position = self._placed(chunk).position
         code, n_positions = self._projector.decode(self._context, chunk.media, chunk.seq, position, self.n_batch)
         if code == 0 and self._positions is not None:
@@ -241,9 +241,9 @@ class LlamaRuntime:
 
     def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
         if self._projector is None:
-            raise EngineError(f"{self._weights.path.name} was loaded without a projector and sees no images")
+            raise EngineError(f"{self._weights.path.name} was loaded without a projector: it neither sees nor hears")
         most = min(self.n_batch, int(C.llama_n_ubatch(self._context)))
-        if self._projector.at_once and (largest := max(each.n_tokens for each in media)) > most:
+        if (largest := max(map(self._projector.n_at_once, media))) > most:
             # The library would abort the process.
             raise EngineError(
                 f"an image has {largest} tokens that {self._projector.path.name} needs computed at once, but n_ubatch "

@@ -150,8 +150,8 @@ def load(
         if projector is not None:
             from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415
 
-            with contextlib.closing(Projector.load(projector, weights, n_threads=1, use_gpu=False)) as seeing:
-                seeing.look()
+            with contextlib.closing(Projector.load(projector, weights, n_threads=1, use_gpu=False)) as made:
+                made.try_out()
 
 
 def answer(

@@ -43,7 +43,11 @@ async def props(request: HTTPRequest) -> Response:
             "model_alias": card.id,
             # Where the file is on the disk concerns no client.
             "model_path": service.health().model if card is cards[0] else card.id,
-            "modalities": {"vision": "vision" in card.capabilities, "video": False, "audio": False},
+            "modalities": {
+                "vision": "vision" in card.capabilities,
+                "video": False,
+                "audio": "audio" in card.capabilities,
+            },
             "chat_template": card.template,
             "build_info": fingerprint(),
             "is_sleeping": not card.loaded,

@@ -8,26 +8,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests import recordings
 from tests.pictures import WRONG, data_url, picture
 
-from shepherd.app.images import ImageDoor, for_provider
-from shepherd.backends.local.images import ImageLimits, images_of
-from shepherd.core import Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
+from shepherd.app.media import MediaDoor, Sense, for_provider
+from shepherd.backends.local.media import AudioLimits, ImageLimits, MediaLimits, media_of
+from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.ollama import chat as ollama
 from shepherd.wire.openai import chat
 from shepherd.wire.openai.responses import codec as responses
 
-LIMITS = ImageLimits()
+LIMITS = MediaLimits(ImageLimits())
 RIGHT = picture()
 
 
-def sees() -> str:
+def sees(_: Sense) -> str:
     return ""
 
 
-def admitted(*parts: Any, hosts: tuple[str, ...] = (), limits: ImageLimits = LIMITS) -> Any:
-    return ImageDoor(limits, hosts).admit(Request("m", (Message("user", parts),)), sees)
+def admitted(*parts: Any, hosts: tuple[str, ...] = (), limits: MediaLimits = LIMITS) -> Any:
+    return MediaDoor(limits, hosts).admit(Request("m", (Message("user", parts),)), sees)
 
 
 # -- protocols --------------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ async def test_a_wrong_image_is_one_sentence_in_every_protocol(protocol: str, wh
     codec, body, path = BODIES[protocol]
     data, status, says = WRONG[what]
     with pytest.raises(InvalidRequest) as refused:
-        await ImageDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(data))).request, sees)
+        await MediaDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(data))).request, sees)
     assert refused.value.field == path
     answer = codec.encode_error(refused.value)
     assert answer[0] == status
@@ -89,8 +90,8 @@ async def test_a_wrong_image_is_one_sentence_in_every_protocol(protocol: str, wh
 async def test_a_right_image_passes_as_what_it_is(protocol: str) -> None:
     codec, body, _ = BODIES[protocol]
     data = picture("JPEG")
-    admitted = await ImageDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(data))).request, sees)
-    assert [image.data for image in images_of(admitted.messages[-1])] == [data]
+    admitted = await MediaDoor(LIMITS, ()).admit(codec.decode_request(body(data_url(data))).request, sees)
+    assert [image.data for image in media_of(admitted.messages[-1])] == [data]
 
 
 @pytest.mark.parametrize("protocol", BODIES)
@@ -98,7 +99,7 @@ async def test_a_model_that_reads_only_text_refuses_the_newest_image(protocol: s
     codec, body, path = BODIES[protocol]
     request = codec.decode_request(body(data_url(RIGHT))).request
     with pytest.raises(Unsupported) as refused:
-        await ImageDoor(LIMITS, ()).admit(request, lambda: "model 'm' reads only text; leave the image out")
+        await MediaDoor(LIMITS, ()).admit(request, lambda _: "model 'm' reads only text; leave the image out")
     status, answer = codec.encode_error(refused.value)
     assert status == 400
     assert message_of(answer) == f"{path} is an image, and model 'm' reads only text; leave the image out"
@@ -112,7 +113,7 @@ RESULT = (*HISTORY, Message("tool", (ToolResult("1", (Image("image/png", RIGHT),
 @pytest.mark.parametrize("why", ["", "it is blind"])
 async def test_no_image_of_the_history_ends_a_conversation(messages: tuple[Message, ...], why: str) -> None:
     request = Request("m", messages)
-    assert await ImageDoor(LIMITS, ()).admit(request, lambda: why) == request
+    assert await MediaDoor(LIMITS, ()).admit(request, lambda _: why) == request
 
 
 async def test_a_hundred_images_are_refused_by_their_number() -> None:
@@ -130,11 +131,12 @@ async def test_the_limits_are_those_of_the_configuration() -> None:
         (ImageLimits(max_bytes=50), "and the limit is 50 (images.max_bytes)"),
     ):
         with pytest.raises(InvalidRequest) as refused:
-            await admitted(Image("image/png", RIGHT), limits=limits)
+            await admitted(Image("image/png", RIGHT), limits=MediaLimits(limits))
         assert says in refused.value.message
         assert refused.value.message.startswith("the image has ")
         assert refused.value.field == "messages"
-    assert await admitted(Image("image/png", RIGHT), limits=ImageLimits(max_pixels=48, max_bytes=len(RIGHT)))
+    just = ImageLimits(max_pixels=48, max_bytes=len(RIGHT))
+    assert await admitted(Image("image/png", RIGHT), limits=MediaLimits(just))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_a_provider_gets_the_real_type_and_keeps_its_own_limits(data: bytes, kin
             for_provider(messages)
         assert refused.value.message == f"a {what}"
         messages = (*messages, Message.assistant("x"), Message.user("y"))
-    assert next(images_of(for_provider(messages)[0])).media_type == kind
+    assert next(media_of(for_provider(messages)[0])).media_type == kind
 
 
 # -- addresses --------------------------------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ def site() -> Iterator[Site]:
             found.paths.append(self.path)
             path, _, rest = self.path.partition("?")
             bodies = {"/a.png": RIGHT, "/lie.png": picture("JPEG"), "/page": b"<html>No"}
-            bodies["/big"] = bytes(LIMITS.max_bytes + 1)
+            bodies["/big"] = bytes(ImageLimits().max_bytes + 1)
             status = 302 if path == "/to" else 200 if path in bodies or path == "/cut" else 404
             body = bodies.get(path, RIGHT)
             self.send_response(status)
@@ -215,15 +217,15 @@ async def test_an_address_of_an_allowed_host_is_fetched_once_for_a_request(site:
             Message("user", (image, image)),
         ),
     )
-    made = await ImageDoor(LIMITS, ("127.0.0.1",)).admit(request, sees)
+    made = await MediaDoor(LIMITS, ("127.0.0.1",)).admit(request, sees)
     assert site.paths == ["/a.png"]
-    images = [each for message in made.messages for each in images_of(message)]
+    images = [each for message in made.messages for each in media_of(message)]
     assert images == [Image("image/png", RIGHT, url=image.url)] * 4
 
 
 async def test_the_bytes_decide_what_a_fetched_file_is(site: Site) -> None:
     made = await admitted(linked(f"{site.url}/lie.png"), hosts=("127.0.0.1",))
-    assert next(images_of(made.messages[0])).media_type == "image/jpeg"
+    assert next(media_of(made.messages[0])).media_type == "image/jpeg"
 
 
 NOT_OPEN = "may not be called; the operator can allow it with images.hosts = ["
@@ -255,8 +257,8 @@ async def test_what_is_not_fetched_is_refused_by_its_reason(
     assert refused.value.field == "x.url"
     # In the history it is a note.
     request = Request("m", (Message("user", (linked(url),)), Message.assistant("x"), Message.user("y")))
-    (image,) = images_of((await ImageDoor(LIMITS, hosts).admit(request, sees)).messages[0])
-    assert bool(image.unseen) == (path != "/page")
+    (image,) = media_of((await MediaDoor(LIMITS, hosts).admit(request, sees)).messages[0])
+    assert bool(image.left_out) == (path != "/page")
 
 
 async def test_nothing_is_called_for_a_host_that_is_not_named(site: Site) -> None:
@@ -268,10 +270,67 @@ async def test_nothing_is_called_for_a_host_that_is_not_named(site: Site) -> Non
 async def test_a_redirect_within_the_allowed_hosts_is_followed(site: Site) -> None:
     url = f"{site.url}/to?http://localhost:{site.port}/a.png"
     made = await admitted(linked(url), hosts=("127.0.0.1", "localhost"))
-    assert next(images_of(made.messages[0])).data == RIGHT
+    assert next(media_of(made.messages[0])).data == RIGHT
 
 
 async def test_a_blind_model_fetches_nothing(site: Site) -> None:
     request = Request("m", (Message("user", (linked(f"{site.url}/a.png"),)), Message.assistant("x"), Message.user("y")))
-    assert await ImageDoor(LIMITS, ("127.0.0.1",)).admit(request, lambda: "it is blind") == request
+    assert await MediaDoor(LIMITS, ("127.0.0.1",)).admit(request, lambda _: "it is blind") == request
     assert site.paths == []
+
+
+BOTH = MediaLimits(ImageLimits(), AudioLimits())
+
+
+@pytest.mark.parametrize("what", sorted(recordings.WRONG))
+async def test_a_wrong_recording_is_refused_by_its_field(what: str) -> None:
+    data, status, says = recordings.WRONG[what]
+    part = Audio("audio/wav", data, path="messages[0].content[1]")
+    with pytest.raises(InvalidRequest) as refused:
+        await admitted(part, limits=BOTH)
+    assert (refused.value.status, refused.value.field) == (status, part.path)
+    assert refused.value.message.startswith(f"{part.path} ")
+    assert says in refused.value.message
+    request = Request("m", (Message("user", (part,)), Message.assistant("x"), Message.user("y")))
+    assert await MediaDoor(BOTH, ()).admit(request, sees) == request
+
+
+async def test_the_limits_of_recordings_are_those_of_the_configuration() -> None:
+    one = Audio("audio/wav", recordings.wav(seconds=2))
+    assert await admitted(one, limits=MediaLimits(audio=AudioLimits(1, len(one.data), 2)))
+    for limits, says in (
+        (
+            AudioLimits(max_seconds=1),
+            "the recording lasts 2 s, and the limit is 1 s (audio.max_seconds); send a shorter",
+        ),
+        (AudioLimits(max_bytes=100), "has 64,044 bytes, and the limit is 100 (audio.max_bytes); send a smaller file"),
+        (
+            AudioLimits(max_count=1),
+            "is recording 2 of 2 in its message, and the limit is 1 (audio.max_count); send fewer",
+        ),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            await admitted(one, one, limits=MediaLimits(audio=limits))
+        assert says in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [("vision", "a is an image, and it lacks vision"), ("audio", "b is a recording, and it lacks audio")],
+)
+async def test_a_model_is_asked_for_each_sense(lacks: str, says: str) -> None:
+    parts = (Image("image/png", RIGHT, path="a"), Audio("audio/wav", recordings.wav(), path="b"))
+
+    def lacking(sense: Sense) -> str:
+        return f"it lacks {sense}" if sense == lacks else ""
+
+    with pytest.raises(Unsupported) as refused:
+        await MediaDoor(BOTH, ()).admit(Request("m", (Message("user", parts),)), lacking)
+    assert refused.value.message == says
+
+
+def test_a_provider_gets_the_real_type_of_a_recording() -> None:
+    (message,) = for_provider([Message("user", (Audio("audio/x-lie", recordings.flac()),))])
+    assert message.parts == (Audio("audio/flac", recordings.flac()),)
+    with pytest.raises(InvalidRequest, match="the recording is an HTML page; send a recording in its place"):
+        for_provider([Message("user", (Audio("audio/wav", b"<!doctype html>"),))])

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import recordings
 from tests.pictures import NAMES, WRONG, picture
 from tests.sampling import examples
 
-from shepherd.backends.local.images import ImageLimits, find_fault, images_of, marked, newest_input
-from shepherd.core import Image, Message, Text, ToolCall, ToolResult
+from shepherd.backends.local.media import (
+    AudioLimits,
+    ImageLimits,
+    MediaLimits,
+    find_fault,
+    marked,
+    media_of,
+    newest_input,
+)
+from shepherd.core import Audio, Image, Message, Text, ToolCall, ToolResult
 from shepherd.dialects.render.conversation import noted
 
-LIMITS = ImageLimits()
+LIMITS = MediaLimits(ImageLimits())
 RIGHT = picture()
 USER, ANSWER = Message.user("Hi"), Message.assistant("Hello.")
 SHOT = Message("user", (Text("Look."), Image("image/png", RIGHT)))
@@ -23,13 +30,13 @@ SYSTEM = Message.system("Be brief.")
 
 
 def reasons(messages: tuple[Message, ...]) -> list[str]:
-    return [image.unseen for message in messages for image in images_of(message)]
+    return [image.left_out for message in messages for image in media_of(message)]
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> None:
     data = picture(name)
-    assert find_fault(data, LIMITS) is None
+    assert find_fault(Image("image/png", data), LIMITS) is None
     (message,) = marked([Message("user", (Image("image/x-lie", data),))], LIMITS)
     assert message.parts == (Image(NAMES[name], data),)
 
@@ -37,7 +44,7 @@ def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> N
 @pytest.mark.parametrize("what", sorted(WRONG))
 def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
     data, status, says = WRONG[what]
-    fault = find_fault(data, LIMITS)
+    fault = find_fault(Image("image/png", data), LIMITS)
     assert fault is not None
     assert fault.status == status
     assert says in f"{fault.what}; {fault.remedy}"
@@ -46,7 +53,7 @@ def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
     assert reasons(after) == [f"it {fault.what}", ""]
     assert marked(after, LIMITS) == after
     assert after[1] is before[1]
-    note = noted(next(images_of(after[0])))
+    note = noted(next(media_of(after[0])))
     assert note.startswith("[image: image/png, ")
     assert note.endswith(f"; it {fault.what}; not shown]")
 
@@ -74,7 +81,7 @@ def test_an_address_that_was_not_fetched_is_a_note() -> None:
     message = Message("user", (Image(url="https://x.example/a.png"), Image(url="https://x.example/b", data=RIGHT)))
     (shown,) = marked([message], LIMITS)
     assert reasons((shown,)) == ["its address was not fetched", ""]
-    assert noted(next(images_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
+    assert noted(next(media_of(shown))) == "[image: from x.example; its address was not fetched; not shown]"
 
 
 def test_old_images_leave_a_quarter_of_the_limit_at_a_time() -> None:
@@ -92,7 +99,7 @@ KINDS = st.sampled_from(
 def test_the_notes_of_a_growing_conversation_change_only_when_a_block_of_old_images_leaves(
     messages: list[Message], most: int
 ) -> None:
-    limits = replace(LIMITS, max_count=most)
+    limits = MediaLimits(ImageLimits(max_count=most))
     before: list[str] = []
     n_changes = 0
     for n in range(len(messages) + 1):
@@ -106,3 +113,46 @@ def test_the_notes_of_a_growing_conversation_change_only_when_a_block_of_old_ima
         before = now
     n_right = len([why for why in before if not why.startswith("it ")])
     assert n_changes <= -(-max(0, n_right - most) // max(1, most // 4))
+
+
+BOTH = MediaLimits(ImageLimits(), AudioLimits())
+
+
+@pytest.mark.parametrize("kind", recordings.NAMES)
+def test_a_recording_of_every_format_is_played_as_what_its_bytes_are(kind: str) -> None:
+    data = recordings.recording(kind)
+    (message,) = marked([Message("user", (Audio("audio/x-lie", data),))], BOTH)
+    assert message.parts == (Audio(kind, data),)
+
+
+@pytest.mark.parametrize("what", sorted(recordings.WRONG))
+def test_a_wrong_recording_becomes_a_note_that_says_why(what: str) -> None:
+    data, status, says = recordings.WRONG[what]
+    fault = find_fault(Audio("audio/wav", data), BOTH)
+    assert fault is not None
+    assert fault.status == status
+    assert says in f"{fault.what}; {fault.remedy}"
+    before = (Message("user", (Audio("audio/wav", data, path="a"), Text("Hm."))), RESULT)
+    after = marked(before, BOTH)
+    note = noted(next(media_of(after[0])))
+    assert note.startswith("[audio: audio/wav, ")
+    assert note.endswith(f"; it {fault.what}; not played]")
+    assert after[1] is before[1]
+    assert marked(after, BOTH) == after
+
+
+def test_images_and_recordings_are_counted_apart() -> None:
+    limits = MediaLimits(ImageLimits(max_count=1), AudioLimits(max_count=2))
+    message = Message("user", (Image("image/png", RIGHT), Audio("audio/wav", recordings.wav()), Text("x")))
+    image, sound = "only the newest images are shown, at most 1", "only the newest recordings are played, at most 2"
+    assert reasons(marked([message] * 3, limits)) == [image, sound, image, "", "", ""]
+
+
+def test_what_a_model_has_no_sense_for_stays_as_it_is() -> None:
+    message = Message("user", (Image("image/png", b"<html>"), Audio("audio/wav", b"<html>")))
+    for limits, left in (
+        (MediaLimits(), ["", ""]),
+        (MediaLimits(images=ImageLimits()), ["it is an HTML page", ""]),
+        (MediaLimits(audio=AudioLimits()), ["", "it is an HTML page"]),
+    ):
+        assert reasons(marked([message], limits)) == left
