@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from shepherd.core import BadReply, Refused
-from shepherd.models.pull.plan import Plan, RemoteFile, RepoFile, candidates, choose, local_name, projector
+from shepherd.models.pull.plan import Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource
 from shepherd.models.pull.transfer import reaching, refuse
-from shepherd.models.pulled import Role
+from shepherd.models.pulled import ModelFile
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -68,20 +68,20 @@ def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | N
     extra = projector(repo.files, chosen)
     host, token = endpoint(env), None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
 
-    def remote(file: RepoFile, role: Role) -> RemoteFile:
-        url = hf_hub_url(repo.name, file.path, revision=repo.commit, endpoint=host)
-        return RemoteFile(local_name(file.path, host), url, file.size_bytes, file.sha256, role)
-
-    files = [remote(file, "model") for file in chosen.files]
-    if extra is not None:
-        files.append(remote(extra, "projector"))
+    wanted = {local_name(file.path, host): file for file in (*chosen.files, *filter(None, (extra,)))}
     return Plan(
         name=f"hf:{repo.name}:{chosen.label}",
         origin="hf",
         address=f"{host}/{repo.name}",
         revision=repo.commit,
         place=f"hf/{repo.name}/{local_name(chosen.folder, host)}",
-        files=tuple(files),
+        files=tuple(
+            ModelFile(name, file.size_bytes, file.sha256, "projector" if file == extra else "model")
+            for name, file in wanted.items()
+        ),
+        urls={
+            name: hf_hub_url(repo.name, file.path, revision=repo.commit, endpoint=host) for name, file in wanted.items()
+        },
         why=why,
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )

@@ -28,13 +28,13 @@ from shepherd.core.files import try_lock
 from shepherd.models import gguf
 from shepherd.models.pull.address import plan_url
 from shepherd.models.pull.hub import plan_hub
-from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
 from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
 from shepherd.models.pulled import (
     PARTIAL,
-    PulledFile,
+    ModelFile,
     PulledModel,
     install,
     pulled_models,
@@ -60,7 +60,7 @@ class Planned:
 class Fetched:
     """So much of a file is here."""
 
-    file: RemoteFile
+    file: ModelFile
     n_bytes: int
 
 
@@ -188,14 +188,13 @@ def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
         model = read_record(folder)
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    here = [(file.name, file.size_bytes, file.sha256) for file in model.files]
-    wanted = [(file.name, file.size_bytes, file.sha256) for file in plan.files]
-    is_known = all(file.sha256 for file in plan.files)
-    if not is_known and (model.revision != plan.revision or not plan.revision):
+    # Where the source names no checksum, its revision must be the same; where it has none either, nothing is known.
+    if not all(file.sha256 for file in plan.files) and (model.revision != plan.revision or not plan.revision):
         return None
-    return (
-        model if here == wanted or (not is_known and [each[:2] for each in here] == [e[:2] for e in wanted]) else None
+    here = tuple(
+        file if each.sha256 else replace(file, sha256="") for file, each in zip(model.files, plan.files, strict=False)
     )
+    return model if here == plan.files and len(model.files) == len(plan.files) else None
 
 
 def _stage(root: Path, staged: Path, plan: Plan) -> None:
@@ -226,12 +225,12 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _part(staged: Path, file: RemoteFile) -> Path:
+def _part(staged: Path, file: ModelFile) -> Path:
     return staged / f"{file.name}.part"
 
 
 async def _fetch(
-    client: httpx2.AsyncClient, plan: Plan, file: RemoteFile, staged: Path, *, show: Show, patience: Patience
+    client: httpx2.AsyncClient, plan: Plan, file: ModelFile, staged: Path, *, show: Show, patience: Patience
 ) -> str:
     """The SHA-256 of a file that is whole in the staged folder at the return. Raises: `ShepherdError`, `OSError`."""
     whole, part = staged / file.name, _part(staged, file)
@@ -246,7 +245,7 @@ async def _fetch(
             await asyncio.to_thread(found.clear)
         show(Fetched(file, found.n_bytes))
         attempt = partial(
-            receive, client, file, found,
+            receive, client, file, plan.urls[file.name], found,
             headers=plan.headers,
             idle_s=patience.idle_s,
             page=plan.address if plan.origin == "hf" else "",
@@ -273,10 +272,7 @@ def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledMo
     Raises: `BadReply`, `OSError`.
     """
     folder = root / plan.place
-    files = tuple(
-        PulledFile(file.name, file.size_bytes, sha256, file.role)
-        for file, sha256 in zip(plan.files, hashes, strict=True)
-    )
+    files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
     model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)
     try:
         gguf.read_header(model.path)

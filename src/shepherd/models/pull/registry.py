@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 
 from shepherd.core import BadReply, InvalidRequest
-from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.source import OllamaSource
 from shepherd.models.pull.transfer import reaching, refuse
-from shepherd.models.pulled import Role
+from shepherd.models.pulled import ModelFile, Role
 
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _KIND = "application/vnd.ollama.image."
@@ -49,7 +49,7 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
     refuse(answer, what=f"model {name}", page="")
     try:
         layers = json.loads(answer.content)["layers"]
-        files = [file for layer in layers if (file := _file(root, source, layer)) is not None]
+        files = [file for layer in layers if (file := _file(source, layer)) is not None]
     except (ValueError, LookupError, TypeError) as error:
         raise BadReply(
             f"{source.host} does not answer like a registry of Ollama, but with a web page or the like; check the "
@@ -62,17 +62,19 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
             "another tag",
             field="model",
         )
+    files = list({file.name: file for file in reversed(files)}.values())[::-1]  # of equal names the first
     return Plan(
         name=source.spec,
         origin="ollama",
         address=root,
         revision="sha256:" + hashlib.sha256(answer.content).hexdigest(),
         place=f"ollama/{source.host.replace(':', '+')}/{source.namespace}/{source.name}/{source.tag}",
-        files=tuple({file.name: file for file in reversed(files)}.values())[::-1],  # of equal names the first
+        files=tuple(files),
+        urls={file.name: f"{root}/blobs/sha256:{file.sha256}" for file in files},
     )
 
 
-def _file(root: str, source: OllamaSource, layer: Any) -> RemoteFile | None:
+def _file(source: OllamaSource, layer: Any) -> ModelFile | None:
     """Raises: `ValueError`, `LookupError` or `TypeError` for a layer that is none."""
     role, pattern = _ROLES.get(str(layer["mediaType"]).removeprefix(_KIND), (None, ""))
     digest, size = layer["digest"], layer["size"]
@@ -82,4 +84,4 @@ def _file(root: str, source: OllamaSource, layer: Any) -> RemoteFile | None:
     if role is None or size == 0:
         return None
     name = pattern.format(name=source.name, tag=source.tag)
-    return RemoteFile(name, f"{root}/blobs/{digest}", size, match[1], role)
+    return ModelFile(name, size, match[1], role)

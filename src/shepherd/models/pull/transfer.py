@@ -33,7 +33,7 @@ from shepherd.core import (
     Unavailable,
     Unreachable,
 )
-from shepherd.models.pull.plan import RemoteFile
+from shepherd.models.pulled import ModelFile
 
 T = TypeVar("T")
 
@@ -130,7 +130,8 @@ async def patiently(
 
 async def receive(
     client: httpx2.AsyncClient,
-    file: RemoteFile,
+    file: ModelFile,
+    url: str,
     partial: PartialFile,
     *,
     headers: Mapping[str, str],
@@ -145,9 +146,9 @@ async def receive(
     """
     start, stop = partial.n_bytes, min(partial.n_bytes + SPAN_BYTES, file.size_bytes)
     asked = {**headers, "Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}
-    with reaching(file.url):
+    with reaching(url):
         async with client.stream(
-            "GET", file.url, headers=asked, timeout=httpx2.Timeout(idle_s), follow_redirects=True
+            "GET", url, headers=asked, timeout=httpx2.Timeout(idle_s), follow_redirects=True
         ) as answer:
             host = answer.url.host
             refuse(answer, what=file.name, page=page)
@@ -167,7 +168,7 @@ async def receive(
                 raise Unreachable(f"{host} ended {file.name} too early", backend=host)
 
 
-def _check_head(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) -> None:
+def _check_head(answer: httpx2.Response, file: ModelFile, start: int, stop: int) -> None:
     """Whether the answer is what was asked for. Raises: `BadReply`."""
     host = answer.url.host
     encoding = answer.headers.get("content-encoding", "identity")
