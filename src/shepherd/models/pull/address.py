@@ -11,9 +11,10 @@ import httpx2
 from shepherd.core import BadReply
 from shepherd.models import gguf
 from shepherd.models.label import stem
+from shepherd.models.pull.network import reaching, refuse
 from shepherd.models.pull.plan import Plan, local_name
 from shepherd.models.pull.source import UrlSource
-from shepherd.models.pull.transfer import MAGIC, content_length, reaching, refuse, wrong_start
+from shepherd.models.pull.transfer import MAGIC, content_length, wrong_start
 from shepherd.models.pulled import ModelFile
 
 MAX_SHARDS = 99

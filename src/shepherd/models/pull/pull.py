@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 import shutil
 import time
@@ -26,27 +25,27 @@ import httpx2
 from shepherd.core import BadReply, ConfigError, ShepherdError
 from shepherd.core.files import try_lock
 from shepherd.models import gguf
+from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url
 from shepherd.models.pull.hub import plan_hub
+from shepherd.models.pull.network import Network
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
 from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
 from shepherd.models.pulled import (
-    PARTIAL,
     ModelFile,
     PulledModel,
     install,
-    pulled_models,
     read_record,
     write_record,
 )
-from shepherd.models.sizing import gib
 
-SPARE_BYTES = 2**28
-"""Left free on the disk."""
 LOCK_S = 0.2
 """Between two looks at a lock that another pull holds."""
+
+
+ENVIRONMENT = Network()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +87,24 @@ async def plan_of(
     env: Mapping[str, str],
     memory_bytes: int | None,
     show: Show,
+    network: Network = ENVIRONMENT,
     patience: Patience | None = None,
 ) -> Plan:
     """The files of a model, as its source has them now.
 
-    memory_bytes: what models may take on this machine; it chooses the format where `source` names none.
+    memory_bytes: what models may take on this machine; it chooses the format where `source` names none. network: how
+    the source is reached.
     Raises: `ShepherdError`, in one sentence.
     """
     patience = patience or Patience()
-    async with _client(source) as client:
+    async with httpx2.AsyncClient(**network.client_options()) as client:
 
         async def attempt() -> Plan:
             match source:
                 case HubSource():
-                    return await asyncio.to_thread(plan_hub, source, env=env, memory_bytes=memory_bytes)
+                    return await asyncio.to_thread(
+                        plan_hub, source, env=env, memory_bytes=memory_bytes, network=network
+                    )
                 case OllamaSource():
                     return await plan_ollama(client, source, idle_s=patience.idle_s)
                 case UrlSource():
@@ -118,6 +121,7 @@ async def pull(
     env: Mapping[str, str],
     memory_bytes: int | None,
     show: Show,
+    network: Network = ENVIRONMENT,
     patience: Patience | None = None,
 ) -> tuple[PulledModel, bool]:
     """The model, whole and in its place in the folder of models `root`; and whether it was transferred now.
@@ -126,16 +130,16 @@ async def pull(
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
     patience = patience or Patience()
-    plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, patience=patience)
+    plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, network=network, patience=patience)
     show(Planned(plan))
-    folder, staged = root / plan.place, root / PARTIAL / hashlib.sha256(plan.place.encode()).hexdigest()[:24]
+    folder, staged = root / plan.place, staging.folder_of(root, plan)
     try:
         await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
-        async with _locked(staged.with_suffix(".lock"), partial(show, Held(plan))):
+        async with _locked(staging.lock_file(staged), partial(show, Held(plan))):
             if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
                 return found, False
-            await asyncio.to_thread(_stage, root, staged, plan)
-            async with _client(source) as client:
+            await asyncio.to_thread(staging.prepare, root, staged, plan)
+            async with httpx2.AsyncClient(**network.client_options()) as client:
                 hashes = [await _fetch(client, plan, file, staged, show=show, patience=patience) for file in plan.files]
             show(Verifying(plan))
             return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
@@ -146,29 +150,9 @@ async def pull(
 def disk_error(error: OSError, folder: Path) -> ShepherdError:
     """What a failure of the disk means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _no_room(folder, "the disk is full")
+        return staging.no_room(folder, "the disk is full")
     where = error.filename if isinstance(error.filename, str) else folder
     return ShepherdError(f"{where}: {error.strerror or error}; SHEPHERD_MODELS can name another folder for models")
-
-
-def _no_room(folder: Path, why: str) -> ShepherdError:
-    return ShepherdError(
-        f"{folder}: {why}; free some room, or name a folder on another disk with SHEPHERD_MODELS", status=507
-    )
-
-
-@asynccontextmanager
-async def _client(source: Source) -> AsyncIterator[httpx2.AsyncClient]:
-    """The hub's own client for its repositories, which keeps to offline mode; both heed the proxies of the
-    environment."""
-    if isinstance(source, HubSource):
-        from huggingface_hub import get_async_session  # noqa: PLC0415 - takes long, and other sources do without
-
-        client = get_async_session()
-    else:
-        client = httpx2.AsyncClient()
-    async with client:
-        yield client
 
 
 @asynccontextmanager
@@ -197,44 +181,12 @@ def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
     return model if here == plan.files and len(model.files) == len(plan.files) else None
 
 
-def _stage(root: Path, staged: Path, plan: Plan) -> None:
-    """Make the staged folder ready: what is in it belongs to this plan, and there is room for the rest.
-
-    Raises: `ShepherdError`, `OSError`.
-    """
-    identity = staged.with_suffix(".plan")
-    if not identity.is_file() or identity.read_text(encoding="utf-8") != plan.identity:
-        shutil.rmtree(staged, ignore_errors=True)
-        identity.write_text(plan.identity, encoding="utf-8")
-    staged.mkdir(exist_ok=True)
-    here = {file.sha256: model.folder / file.name for model in pulled_models(root) for file in model.files}
-    for file in plan.files:
-        target = staged / file.name
-        if file.sha256 in here and not target.exists():
-            try:
-                os.link(here[file.sha256], target)
-            except OSError:  # another disk, or one without links: it is transferred
-                continue
-    sizes = [_size(staged / file.name) or _size(_part(staged, file)) for file in plan.files]
-    needed, free = plan.size_bytes - sum(sizes), shutil.disk_usage(staged).free
-    if needed + SPARE_BYTES > free:
-        raise _no_room(root, f"{gib(needed)} are to come and {gib(free)} are free")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _part(staged: Path, file: ModelFile) -> Path:
-    return staged / f"{file.name}.part"
-
-
 async def _fetch(
     client: httpx2.AsyncClient, plan: Plan, file: ModelFile, staged: Path, *, show: Show, patience: Patience
 ) -> str:
     """The SHA-256 of a file that is whole in the staged folder at the return. Raises: `ShepherdError`, `OSError`."""
-    whole, part = staged / file.name, _part(staged, file)
-    if whole.is_file() and file.sha256 and _size(whole) == file.size_bytes:
+    whole, part = staged / file.name, staging.part(staged, file)
+    if whole.is_file() and file.sha256 and staging.size_of(whole) == file.size_bytes:
         show(Fetched(file, file.size_bytes))
         return file.sha256
     if whole.is_file():  # no checksum is known: it is read again for the record
@@ -288,5 +240,5 @@ def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledMo
             os.fsync(written.fileno())
     write_record(model)
     install(root, staged, folder)
-    staged.with_suffix(".plan").unlink()
+    staging.plan_file(staged).unlink()
     return read_record(folder)
