@@ -119,11 +119,8 @@ async def test_a_proxy_that_dies_half_way_costs_what_was_on_its_way(
     away.network = Network(proxy.url)
     assert (await away(REPO))[0].path.read_bytes() == content(0)
     assert len([event for event in away.events if isinstance(event, Waiting)]) == 2
-    assert [text.partition("-")[0] for text in hub.ranges("cdn")] == [
-        "bytes=0",
-        f"bytes={CHUNK_BYTES}",
-        f"bytes={CHUNK_BYTES}",
-    ]
+    starts = [int(text.removeprefix("bytes=").partition("-")[0]) for text in hub.ranges("cdn")]
+    assert 0 == starts[0] < CHUNK_BYTES < starts[1] < starts[2]
 
 
 async def test_a_proxy_that_is_not_there_is_one_sentence(away: Puller) -> None:

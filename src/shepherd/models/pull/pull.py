@@ -97,21 +97,29 @@ async def plan_of(
     Raises: `ShepherdError`, in one sentence.
     """
     patience = patience or Patience()
+    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
     async with httpx2.AsyncClient(**network.client_options()) as client:
+        return await _plan_of(client, source, plan_hub_here, show, patience)
 
-        async def attempt() -> Plan:
-            match source:
-                case HubSource():
-                    return await asyncio.to_thread(
-                        plan_hub, source, env=env, memory_bytes=memory_bytes, network=network
-                    )
-                case OllamaSource():
-                    return await plan_ollama(client, source, idle_s=patience.idle_s)
-                case UrlSource():
-                    return await plan_url(client, source, idle_s=patience.idle_s)
 
-        # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
-        return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
+async def _plan_of(
+    client: httpx2.AsyncClient,
+    source: Source,
+    plan_hub_here: Callable[[HubSource], Plan],
+    show: Show,
+    patience: Patience,
+) -> Plan:
+    async def attempt() -> Plan:
+        match source:
+            case HubSource():
+                return await asyncio.to_thread(plan_hub_here, source)
+            case OllamaSource():
+                return await plan_ollama(client, source, idle_s=patience.idle_s)
+            case UrlSource():
+                return await plan_url(client, source, idle_s=patience.idle_s)
+
+    # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
+    return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
 
 
 async def pull(
@@ -130,21 +138,22 @@ async def pull(
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
     patience = patience or Patience()
-    plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, network=network, patience=patience)
-    show(Planned(plan))
-    folder, staged = root / plan.place, staging.folder_of(root, plan)
-    try:
-        await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
-        async with _locked(staging.lock_file(staged), partial(show, Held(plan))):
-            if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
-                return found, False
-            await asyncio.to_thread(staging.prepare, root, staged, plan)
-            async with httpx2.AsyncClient(**network.client_options()) as client:
+    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
+    async with httpx2.AsyncClient(**network.client_options()) as client:
+        plan = await _plan_of(client, source, plan_hub_here, show, patience)
+        show(Planned(plan))
+        folder, staged = root / plan.place, staging.folder_of(root, plan)
+        try:
+            await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
+            async with _locked(staging.lock_file(staged), partial(show, Held(plan))):
+                if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
+                    return found, False
+                await asyncio.to_thread(staging.prepare, root, staged, plan)
                 hashes = [await _fetch(client, plan, file, staged, show=show, patience=patience) for file in plan.files]
-            show(Verifying(plan))
-            return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
-    except OSError as error:
-        raise disk_error(error, root) from error
+                show(Verifying(plan))
+                return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
+        except OSError as error:
+            raise disk_error(error, root) from error
 
 
 def disk_error(error: OSError, folder: Path) -> ShepherdError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -69,11 +69,12 @@ class PartialFile:
     def sha256(self) -> str:
         return self._sha.hexdigest()
 
-    def write(self, chunk: bytes) -> None:
-        """Append. Raises: `OSError`."""
-        self._file.write(chunk)
-        self._sha.update(chunk)
-        self.n_bytes += len(chunk)
+    def write(self, chunk: Sequence[bytes]) -> None:
+        """Append its pieces. Raises: `OSError`."""
+        for piece in chunk:
+            self._file.write(piece)
+            self._sha.update(piece)
+            self.n_bytes += len(piece)
 
     def clear(self) -> None:
         """Begin again. Raises: `OSError`."""
@@ -145,10 +146,10 @@ async def receive(
             n_bytes, writing = partial.n_bytes, asyncio.create_task(asyncio.sleep(0))
             try:
                 # While a thread hashes and writes one chunk, the next one comes.
-                async for chunk in answer.aiter_raw(CHUNK_BYTES):
-                    if n_bytes == 0 and file.role != "other" and not chunk.startswith(MAGIC):
-                        raise wrong_start(host, file.name, chunk)
-                    n_bytes += len(chunk)
+                async for chunk in _chunks(answer.aiter_raw()):
+                    if n_bytes == 0 and file.role != "other" and not (start := b"".join(chunk)).startswith(MAGIC):
+                        raise wrong_start(host, file.name, start)
+                    n_bytes += sum(map(len, chunk))
                     if n_bytes > stop:
                         words = f"{host} sent more of {file.name} than it announced; pull it again"
                         raise BadReply(words, backend=host)
@@ -160,7 +161,29 @@ async def receive(
                 raise Unreachable(f"{host} ended {file.name} too early", backend=host)
 
 
-async def _write(partial: PartialFile, chunk: bytes, show: Callable[[int], None]) -> None:
+async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The pieces, as many together as a thread is worth: `CHUNK_BYTES` and more, and what is left at the end, also of a
+    connection that breaks. They are not joined, and not cut: that costs a third of the time that reading takes.
+
+    Raises: `httpx2.TransportError`, after what came before it.
+    """
+    chunk, n_bytes, failure = list[bytes](), 0, None
+    try:
+        async for piece in pieces:
+            chunk.append(piece)
+            n_bytes += len(piece)
+            if n_bytes >= CHUNK_BYTES:
+                yield chunk
+                chunk, n_bytes = [], 0
+    except httpx2.TransportError as error:
+        failure = error
+    if chunk:
+        yield chunk
+    if failure is not None:
+        raise failure
+
+
+async def _write(partial: PartialFile, chunk: Sequence[bytes], show: Callable[[int], None]) -> None:
     await asyncio.to_thread(partial.write, chunk)
     show(partial.n_bytes)
 
