@@ -12,6 +12,7 @@ from tests.app.test_names import NAME, put
 from tests.cli.conftest import Home
 
 from shepherd.cli.main import cli
+from shepherd.core.files import try_lock
 from shepherd.models import pulled
 from shepherd.models.pull import staging
 from shepherd.models.pull.plan import Plan
@@ -60,7 +61,7 @@ def test_the_list_has_what_a_pull_has_left_with_its_share_its_age_and_what_to_do
     assert "days ago" in text
     assert f"{REPO}: a pull ended here; go on with" in text
     with staging.lock_file(staged).open("ab") as file:
-        assert staging.try_lock(file.fileno())
+        assert try_lock(file.fileno())
         text = home.run("models", "list").stdout
         assert "30% of 9.5 MiB, running" in text
         assert "a pull ended here" not in text
@@ -70,7 +71,7 @@ def test_the_list_has_what_a_pull_has_left_with_its_share_its_age_and_what_to_do
 def test_what_a_pull_has_left_is_removed_by_name_and_not_while_it_runs(home: Home, root: Path) -> None:
     staged, other = leave(root), leave(root, "hf:other/x:Q8_0")
     with staging.lock_file(staged).open("ab") as file:
-        assert staging.try_lock(file.fileno())
+        assert try_lock(file.fileno())
         done = home.run("models", "remove", REPO, "--yes")
         assert done.returncode != 0
         assert f"a pull of {REPO} runs; stop it first" in done.stderr
@@ -90,7 +91,7 @@ def test_all_that_pulls_have_left_goes_at_once_and_whole_models_and_running_pull
     waste = root / pulled.PARTIAL / "removed-0123"
     waste.mkdir()
     with staging.lock_file(running).open("ab") as file:
-        assert staging.try_lock(file.fileno())
+        assert try_lock(file.fileno())
         done = home.run("models", "remove", "--unfinished", "--yes")
     assert done.returncode == 0, done.stderr
     assert "Removed what 1 unfinished pull had left, 2.9 MiB." in done.stdout

@@ -147,8 +147,8 @@ async def receive(
             try:
                 # While a thread hashes and writes one chunk, the next one comes.
                 async for chunk in _chunks(answer.aiter_raw()):
-                    if n_bytes == 0 and file.role != "other" and not (start := b"".join(chunk)).startswith(MAGIC):
-                        raise wrong_start(host, file.name, start)
+                    if n_bytes == 0 and file.role != "other" and not (begin := b"".join(chunk)).startswith(MAGIC):
+                        raise wrong_start(host, file.name, begin)
                     n_bytes += sum(map(len, chunk))
                     if n_bytes > stop:
                         words = f"{host} sent more of {file.name} than it announced; pull it again"
