@@ -65,6 +65,9 @@ class Proxy:
                     path = b"/" + url.split(b"/", 3)[3]
                     server.sendall(b" ".join((method, path, version)) + b"\r\nConnection: close\r\n" + rest)
                 threading.Thread(target=_copy, args=(client, server), daemon=True).start()
+                if method != b"CONNECT":  # the client must not send another request on this connection
+                    first, _, more = server.recv(65536).partition(b"\r\n")
+                    client.sendall(first + b"\r\nConnection: close\r\n" + more)
                 _copy(server, client, self.cuts.pop(0) if self.cuts and method == b"GET" and b"/cdn/" in url else None)
                 with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)

@@ -572,7 +572,7 @@ def manifest_of(hub: Hub, *layers: tuple[str, bytes], **more: Any) -> bytes:
         digest = hashlib.sha256(body).hexdigest()
         hub.blobs[digest] = body
         rows.append({"mediaType": media, "digest": f"sha256:{digest}", "size": len(body)})
-    return json.dumps({"schemaVersion": 2, "layers": rows, **more}).encode()
+    return json.dumps({"schemaVersion": 2, **({"layers": rows} if rows else {}), **more}).encode()
 
 
 KIND = "application/vnd.ollama.image."

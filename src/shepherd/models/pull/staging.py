@@ -122,25 +122,25 @@ def no_room(folder: Path, why: str) -> ShepherdError:
 
 
 def _look(folder: Path) -> Unfinished | None:
-    """None for one that has just become a model, or was removed."""
+    """None for one that has just become a model, or was removed, and for one in a folder of another user."""
+    facts = _read_plan(folder)
+    name, spec, size_bytes = facts.get("name"), facts.get("spec"), facts.get("size_bytes")
     try:
         # Links to files of whole models take no room, and go with nothing.
         stats = [stat for file in folder.iterdir() if (stat := file.stat()).st_nlink == 1]
         changed_at = max((stat.st_mtime for stat in stats), default=folder.stat().st_mtime)
+        with _lock(folder) as is_free:
+            return Unfinished(
+                name if isinstance(name, str) else folder.name,
+                spec if isinstance(spec, str) else "",
+                sum(stat.st_size for stat in stats),
+                size_bytes if isinstance(size_bytes, int) else 0,
+                changed_at,
+                folder,
+                not is_free,
+            )
     except OSError:
         return None
-    facts = _read_plan(folder)
-    name, spec, size_bytes = facts.get("name"), facts.get("spec"), facts.get("size_bytes")
-    with _lock(folder) as is_free:
-        return Unfinished(
-            name if isinstance(name, str) else folder.name,
-            spec if isinstance(spec, str) else "",
-            sum(stat.st_size for stat in stats),
-            size_bytes if isinstance(size_bytes, int) else 0,
-            changed_at,
-            folder,
-            not is_free,
-        )
 
 
 def _folders(root: Path) -> Iterator[Path]:
