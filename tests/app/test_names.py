@@ -23,7 +23,7 @@ from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import Event, Message, Request, UnknownModel, fold
 from shepherd.models import pulled
-from shepherd.models.pulled import Origin, PulledFile, PulledModel
+from shepherd.models.pulled import ModelFile, Origin, PulledModel
 from shepherd.server.app import create_app, serve
 
 pytestmark = pytest.mark.model
@@ -39,7 +39,7 @@ def put(root: Path, place: str = PLACE, name: str = NAME, origin: Origin = "hf")
     folder.mkdir(parents=True)
     shutil.copy(LAMB, folder / "lamb-Q8_0.gguf")
     content = LAMB.read_bytes()
-    file = PulledFile("lamb-Q8_0.gguf", len(content), hashlib.sha256(content).hexdigest())
+    file = ModelFile("lamb-Q8_0.gguf", len(content), hashlib.sha256(content).hexdigest())
     model = PulledModel(name, origin, "https://x", "c0ffee", 1.5, folder, (file,))
     pulled.write_record(model)
     return model

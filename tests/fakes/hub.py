@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -76,7 +77,7 @@ Failure = Status | Cut | Stall | Lie | NoRanges | Slow
 class Hub:
     """A server; `with Hub() as hub:` starts and stops it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.repos: dict[str, dict[str, bytes]] = {}
         """By name: files by path."""
         self.gated: set[str] = set()
@@ -98,7 +99,13 @@ class Hub:
         self._server = _Server(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.host = f"127.0.0.1:{self._server.server_address[1]}"
-        self.url = f"http://{self.host}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://{self.host}"
+        self.cdn = f"{'https' if tls else 'http'}://localhost:{self.host.partition(':')[2]}"
+        """Where the files are: another origin, as a network that delivers files is. No token may reach it."""
+        self.is_xet = False
+        """Whether files lie in Xet: the listing names no checksum of theirs, the redirect does."""
 
     def __enter__(self) -> Hub:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -208,6 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         siblings = []
         for path, content in files.items():
             size, sha = self.hub.lies.get(path, (len(content), hashlib.sha256(content).hexdigest()))
+            sha = "" if self.hub.is_xet else sha
             lfs = {"size": size, "sha256": sha, "pointerSize": 130}
             siblings.append({"rfilename": path, "size": size, "blobId": "0" * 40, **({"lfs": lfs} if sha else {})})
         body = {
@@ -234,8 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
             return Status(401, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to this model is restricted"})
         sha = hashlib.sha256(content).hexdigest()
         head = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha}"', "X-Linked-Size": str(len(content))}
-        # Another origin, as a network that delivers files is: no token may reach it.
-        return Status(302, {**head, "Location": f"http://localhost:{self.hub.host.partition(':')[2]}/cdn/{sha}"})
+        if self.hub.is_xet:
+            head |= {
+                "X-Xet-Hash": sha[::-1],
+                "Link": f'<{self.hub.url}/xet/reconstruction>; rel="xet-reconstruction-info"',
+            }
+        if "linked" in self.hub.lies:
+            head["X-Linked-Etag"] = f'"{self.hub.lies["linked"][1]}"'
+        return Status(302, {**head, "Location": f"{self.hub.cdn}/cdn/{sha}"})
 
     def _content(self, kind: str, content: bytes | None, *, etag: bool = False) -> None:
         failure = self.hub.next_failure(kind)

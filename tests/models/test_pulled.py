@@ -12,7 +12,7 @@ import pytest
 
 from shepherd.core import ConfigError
 from shepherd.models import catalog, pulled
-from shepherd.models.pulled import PulledFile, PulledModel
+from shepherd.models.pulled import ModelFile, PulledModel
 
 HERE = "hf/Qwen/Qwen3-GGUF/Qwen3-Q4_K_M"
 
@@ -24,7 +24,7 @@ def put_model(root: Path, place: str, name: str, *files: tuple[str, str], **fact
     found = []
     for index, (file, role) in enumerate(files):
         (folder / file).write_bytes(b"GGUF" + bytes(index))
-        found.append(PulledFile(file, 4 + index, "ab" * 32, role))  # type: ignore[arg-type]
+        found.append(ModelFile(file, 4 + index, "ab" * 32, role))  # type: ignore[arg-type]
     origin = name.partition(":")[0] if ":" in name else "url"
     model = PulledModel(name, origin, "https://x", "c0ffee", 1.5, folder, tuple(found), **facts)  # type: ignore[arg-type]
     pulled.write_record(model)

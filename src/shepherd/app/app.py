@@ -273,7 +273,7 @@ class App:
         from shepherd.app import pulling  # noqa: PLC0415 - few servers pull
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
-        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, show=show)
+        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, keys=self._keys, show=show)
         await self.look_again()
 
     def _check_managing(self) -> None:

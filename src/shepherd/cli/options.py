@@ -56,6 +56,39 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
         return [*map(CompletionItem, names), *others, CompletionItem(incomplete, type="file")]
 
 
+class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A model that Shepherd pulled, or what a pull has left."""
+
+    name = "MODEL"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from pathlib import Path
+
+        from shepherd.models.pull.staging import unfinished
+        from shepherd.models.pulled import models_folder, pulled_models
+
+        root = models_folder(os.environ, Path.home())
+        here = (each.name for each in pulled_models(root))
+        return _beginning(incomplete, (*here, *(each.name for each in unfinished(root))))
+
+
+class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A model that can be pulled: of those, the suggested ones, pulls to go on with, and those that are here."""
+
+    name = "SOURCE"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.models.suggestions import SUGGESTIONS
+
+        here = PulledName().shell_complete(ctx, param, incomplete)
+        return [*here, *_beginning(incomplete, [each.spec for each in SUGGESTIONS])]
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    """Those of `names` that begin so."""
+    return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
+
+
 class ProviderName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
     """A provider: one of the configuration, or one that has a key."""
 

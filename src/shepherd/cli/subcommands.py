@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from shepherd.cli.options import Model, ProviderName
+from shepherd.cli.options import Model, ProviderName, PulledName, PullSource
 
 
 class Subcommand(NamedTuple):
@@ -122,10 +122,11 @@ _GENERAL = (
         """Remove a model that Shepherd pulled, with all of its files.
 
         It shows the files and what is freed, and asks first. A name that a client gave with /api/copy goes without the
-        files.
+        files. What a pull has left that did not come to its end goes by the name of its model.
         """,
         (
-            click.Argument(["name"], metavar="MODEL", type=Model()),
+            click.Argument(["name"], metavar="[MODEL]", required=False, type=PulledName()),
+            _flag("--unfinished", help="Remove what all pulls have left that did not come to their end."),
             _flag("--force", help="Also remove a file that Shepherd did not pull."),
             _flag("--yes", help="Do not ask."),
             _JSON,
@@ -152,7 +153,10 @@ _GENERAL = (
         chosen that fits this machine. All shards come, and the projector of a model that sees. The checksums are
         compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
         """,
-        (click.Argument(["source"], metavar="SOURCE"), _json("Print one JSON object at the end, for programs.")),
+        (
+            click.Argument(["source"], metavar="SOURCE", type=PullSource()),
+            _json("Print one JSON object at the end, for programs."),
+        ),
     ),
     Subcommand("config", "configure.show_config", "Show the configuration and where it comes from."),
     Subcommand("config show", "configure.show_config", "Print the effective configuration as TOML."),

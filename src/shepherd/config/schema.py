@@ -174,7 +174,7 @@ class CacheConfig:
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
     """How a provider is reached, and how long it has. None = as `[network]` has it, which is for all of them, or else
-    as `backends/cloud` does it unasked."""
+    as `backends/cloud` does it unasked. The shared proxy and certificates are those of pulls, too."""
 
     connect_s: float | None = key(number(0.1, 3600))
     """For the connection."""

@@ -41,14 +41,14 @@ Role = Literal["model", "projector", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class PulledFile:
-    """One file of a model."""
+class ModelFile:
+    """One file of a model that is pulled, or is to be."""
 
     name: str
     """In the model's folder."""
     size_bytes: int
-    sha256: str
-    """Of the file as it came; equal to the source's where that names one."""
+    sha256: str = ""
+    """As the source names it, else of the file as it came; empty while neither is known."""
     role: Role = "model"
 
 
@@ -66,7 +66,7 @@ class PulledModel:
     pulled_at: float
     """Seconds since 1970."""
     folder: Path
-    files: tuple[PulledFile, ...]
+    files: tuple[ModelFile, ...]
 
     @property
     def path(self) -> Path:
@@ -117,7 +117,7 @@ def read_record(folder: Path) -> PulledModel:
     record = json.loads((folder / RECORD).read_bytes())
     if record["version"] != _VERSION or record["origin"] not in get_args(Origin):
         raise ValueError(f"the record has the version {record['version']!r} and the origin {record['origin']!r}")
-    files = tuple(PulledFile(**file) for file in record["files"])
+    files = tuple(ModelFile(**file) for file in record["files"])
     for file in files:
         if Path(file.name).name != file.name or file.role not in get_args(Role):
             raise ValueError(f"the record names the file {file.name!r} ({file.role})")

@@ -13,6 +13,7 @@ import pytest
 from tests.fakes.hub import Hub
 
 from shepherd.models.pull import pull as pulling
+from shepherd.models.pull.network import Network
 from shepherd.models.pull.pull import Event
 from shepherd.models.pull.source import parse
 from shepherd.models.pull.transfer import Patience
@@ -59,6 +60,7 @@ class Puller:
     events: list[Event] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
     memory_bytes: int | None = 8 * 2**30
+    network: Network = field(default_factory=Network)
 
     async def __call__(self, text: str, **patience: Any) -> tuple[PulledModel, bool]:
         async def sleep(seconds: float) -> None:
@@ -72,6 +74,7 @@ class Puller:
             env=self.env,
             memory_bytes=self.memory_bytes,
             show=self.events.append,
+            network=self.network,
             patience=Patience(**{"idle_s": 20.0, "sleep": sleep, **patience}),
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shepherd.core import InvalidRequest
+from shepherd.models.pull.network import retry_after_s
 from shepherd.models.pull.plan import Candidate, RepoFile, candidates, choose, projector
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource, parse, parse_ollama
-from shepherd.models.pull.transfer import retry_after_s
 
 GB = 10**9
 HOST = "registry.ollama.ai"

@@ -16,24 +16,35 @@ import click
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.models import find_file, find_loaded, names_by_file
-from shepherd.cli.text import format_size
+from shepherd.cli.text import format_count, format_size
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.models import catalog, gguf, pulled
 from shepherd.models.copies import Copies
+from shepherd.models.pull import staging
 from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
     from shepherd.config import Config
 
 
-def run(options: Mapping[str, Any], *, name: str, force: bool, yes: bool, as_json: bool) -> int:
-    """Remove a model; its exit status.
+def run(
+    options: Mapping[str, Any], *, name: str | None, unfinished: bool, force: bool, yes: bool, as_json: bool
+) -> int:
+    """Remove a model, or what pulls have left; the exit status.
 
     Raises: `InvalidRequest` for what is not removed, `ConfigError` where there is no such model, `EngineError` where a
     file cannot be removed.
     """
     config = configure.load_config(options, looks=True)
     root = pulled.models_folder(os.environ, Path.home())
+    if (name is None) != unfinished:
+        raise InvalidRequest("name the model to remove, or give --unfinished for what pulls have left", field="name")
+    left = staging.unfinished(root)
+    if name is None:
+        return _discard(root, [each for each in left if not each.is_running], "", yes=yes, as_json=as_json)
+    mine = [each for each in left if each.name.casefold() == name.casefold()]
+    if mine and not any(each.name.casefold() == name.casefold() for each in pulled.pulled_models(root)):
+        return _discard(root, mine, name, yes=yes, as_json=as_json)
     copies = Copies(root)
     if find_name(name, config.aliases) is None and (copy := find_name(name, copies.read())) is not None:
         return _forget_copy(copies, copy, yes=yes, as_json=as_json)
@@ -64,6 +75,32 @@ def run(options: Mapping[str, Any], *, name: str, force: bool, yes: bool, as_jso
         raise EngineError(f"{error.filename or path} cannot be removed: {error.strerror or error}") from error
     done = {"removed": name, "files": [str(file) for file in files], "freed_bytes": n_bytes, "names": stale}
     render.show_done(done, f"Removed {model.name if model else path}, {format_size(n_bytes)}.", as_json=as_json)
+    return 0
+
+
+def _discard(root: Path, left: Sequence[staging.Unfinished], name: str, *, yes: bool, as_json: bool) -> int:
+    """Remove what pulls have left. Raises: `InvalidRequest` while one of them runs, `EngineError`."""
+    for each in left:
+        if each.is_running:
+            raise InvalidRequest(f"a pull of {each.name} runs; stop it first", field="name")
+    n_bytes = sum(each.n_bytes for each in left)
+    if not as_json:
+        render.show(f"This frees {format_size(n_bytes)}:" if left else "No pull has left anything.")
+        for each in left:
+            render.show(f"  {each.name}: {format_size(each.n_bytes)} in {each.folder}")
+    if left and not _agreed("Remove these files?", yes=yes):
+        return 1
+    try:
+        for each in left:
+            staging.discard(each)
+        if not name:
+            staging.discard_waste(root)
+    except OSError as error:
+        raise EngineError(f"{error.filename or root} cannot be removed: {error.strerror or error}") from error
+    done = {"removed": [each.name for each in left], "files": [str(each.folder) for each in left],
+            "freed_bytes": n_bytes, "names": []}  # fmt: skip
+    words = f"Removed what {format_count(len(left), 'unfinished pull')} had left, {format_size(n_bytes)}."
+    render.show_done(done, words, as_json=as_json)
     return 0
 
 

@@ -6,18 +6,19 @@ Reads headers only; no model is loaded.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shepherd.cli import configure, render
-from shepherd.cli.text import format_size
+from shepherd.cli.text import format_age, format_size
 from shepherd.config import CacheConfig, KvConfig, ModelConfig
 from shepherd.core import ShepherdError
 from shepherd.models import catalog, gguf
 from shepherd.models.checkpoint import Checkpoint
-from shepherd.models.pulled import pulled_models
+from shepherd.models.pulled import models_folder, pulled_models
 from shepherd.models.sizing import fit
 from shepherd.wire.names import find_name
 
@@ -33,6 +34,8 @@ _KINDS: dict[ModelKind, str] = {
     "embedding": "embedding: it makes vectors of texts",
     "reranker": "reranker: it scores pairs of texts",
 }
+UNFINISHED = "unfinished"
+"""The source of what a pull has left, or has brought that still runs."""
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
@@ -74,6 +77,22 @@ def scan_models(config: Config) -> Iterator[dict[str, Any]]:
             "name": name, "path": None, "size_bytes": 0, "source": "configured", "configured": [name],
             "aliases": [alias for alias, meaning in aliases.items() if meaning == name], "loaded": None,
             "problem": problem,
+        }  # fmt: skip
+    yield from _unfinished_rows()
+
+
+def _unfinished_rows() -> Iterator[dict[str, Any]]:
+    """What pulls have left that did not come to their end."""
+    from shepherd.models.pull.staging import unfinished
+
+    for each in unfinished(models_folder(os.environ, Path.home())):
+        again = f"go on with: shepherd pull {each.spec}; or " if each.spec else ""
+        left = f"a pull ended here; {again}remove it with: shepherd models remove {each.name}"
+        yield {
+            "name": each.name, "path": str(each.folder), "size_bytes": each.n_bytes, "source": UNFINISHED,
+            "configured": [], "aliases": [], "loaded": None, "total_bytes": each.size_bytes or None,
+            "age_s": max(0.0, time.time() - each.changed_at), "is_running": each.is_running,
+            "problem": "a pull runs" if each.is_running else left,
         }  # fmt: skip
 
 
@@ -182,12 +201,25 @@ def show_list(options: Mapping[str, Any], *, source: str | None, provider: str |
             "not usable" if "problem" in model else model["quantisation"] or "?",
             "" if "problem" in model else str(model["context"]),
             _FITS[model.get("fits")],
-            "loaded" if model["loaded"] else "",
+            "loaded" if model["loaded"] else _progress(model),
             ", ".join(name for name in (*model["configured"], *model["aliases"]) if name != model["name"]),
         )
         for model in models
     ]
     render.show_table(("NAME", "SOURCE", "SIZE", "QUANT", "CONTEXT", "FITS", "STATE", "ALSO CALLED"), rows)
+
+    left = [model for model in models if model["source"] == UNFINISHED and not model["is_running"]]
+    for model in left:
+        render.show(f"{model['name']}: {model['problem']}")
+
+
+def _progress(model: Mapping[str, Any]) -> str:
+    """How far an unfinished pull is, and since when nothing came."""
+    if model["source"] != UNFINISHED:
+        return ""
+    share = f"{model['size_bytes'] / model['total_bytes']:.0%} of {format_size(model['total_bytes'])}, " if (
+        model["total_bytes"]) else ""  # fmt: skip
+    return share + ("running" if model["is_running"] else f"{format_age(model['age_s'])} ago")
 
 
 _FITS = {True: "yes", False: "no", None: ""}

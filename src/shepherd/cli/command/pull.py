@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
-from shepherd.cli import configure, render, signals
+from shepherd.cli import configure, known_providers, render, signals
 from shepherd.cli.terminal.screen import Screen
 from shepherd.cli.text import bar, format_age, format_count, format_size, one_line
 
@@ -54,10 +54,11 @@ def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
 
 def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool) -> None:
     """List repositories of the hub. Raises: `ShepherdError`."""
+    from shepherd.app.pulling import network_of
     from shepherd.models.pull import hub
 
-    configure.load_config(options, looks=True)
-    found = hub.search(" ".join(words), env=os.environ)
+    network = network_of(configure.load_config(options, looks=True), known_providers.store())
+    found = hub.search(" ".join(words), env=os.environ, network=network)
     if as_json:
         rows = [{"name": f"hf:{each.name}", "downloads": each.downloads, "licence": each.licence,
                  "gated": each.is_gated} for each in found]  # fmt: skip
@@ -132,13 +133,13 @@ def offer(config: Config) -> None:
 async def _planned(config: Config, source: Source) -> Plan:
     from shepherd.app import pulling
 
-    return await pulling.plan_model(config, source, env=os.environ, show=_Meter(None))
+    return await pulling.plan_model(config, source, env=os.environ, keys=known_providers.store(), show=_Meter(None))
 
 
 async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[PulledModel, bool]:
     from shepherd.app import pulling
 
-    return await pulling.pull_model(config, source, env=os.environ, show=meter)
+    return await pulling.pull_model(config, source, env=os.environ, keys=known_providers.store(), show=meter)
 
 
 def _pull(config: Config, source: Source) -> tuple[PulledModel, bool]:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.app.model_registry import capacity_of
-from shepherd.cli import configure, render
+from shepherd.app.pulling import network_of
+from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import format_size
 from shepherd.core import InvalidRequest
 from shepherd.models.pull import hub
+from shepherd.models.pull.network import Network
 from shepherd.models.pull.plan import candidates, choose, projector
 from shepherd.models.pull.pull import plan_of
 from shepherd.models.pull.source import HubSource, Source, parse
@@ -26,9 +28,11 @@ from shepherd.models.sizing import about_needed, gib
 def show_cost(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
     """Print each format of a repository, or the one model of another source. Raises: as `pull.plan_of`."""
     config = configure.load_config(options, looks=True)
-    budget_bytes = capacity_of(config)
+    budget_bytes, network = capacity_of(config), network_of(config, known_providers.store())
     here = {model.name.casefold() for model in pulled_models(models_folder(os.environ, Path.home()))}
-    found = [each | {"here": each["name"].casefold() in here} for each in _formats(parse(source), budget_bytes)]
+    found = [
+        each | {"here": each["name"].casefold() in here} for each in _formats(parse(source), budget_bytes, network)
+    ]
     if as_json:
         render.show_json(found)
         return
@@ -47,12 +51,13 @@ def show_cost(options: Mapping[str, Any], *, source: str, as_json: bool) -> None
     render.show(f"Models may take {gib(budget_bytes)} here. Get one with: shepherd pull NAME")
 
 
-def _formats(source: Source, budget_bytes: int) -> Iterator[dict[str, Any]]:
+def _formats(source: Source, budget_bytes: int, network: Network) -> Iterator[dict[str, Any]]:
     if not isinstance(source, HubSource):
-        plan = asyncio.run(plan_of(source, env=os.environ, memory_bytes=budget_bytes, show=lambda event: None))
+        asked = plan_of(source, env=os.environ, memory_bytes=budget_bytes, show=lambda event: None, network=network)
+        plan = asyncio.run(asked)
         yield _format(plan.name, plan.size_bytes, len(plan.files), budget_bytes, chosen=True)
         return
-    repo = hub.list_repo(source.repo, env=os.environ)
+    repo = hub.list_repo(source.repo, env=os.environ, network=network)
     found = candidates(repo.files)
     beside = {each: tuple(filter(None, (projector(repo.files, each),))) for each in found}
     extra_bytes = max((file.size_bytes for files in beside.values() for file in files), default=0)

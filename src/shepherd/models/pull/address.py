@@ -11,9 +11,11 @@ import httpx2
 from shepherd.core import BadReply
 from shepherd.models import gguf
 from shepherd.models.label import stem
-from shepherd.models.pull.plan import Plan, RemoteFile, local_name
+from shepherd.models.pull.network import reaching, refuse
+from shepherd.models.pull.plan import Plan, local_name
 from shepherd.models.pull.source import UrlSource
-from shepherd.models.pull.transfer import MAGIC, content_length, reaching, refuse, wrong_start
+from shepherd.models.pull.transfer import MAGIC, content_length, wrong_start
+from shepherd.models.pulled import ModelFile
 
 MAX_SHARDS = 99
 
@@ -29,12 +31,12 @@ async def plan_url(client: httpx2.AsyncClient, source: UrlSource, *, idle_s: flo
     if not 1 <= n_files <= MAX_SHARDS:
         raise BadReply(f"{source.file} is one of {n_files} parts; at most {MAX_SHARDS} can be pulled", backend=host)
     numbered = re.compile(r"-\d{5}(-of-\d{5}\.gguf)", re.IGNORECASE)
-    urls = [numbered.sub(rf"-{index:05}\1", source.url) for index in range(1, n_files + 1)] if shard else [source.url]
+    found = [numbered.sub(rf"-{index:05}\1", source.url) for index in range(1, n_files + 1)] if shard else [source.url]
+    urls = {local_name(UrlSource(url).file, host): url for url in found}
     files, marks = [], []
-    for url in urls:
-        name = local_name(UrlSource(url).file, host)
+    for name, url in urls.items():
         size, mark = await _look(client, url, name, idle_s=idle_s)
-        files.append(RemoteFile(name, url, size))
+        files.append(ModelFile(name, size))
         marks.append(mark)
     name = stem(PurePosixPath(files[0].name))
     return Plan(
@@ -44,6 +46,7 @@ async def plan_url(client: httpx2.AsyncClient, source: UrlSource, *, idle_s: flo
         revision=" ".join(filter(None, marks)),
         place=f"url/{re.sub(r'[^A-Za-z0-9.-]', '+', host)}/{name}",
         files=tuple(files),
+        urls=urls,
     )
 
 

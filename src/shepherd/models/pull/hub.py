@@ -9,6 +9,8 @@ It takes a second to import: every import of it is in a function. Functions bloc
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +19,10 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from shepherd.core import BadReply, Refused
-from shepherd.models.pull.plan import Plan, RemoteFile, RepoFile, candidates, choose, local_name, projector
+from shepherd.models.pull.network import Network, reaching, refuse
+from shepherd.models.pull.plan import Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource
-from shepherd.models.pull.transfer import reaching, refuse
-from shepherd.models.pulled import Role
+from shepherd.models.pulled import ModelFile
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -57,44 +59,63 @@ def endpoint(env: Mapping[str, str]) -> str:
     return (env.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
 
 
-def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | None) -> Plan:
+def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | None, network: Network) -> Plan:
     """The files of a model of the hub. Raises: as `list_repo` and `choose`."""
-    from huggingface_hub import constants, get_token, hf_hub_url  # noqa: PLC0415
+    from huggingface_hub import hf_hub_url  # noqa: PLC0415
 
-    repo = list_repo(source.repo, env=env)
+    repo = list_repo(source.repo, env=env, network=network)
     found = candidates(repo.files)
     extra = projector(repo.files, found[0]) if found else None
     chosen, why = choose(repo.name, found, source.label, memory_bytes, extra.size_bytes if extra else 0)
     extra = projector(repo.files, chosen)
-    host, token = endpoint(env), None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    host, token = endpoint(env), _token(network)
 
-    def remote(file: RepoFile, role: Role) -> RemoteFile:
-        url = hf_hub_url(repo.name, file.path, revision=repo.commit, endpoint=host)
-        return RemoteFile(local_name(file.path, host), url, file.size_bytes, file.sha256, role)
-
-    files = [remote(file, "model") for file in chosen.files]
-    if extra is not None:
-        files.append(remote(extra, "projector"))
+    wanted = {local_name(file.path, host): file for file in (*chosen.files, *filter(None, (extra,)))}
+    urls = {
+        name: hf_hub_url(repo.name, file.path, revision=repo.commit, endpoint=host) for name, file in wanted.items()
+    }
     return Plan(
         name=f"hf:{repo.name}:{chosen.label}",
         origin="hf",
         address=f"{host}/{repo.name}",
         revision=repo.commit,
         place=f"hf/{repo.name}/{local_name(chosen.folder, host)}",
-        files=tuple(files),
+        files=tuple(
+            ModelFile(
+                name,
+                file.size_bytes,
+                file.sha256 or _linked_sha256(urls[name], host, token),
+                "projector" if file == extra else "model",
+            )
+            for name, file in wanted.items()
+        ),
+        urls=urls,
         why=why,
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )
 
 
-def list_repo(name: str, *, env: Mapping[str, str]) -> Repo:
+def _linked_sha256(url: str, host: str, token: str) -> str:
+    """The checksum that the hub names when it is asked for a file whose listing names none; empty where neither does.
+
+    For files that it keeps elsewhere, in LFS or in Xet, it is the entity tag of the answer that leads there
+    (X-Linked-Etag); the tag of the host that delivers them is another one. Raises: as `list_repo`.
+    """
+    from huggingface_hub import get_hf_file_metadata  # noqa: PLC0415
+
+    with _hub_errors(host, what=url.rpartition("/")[2], page=""):
+        tag = get_hf_file_metadata(url, token=token or False, timeout=TIMEOUT_S, endpoint=host).etag or ""
+    return tag if re.fullmatch("[0-9a-f]{64}", tag) else ""
+
+
+def list_repo(name: str, *, env: Mapping[str, str], network: Network) -> Repo:
     """The files of a repository, at its newest commit.
 
     Raises: `NotAllowed`, `InvalidRequest` or `BackendError`, in one sentence.
     """
     host = endpoint(env)
     with _hub_errors(host, what=f"repository {name}", page=f"{host}/{name}"):
-        found = _api(host).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
+        found = _api(host, network).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
         files = tuple(
             RepoFile(each.rfilename, each.size, each.lfs.sha256 if each.lfs else "")
             for each in found.siblings or ()
@@ -106,11 +127,11 @@ def list_repo(name: str, *, env: Mapping[str, str]) -> Repo:
         return Repo(found.id if found.id.lower() == name.lower() else name, found.sha, files)
 
 
-def search(words: str, *, env: Mapping[str, str], n_most: int = 20) -> list[FoundModel]:
+def search(words: str, *, env: Mapping[str, str], network: Network, n_most: int = 20) -> list[FoundModel]:
     """Repositories with GGUF files, the most downloaded first. Raises: as `list_repo`."""
     host = endpoint(env)
     with _hub_errors(host, what="list of models", page=""):
-        found = _api(host).list_models(search=words, filter="gguf", sort="downloads", limit=n_most)
+        found = _api(host, network).list_models(search=words, filter="gguf", sort="downloads", limit=n_most)
         return [
             FoundModel(
                 each.id,
@@ -122,10 +143,30 @@ def search(words: str, *, env: Mapping[str, str], n_most: int = 20) -> list[Foun
         ]
 
 
-def _api(host: str) -> HfApi:
-    from huggingface_hub import HfApi  # noqa: PLC0415
+def _api(host: str, network: Network) -> HfApi:
+    from huggingface_hub import HfApi, constants  # noqa: PLC0415
+    from huggingface_hub.errors import OfflineModeIsEnabled  # noqa: PLC0415
 
-    return HfApi(endpoint=host, library_name="shepherd")
+    if constants.is_offline_mode():
+        raise OfflineModeIsEnabled
+    _reach(network)
+    return HfApi(endpoint=host, library_name="shepherd", token=_token(network) or False)
+
+
+def _token(network: Network) -> str:
+    """Empty where there is none."""
+    from huggingface_hub import constants, get_token  # noqa: PLC0415
+
+    return (not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN and get_token()) or network.hub_token
+
+
+@functools.lru_cache(maxsize=1)
+def _reach(network: Network) -> None:
+    """Has the library's client made anew, of which a process has one, where the last one was for another network."""
+    from huggingface_hub import set_client_factory  # noqa: PLC0415
+
+    options = network.client_options()
+    set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=TIMEOUT_S, **options))
 
 
 @contextmanager

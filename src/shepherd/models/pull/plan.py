@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from shepherd.core import BadReply, InvalidRequest
 from shepherd.models import gguf
 from shepherd.models.label import labels, quant, stem
-from shepherd.models.pulled import Origin, Role
+from shepherd.models.pulled import ModelFile, Origin
 from shepherd.models.sizing import about_needed, gib
 
 PREFERRED = (
@@ -29,19 +29,6 @@ _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """One file to be transferred."""
-
-    name: str
-    """In the model's folder."""
-    url: str
-    size_bytes: int
-    sha256: str = ""
-    """Empty where the source names none."""
-    role: Role = "model"
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A model to be pulled."""
 
@@ -52,7 +39,9 @@ class Plan:
     revision: str
     place: str
     """Its folder below the folder of models."""
-    files: tuple[RemoteFile, ...]
+    files: tuple[ModelFile, ...]
+    urls: Mapping[str, str]
+    """Of each file, by its name."""
     why: str = ""
     """Why these files, where the user did not choose them."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

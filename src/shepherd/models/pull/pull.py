@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 import shutil
 import time
@@ -26,27 +25,27 @@ import httpx2
 from shepherd.core import BadReply, ConfigError, ShepherdError
 from shepherd.core.files import try_lock
 from shepherd.models import gguf
+from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url
 from shepherd.models.pull.hub import plan_hub
-from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.network import Network
+from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
 from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
 from shepherd.models.pulled import (
-    PARTIAL,
-    PulledFile,
+    ModelFile,
     PulledModel,
     install,
-    pulled_models,
     read_record,
     write_record,
 )
-from shepherd.models.sizing import gib
 
-SPARE_BYTES = 2**28
-"""Left free on the disk."""
 LOCK_S = 0.2
 """Between two looks at a lock that another pull holds."""
+
+
+ENVIRONMENT = Network()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Planned:
 class Fetched:
     """So much of a file is here."""
 
-    file: RemoteFile
+    file: ModelFile
     n_bytes: int
 
 
@@ -88,27 +87,39 @@ async def plan_of(
     env: Mapping[str, str],
     memory_bytes: int | None,
     show: Show,
+    network: Network = ENVIRONMENT,
     patience: Patience | None = None,
 ) -> Plan:
     """The files of a model, as its source has them now.
 
-    memory_bytes: what models may take on this machine; it chooses the format where `source` names none.
+    memory_bytes: what models may take on this machine; it chooses the format where `source` names none. network: how
+    the source is reached.
     Raises: `ShepherdError`, in one sentence.
     """
     patience = patience or Patience()
-    async with _client(source) as client:
+    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
+    async with httpx2.AsyncClient(**network.client_options()) as client:
+        return await _plan_of(client, source, plan_hub_here, show, patience)
 
-        async def attempt() -> Plan:
-            match source:
-                case HubSource():
-                    return await asyncio.to_thread(plan_hub, source, env=env, memory_bytes=memory_bytes)
-                case OllamaSource():
-                    return await plan_ollama(client, source, idle_s=patience.idle_s)
-                case UrlSource():
-                    return await plan_url(client, source, idle_s=patience.idle_s)
 
-        # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
-        return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
+async def _plan_of(
+    client: httpx2.AsyncClient,
+    source: Source,
+    plan_hub_here: Callable[[HubSource], Plan],
+    show: Show,
+    patience: Patience,
+) -> Plan:
+    async def attempt() -> Plan:
+        match source:
+            case HubSource():
+                return await asyncio.to_thread(plan_hub_here, source)
+            case OllamaSource():
+                return await plan_ollama(client, source, idle_s=patience.idle_s)
+            case UrlSource():
+                return await plan_url(client, source, idle_s=patience.idle_s)
+
+    # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
+    return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
 
 
 async def pull(
@@ -118,6 +129,7 @@ async def pull(
     env: Mapping[str, str],
     memory_bytes: int | None,
     show: Show,
+    network: Network = ENVIRONMENT,
     patience: Patience | None = None,
 ) -> tuple[PulledModel, bool]:
     """The model, whole and in its place in the folder of models `root`; and whether it was transferred now.
@@ -126,49 +138,30 @@ async def pull(
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
     patience = patience or Patience()
-    plan = await plan_of(source, env=env, memory_bytes=memory_bytes, show=show, patience=patience)
-    show(Planned(plan))
-    folder, staged = root / plan.place, root / PARTIAL / hashlib.sha256(plan.place.encode()).hexdigest()[:24]
-    try:
-        await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
-        async with _locked(staged.with_suffix(".lock"), partial(show, Held(plan))):
-            if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
-                return found, False
-            await asyncio.to_thread(_stage, root, staged, plan)
-            async with _client(source) as client:
+    plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
+    async with httpx2.AsyncClient(**network.client_options()) as client:
+        plan = await _plan_of(client, source, plan_hub_here, show, patience)
+        show(Planned(plan))
+        folder, staged = root / plan.place, staging.folder_of(root, plan)
+        try:
+            await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
+            async with _locked(staging.lock_file(staged), partial(show, Held(plan))):
+                if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
+                    return found, False
+                await asyncio.to_thread(staging.prepare, root, staged, plan)
                 hashes = [await _fetch(client, plan, file, staged, show=show, patience=patience) for file in plan.files]
-            show(Verifying(plan))
-            return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
-    except OSError as error:
-        raise disk_error(error, root) from error
+                show(Verifying(plan))
+                return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
+        except OSError as error:
+            raise disk_error(error, root) from error
 
 
 def disk_error(error: OSError, folder: Path) -> ShepherdError:
     """What a failure of the disk means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _no_room(folder, "the disk is full")
+        return staging.no_room(folder, "the disk is full")
     where = error.filename if isinstance(error.filename, str) else folder
     return ShepherdError(f"{where}: {error.strerror or error}; SHEPHERD_MODELS can name another folder for models")
-
-
-def _no_room(folder: Path, why: str) -> ShepherdError:
-    return ShepherdError(
-        f"{folder}: {why}; free some room, or name a folder on another disk with SHEPHERD_MODELS", status=507
-    )
-
-
-@asynccontextmanager
-async def _client(source: Source) -> AsyncIterator[httpx2.AsyncClient]:
-    """The hub's own client for its repositories, which keeps to offline mode; both heed the proxies of the
-    environment."""
-    if isinstance(source, HubSource):
-        from huggingface_hub import get_async_session  # noqa: PLC0415 - takes long, and other sources do without
-
-        client = get_async_session()
-    else:
-        client = httpx2.AsyncClient()
-    async with client:
-        yield client
 
 
 @asynccontextmanager
@@ -188,54 +181,21 @@ def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
         model = read_record(folder)
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    here = [(file.name, file.size_bytes, file.sha256) for file in model.files]
-    wanted = [(file.name, file.size_bytes, file.sha256) for file in plan.files]
-    is_known = all(file.sha256 for file in plan.files)
-    if not is_known and (model.revision != plan.revision or not plan.revision):
+    # Where the source names no checksum, its revision must be the same; where it has none either, nothing is known.
+    if not all(file.sha256 for file in plan.files) and (model.revision != plan.revision or not plan.revision):
         return None
-    return (
-        model if here == wanted or (not is_known and [each[:2] for each in here] == [e[:2] for e in wanted]) else None
+    here = tuple(
+        file if each.sha256 else replace(file, sha256="") for file, each in zip(model.files, plan.files, strict=False)
     )
-
-
-def _stage(root: Path, staged: Path, plan: Plan) -> None:
-    """Make the staged folder ready: what is in it belongs to this plan, and there is room for the rest.
-
-    Raises: `ShepherdError`, `OSError`.
-    """
-    identity = staged.with_suffix(".plan")
-    if not identity.is_file() or identity.read_text(encoding="utf-8") != plan.identity:
-        shutil.rmtree(staged, ignore_errors=True)
-        identity.write_text(plan.identity, encoding="utf-8")
-    staged.mkdir(exist_ok=True)
-    here = {file.sha256: model.folder / file.name for model in pulled_models(root) for file in model.files}
-    for file in plan.files:
-        target = staged / file.name
-        if file.sha256 in here and not target.exists():
-            try:
-                os.link(here[file.sha256], target)
-            except OSError:  # another disk, or one without links: it is transferred
-                continue
-    sizes = [_size(staged / file.name) or _size(_part(staged, file)) for file in plan.files]
-    needed, free = plan.size_bytes - sum(sizes), shutil.disk_usage(staged).free
-    if needed + SPARE_BYTES > free:
-        raise _no_room(root, f"{gib(needed)} are to come and {gib(free)} are free")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _part(staged: Path, file: RemoteFile) -> Path:
-    return staged / f"{file.name}.part"
+    return model if here == plan.files and len(model.files) == len(plan.files) else None
 
 
 async def _fetch(
-    client: httpx2.AsyncClient, plan: Plan, file: RemoteFile, staged: Path, *, show: Show, patience: Patience
+    client: httpx2.AsyncClient, plan: Plan, file: ModelFile, staged: Path, *, show: Show, patience: Patience
 ) -> str:
     """The SHA-256 of a file that is whole in the staged folder at the return. Raises: `ShepherdError`, `OSError`."""
-    whole, part = staged / file.name, _part(staged, file)
-    if whole.is_file() and file.sha256 and _size(whole) == file.size_bytes:
+    whole, part = staged / file.name, staging.part(staged, file)
+    if whole.is_file() and file.sha256 and staging.size_of(whole) == file.size_bytes:
         show(Fetched(file, file.size_bytes))
         return file.sha256
     if whole.is_file():  # no checksum is known: it is read again for the record
@@ -246,7 +206,7 @@ async def _fetch(
             await asyncio.to_thread(found.clear)
         show(Fetched(file, found.n_bytes))
         attempt = partial(
-            receive, client, file, found,
+            receive, client, file, plan.urls[file.name], found,
             headers=plan.headers,
             idle_s=patience.idle_s,
             page=plan.address if plan.origin == "hf" else "",
@@ -273,10 +233,7 @@ def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledMo
     Raises: `BadReply`, `OSError`.
     """
     folder = root / plan.place
-    files = tuple(
-        PulledFile(file.name, file.size_bytes, sha256, file.role)
-        for file, sha256 in zip(plan.files, hashes, strict=True)
-    )
+    files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
     model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)
     try:
         gguf.read_header(model.path)
@@ -292,5 +249,5 @@ def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledMo
             os.fsync(written.fileno())
     write_record(model)
     install(root, staged, folder)
-    staged.with_suffix(".plan").unlink()
+    staging.plan_file(staged).unlink()
     return read_record(folder)

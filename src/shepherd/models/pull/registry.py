@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 
 from shepherd.core import BadReply, InvalidRequest
-from shepherd.models.pull.plan import Plan, RemoteFile
+from shepherd.models.pull.network import reaching, refuse
+from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.source import OllamaSource
-from shepherd.models.pull.transfer import reaching, refuse
-from shepherd.models.pulled import Role
+from shepherd.models.pulled import ModelFile, Role
 
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _KIND = "application/vnd.ollama.image."
@@ -30,6 +30,7 @@ _ROLES: dict[str, tuple[Role, str]] = {
     "template": ("other", "template.txt"),
 }
 """By the kind of a layer: its role, and the name of its file. Other layers are not used here."""
+_TENSORS = ("tensor", "json")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?")
 MAX_MANIFEST_BYTES = 4 * 2**20
 
@@ -48,31 +49,42 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
         )
     refuse(answer, what=f"model {name}", page="")
     try:
-        layers = json.loads(answer.content)["layers"]
-        files = [file for layer in layers if (file := _file(root, source, layer)) is not None]
+        manifest = json.loads(answer.content)
+        layers = manifest.get("layers", []) if "manifests" in manifest else manifest["layers"]
+        kinds = {str(layer["mediaType"]).removeprefix(_KIND): layer for layer in layers}
+        files = [file for layer in layers if (file := _file(source, layer)) is not None]
     except (ValueError, LookupError, TypeError) as error:
         raise BadReply(
             f"{source.host} does not answer like a registry of Ollama, but with a web page or the like; check the "
             "name, and whether this network wants a login",
             backend=source.host,
         ) from error
-    if all(file.role != "model" for file in files):
+    if "adapter" in kinds:
         raise InvalidRequest(
-            f"{name} has no GGUF file in {source.host}: it runs at Ollama only, or is in another format; choose "
-            "another tag",
+            f"{name} is a model with an adapter (LoRA), and a pull brings no adapters: pull the model that it is for, "
+            f"get {root}/blobs/{kinds['adapter']['digest']} as a file, and name that in [[models.NAME.adapters]]",
             field="model",
         )
+    if all(file.role != "model" for file in files):
+        why = "it runs at Ollama only, or is in another format"
+        if not kinds.keys().isdisjoint(_TENSORS):
+            why = "its weights are in safetensors"
+        elif "manifests" in manifest:
+            why = "its manifest is a list of others, as images of containers for several machines have it"
+        raise InvalidRequest(f"{name} has no GGUF file in {source.host}: {why}; choose another tag", field="model")
+    files = list({file.name: file for file in reversed(files)}.values())[::-1]  # of equal names the first
     return Plan(
         name=source.spec,
         origin="ollama",
         address=root,
         revision="sha256:" + hashlib.sha256(answer.content).hexdigest(),
         place=f"ollama/{source.host.replace(':', '+')}/{source.namespace}/{source.name}/{source.tag}",
-        files=tuple({file.name: file for file in reversed(files)}.values())[::-1],  # of equal names the first
+        files=tuple(files),
+        urls={file.name: f"{root}/blobs/sha256:{file.sha256}" for file in files},
     )
 
 
-def _file(root: str, source: OllamaSource, layer: Any) -> RemoteFile | None:
+def _file(source: OllamaSource, layer: Any) -> ModelFile | None:
     """Raises: `ValueError`, `LookupError` or `TypeError` for a layer that is none."""
     role, pattern = _ROLES.get(str(layer["mediaType"]).removeprefix(_KIND), (None, ""))
     digest, size = layer["digest"], layer["size"]
@@ -82,4 +94,4 @@ def _file(root: str, source: OllamaSource, layer: Any) -> RemoteFile | None:
     if role is None or size == 0:
         return None
     name = pattern.format(name=source.name, tag=source.tag)
-    return RemoteFile(name, f"{root}/blobs/{digest}", size, match[1], role)
+    return ModelFile(name, size, match[1], role)

@@ -1,39 +1,25 @@
-"""The bytes of one file over HTTP, from where an earlier transfer ended; and what other hosts' failures mean.
+"""The bytes of one file over HTTP, from where an earlier transfer ended.
 
     PartialFile (on disk, with its hash so far) ◀── receive ── GET, Range: bytes=N-
     patiently: the same again after a pause, as long as the failure may pass, and anew after each progress
 
-Every source's requests fail with the same errors: `refuse` reads a status, `reaching` an exception. Not here: which
-files (`plan.py`), and where they go (`pull.py`).
+Not here: which files (`plan.py`), where they go (`staging.py`), how hosts are reached (`network.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import httpx2
 
-from shepherd.core import (
-    BackendError,
-    BadReply,
-    InvalidRequest,
-    NotAllowed,
-    RateLimited,
-    Refused,
-    TimedOut,
-    Unavailable,
-    Unreachable,
-)
-from shepherd.models.pull.plan import RemoteFile
+from shepherd.core import BackendError, BadReply, Unreachable
+from shepherd.models.pull.network import reaching, refuse
+from shepherd.models.pulled import ModelFile
 
 T = TypeVar("T")
 
@@ -41,7 +27,6 @@ CHUNK_BYTES = 2**20
 SPAN_BYTES = 32 * 2**30
 """The most of one request: networks that deliver files refuse answers of more than 50 GB."""
 MAGIC = b"GGUF"
-_PASSING = (408, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +69,12 @@ class PartialFile:
     def sha256(self) -> str:
         return self._sha.hexdigest()
 
-    def write(self, chunk: bytes) -> None:
-        """Append. Raises: `OSError`."""
-        self._file.write(chunk)
-        self._sha.update(chunk)
-        self.n_bytes += len(chunk)
+    def write(self, chunk: Sequence[bytes]) -> None:
+        """Append its pieces. Raises: `OSError`."""
+        for piece in chunk:
+            self._file.write(piece)
+            self._sha.update(piece)
+            self.n_bytes += len(piece)
 
     def clear(self) -> None:
         """Begin again. Raises: `OSError`."""
@@ -130,7 +116,8 @@ async def patiently(
 
 async def receive(
     client: httpx2.AsyncClient,
-    file: RemoteFile,
+    file: ModelFile,
+    url: str,
     partial: PartialFile,
     *,
     headers: Mapping[str, str],
@@ -145,9 +132,9 @@ async def receive(
     """
     start, stop = partial.n_bytes, min(partial.n_bytes + SPAN_BYTES, file.size_bytes)
     asked = {**headers, "Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}
-    with reaching(file.url):
+    with reaching(url):
         async with client.stream(
-            "GET", file.url, headers=asked, timeout=httpx2.Timeout(idle_s), follow_redirects=True
+            "GET", url, headers=asked, timeout=httpx2.Timeout(idle_s), follow_redirects=True
         ) as answer:
             host = answer.url.host
             refuse(answer, what=file.name, page=page)
@@ -156,18 +143,52 @@ async def receive(
                 await asyncio.to_thread(partial.clear)
                 stop = file.size_bytes
             stop = file.size_bytes if answer.status_code == 200 else stop
-            async for chunk in answer.aiter_raw(CHUNK_BYTES):
-                if partial.n_bytes + len(chunk) > stop:
-                    raise BadReply(f"{host} sent more of {file.name} than it announced; pull it again", backend=host)
-                if partial.n_bytes == 0 and file.role != "other" and not chunk.startswith(MAGIC):
-                    raise wrong_start(host, file.name, chunk)
-                await asyncio.to_thread(partial.write, chunk)
-                show(partial.n_bytes)
+            n_bytes, writing = partial.n_bytes, asyncio.create_task(asyncio.sleep(0))
+            try:
+                # While a thread hashes and writes one chunk, the next one comes.
+                async for chunk in _chunks(answer.aiter_raw()):
+                    if n_bytes == 0 and file.role != "other" and not (begin := b"".join(chunk)).startswith(MAGIC):
+                        raise wrong_start(host, file.name, begin)
+                    n_bytes += sum(map(len, chunk))
+                    if n_bytes > stop:
+                        words = f"{host} sent more of {file.name} than it announced; pull it again"
+                        raise BadReply(words, backend=host)
+                    await asyncio.shield(writing)
+                    writing = asyncio.create_task(_write(partial, chunk, show))
+            finally:  # the caller closes the file next
+                await asyncio.shield(writing)
             if partial.n_bytes < stop:
                 raise Unreachable(f"{host} ended {file.name} too early", backend=host)
 
 
-def _check_head(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) -> None:
+async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The pieces, as many together as a thread is worth: `CHUNK_BYTES` and more, and what is left at the end, also of a
+    connection that breaks. They are not joined, and not cut: that costs a third of the time that reading takes.
+
+    Raises: `httpx2.TransportError`, after what came before it.
+    """
+    chunk, n_bytes, failure = list[bytes](), 0, None
+    try:
+        async for piece in pieces:
+            chunk.append(piece)
+            n_bytes += len(piece)
+            if n_bytes >= CHUNK_BYTES:
+                yield chunk
+                chunk, n_bytes = [], 0
+    except httpx2.TransportError as error:
+        failure = error
+    if chunk:
+        yield chunk
+    if failure is not None:
+        raise failure
+
+
+async def _write(partial: PartialFile, chunk: Sequence[bytes], show: Callable[[int], None]) -> None:
+    await asyncio.to_thread(partial.write, chunk)
+    show(partial.n_bytes)
+
+
+def _check_head(answer: httpx2.Response, file: ModelFile, start: int, stop: int) -> None:
     """Whether the answer is what was asked for. Raises: `BadReply`."""
     host = answer.url.host
     encoding = answer.headers.get("content-encoding", "identity")
@@ -203,66 +224,3 @@ def wrong_start(host: str, name: str, start: bytes) -> BadReply:
 def content_length(answer: httpx2.Response) -> int | None:
     text = answer.headers.get("content-length", "")
     return int(text) if text.isdecimal() else None
-
-
-@contextmanager
-def reaching(url: str) -> Iterator[None]:
-    """Translates the failures of connections. Raises: `BackendError`."""
-    host = re.sub(r"^\w+://(?:[^/@]*@)?([^/]*).*", r"\1", url)
-    try:
-        yield
-    except httpx2.TimeoutException as error:
-        raise TimedOut(f"{host} sends nothing", backend=host) from error
-    except (httpx2.TooManyRedirects, httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.DecodingError) as error:
-        raise BadReply(f"{host} leads nowhere: {error}", backend=host) from error
-    except httpx2.TransportError as error:
-        reason = str(error) or type(error).__name__
-        raise Unreachable(
-            f"the connection to {host} failed ({reason}); check the network, and HTTPS_PROXY where it needs one",
-            backend=host,
-        ) from error
-
-
-def refuse(answer: httpx2.Response, *, what: str, page: str, is_hub: bool = False) -> None:
-    """Nothing for an answer that succeeded. `page`: where a licence is accepted; empty where there is none. `is_hub`:
-    401 is the hub's answer for what does not exist, too.
-
-    Raises: `NotAllowed`, `InvalidRequest`, `RateLimited`, `Unavailable`, `Refused`.
-    """
-    status, host = answer.status_code, answer.url.host
-    if status < 400:
-        return
-    login = "give a token (HF_TOKEN, or 'hf auth login')"
-    if status in (401, 403):
-        if answer.headers.get("x-error-code") == "GatedRepo":
-            raise NotAllowed(
-                f"{what} is gated: accept its licence at {page}, then {login} of the account that did", status=403
-            )
-        if is_hub and status == 401:
-            raise NotAllowed(f"{host} has no {what}, or keeps it private: check the name, or {login} of its owner")
-        hint = f"; {login} that may read it" if page else ""
-        raise NotAllowed(f"{host} does not let you have {what} (HTTP {status}){hint}", status=status)
-    if status in (404, 410):
-        raise InvalidRequest(f"{host} has no {what}; check the name", field="model", status=404)
-    asked = retry_after_s(answer.headers)
-    if status == 429:
-        when = f"for {asked:.0f} s" if asked is not None else "for now"
-        more = f"; it allows more to those who {login}" if page else ""
-        raise RateLimited(f"{host} accepts no further requests {when}{more}", backend=host, retry_after_s=asked)
-    if status in _PASSING:
-        raise Unavailable(f"{host} fails at the moment (HTTP {status})", backend=host, retry_after_s=asked)
-    raise Refused(f"{host} refuses to send {what} (HTTP {status})", backend=host, status=502)
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long a server asks to wait: `Retry-After` in seconds or as a date, or `t` of the hub's `RateLimit`."""
-    text = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,9}", text):
-        return float(text)
-    if text:
-        try:
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-        except (ValueError, OverflowError):
-            pass
-    match = re.search(r";\s*t=(\d{1,9})", headers.get("ratelimit", ""))
-    return float(match[1]) if match else None
