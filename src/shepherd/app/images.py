@@ -15,9 +15,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from shepherd.backends.local.images import ImageLimits, find_fault, images_of, newest_input, with_images
+from shepherd.backends.local.images import ImageLimits, find_fault, images_of, with_images
 from shepherd.core import Image, InvalidRequest, Message, Request, Unsupported
 from shepherd.core.image_file import NotAnImage, find_type, read_header
+from shepherd.core.messages import newest_input
 from shepherd.tools.base import ToolError
 
 FETCH_S = 30.0

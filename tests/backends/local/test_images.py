@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.pictures import NAMES, WRONG, picture
 from tests.sampling import examples
 
-from shepherd.backends.local.images import ImageLimits, find_fault, images_of, marked, newest_input
+from shepherd.backends.local.images import ImageLimits, find_fault, images_of, marked
 from shepherd.core import Image, Message, Text, ToolCall, ToolResult
+from shepherd.core.messages import newest_input
 from shepherd.dialects.render.conversation import noted
 
 LIMITS = ImageLimits()

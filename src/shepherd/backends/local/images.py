@@ -62,17 +62,6 @@ def find_fault(data: bytes, limits: ImageLimits) -> Fault | None:
     return None
 
 
-def newest_input(messages: Sequence[Message]) -> int | None:
-    """The index of the user's newest message, if the model is to answer it: neither an earlier one, nor what a client
-    sends beside the result of a call."""
-    at = len(messages) - 1
-    while at >= 0 and messages[at].role == "system":
-        at -= 1
-    if at < 0 or not messages[at].is_input or any(message.results for message in messages[max(0, at - 1) : at]):
-        return None
-    return at
-
-
 def images_of(message: Message) -> Iterator[Image]:
     """The images of a message, those in results of calls included, in their order."""
     for part in message.parts:
