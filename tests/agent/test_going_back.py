@@ -171,7 +171,7 @@ async def test_there_must_be_something_to_go_back_to(how: str) -> None:
 
 async def test_a_message_of_nothing_is_refused() -> None:
     chat, _ = made()
-    with pytest.raises(InvalidRequest, match="a text or an image"):
+    with pytest.raises(InvalidRequest, match="a text, an image or a recording"):
         await play(chat.chat([]))
 
 

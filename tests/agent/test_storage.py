@@ -25,12 +25,16 @@ from shepherd.agent.storage import (
     title_of,
     to_json,
 )
-from shepherd.core import BadCall, Document, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import Audio, BadCall, Document, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 
 BEGAN = datetime(2026, 11, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
 TEXTS = st.text(st.characters(), max_size=20)  # halves of surrogate pairs among them
 MAYBE = st.none() | TEXTS
-SHOWN = st.builds(Text, TEXTS, st.booleans()) | st.builds(Image, TEXTS, st.none() | st.binary(max_size=9), MAYBE)
+SHOWN = (
+    st.builds(Text, TEXTS, st.booleans())
+    | st.builds(Image, TEXTS, st.none() | st.binary(max_size=9), MAYBE)
+    | st.builds(Audio, TEXTS, st.binary(max_size=9))
+)
 PARTS = (
     SHOWN
     | st.builds(Reasoning, TEXTS, MAYBE, st.booleans())

@@ -15,6 +15,7 @@ from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import EntryCache, MemoryBackend, entry_of
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.core import (
+    Audio,
     BadCall,
     Event,
     Evicted,
@@ -388,6 +389,10 @@ def test_a_message_is_archived_as_it_was_said() -> None:
         Message("assistant", (Reasoning("hm"), Text("I look."), call)): ("assistant", "I look."),
         Message("assistant", (BadCall("<tool_call>{", "cut off"),)): ("assistant", "<tool_call>{"),
         Message("user", (Text("See "), Image("image/png", b"x"))): ("user", "See [image 2d711642: image/png, 1 bytes]"),
+        Message("user", (Text("Hi "), Audio("audio/wav", b"x"))): (
+            "user",
+            "Hi [audio 2d711642: audio/wav, 1 bytes]",
+        ),
         Message("user", (Image(url="data:image/png;base64,AAAA"),)): ("user", "[image: data]"),
         Message("tool", (ToolResult("c1", (Text("42"),), "read_file"),)): ("tool", "42"),
         Message("user", (ToolResult("c1", (Text("42"),)), Text("Go on."))): ("tool", "42\nGo on."),

@@ -21,11 +21,14 @@ from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal.reader import PipeReader
 from shepherd.cli.terminal.view import PipeView
+from shepherd.config import Config
 from shepherd.core import (
+    Audio,
     EngineError,
     Event,
     Evicted,
     Finished,
+    Image,
     Message,
     Request,
     Started,
@@ -102,7 +105,9 @@ class Stage:
     servers: Any = None
     wants_tools: bool = True
     sees: bool = False
+    hears: bool = False
     archive: MemoryStore | None = None
+    config: Config = field(default_factory=Config)
 
     @property
     def conversations(self) -> Stage:
@@ -120,7 +125,17 @@ class Stage:
         return Health("ok", "llamacpp", self.at, {"main": CacheUsage(100, 10)})
 
     def models(self) -> Sequence[ModelCard]:
-        return [ModelCard(self.at, 100, 0, capabilities=("vision",) if self.sees else ())]
+        return [
+            ModelCard(
+                self.at,
+                100,
+                0,
+                capabilities=tuple(word for word, able in (("vision", self.sees), ("audio", self.hears)) if able),
+            )
+        ]
+
+    async def tokens_of(self, part: Image | Audio) -> int | None:
+        return len(part.data or b"") if self.sees or self.hears else None
 
     def choices(self) -> Sequence[Any]:
         return [ModelChoice(name, f"cache-{name}", "model", "100 tokens", name == self.at) for name in self.names]

@@ -12,12 +12,15 @@ from tests.damage import KINDS, damaged, places
 from tests.engine.tiny_bert import write_bert
 from tests.own_server import serving
 from tests.pictures import picture
+from tests.sounds import wave
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 PIXEL = base64.b64encode(picture()).decode()
+SOUND = base64.b64encode(wave(8)).decode()
+HEARD = {"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}
 SHOWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "low"}}
 CHAT = [
-    {"role": "user", "content": [{"type": "text", "text": "Hi"}, SHOWN]},
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}, SHOWN, HEARD]},
     {"role": "assistant", "content": "Hello."},
     {"role": "user", "content": "Bye"},
 ]
@@ -29,6 +32,7 @@ ITEMS = [
         "content": [
             {"type": "input_text", "text": "Hi"},
             {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"},
+            HEARD,
         ],
     },
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]},
@@ -51,7 +55,7 @@ BLOCKS = [
         "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "x"}, SOURCE]}],
     },
 ]
-SEEN = [{"role": "user", "content": "Hi", "images": [PIXEL]}, *CHAT[1:]]
+SEEN = [{"role": "user", "content": "Hi", "images": [PIXEL, SOUND]}, *CHAT[1:]]
 EDITS = [
     {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
     {

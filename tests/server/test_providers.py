@@ -750,8 +750,8 @@ def test_options_of_the_protocol_reach_its_provider_and_keys_do_not(stage: Stage
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     ({"type": "file", "file": {"file_id": "file-1"}}, "messages[0].content[0].file.file_data", "stores no files"),
-    ({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}, "messages[0].content[0].type",
-     "no model here can hear"),
+    ({"type": "input_audio", "input_audio": {"data": "T2dnUw==", "format": "ogg"}},
+     "messages[0].content[0].input_audio.format", "send one of wav, mp3, flac"),
 )  # fmt: skip
 
 

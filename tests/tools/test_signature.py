@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 
 import pytest
 
-from shepherd.core import Image, Text
+from shepherd.core import Audio, Image, Text
 from shepherd.tools import Result, ToolContext, ToolError, tool
 from shepherd.tools.signature import as_result, describe
 from shepherd.tools.tool import Tool
@@ -186,6 +186,8 @@ def show_one(value: int) -> int:
         ({"error": {"code": 1}}, Result('{"error": {"code": 1}}', success=False, error='{"code": 1}')),
         ({"day": datetime.date(2026, 1, 2)}, Result('{"day": "2026-01-02"}')),
         ((Text("a"), "b", Image("image/png", b"x")), Result("a\nb", images=(Image("image/png", b"x"),))),
+        (("a", Audio("audio/wav", b"x")), Result("a", audio=(Audio("audio/wav", b"x"),))),
+        (Audio("audio/wav", b"x"), Result(audio=(Audio("audio/wav", b"x"),))),
         ([Image(url="http://localhost/x")], Result(images=(Image(url="http://localhost/x"),))),
         (Text("only"), Result("only")),
         ((1, 2), Result("[1, 2]")),

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.in_time import in_time
 
-from shepherd.core import Image, InvalidRequest, MemoryFailure, Text, ToolCall
+from shepherd.core import Audio, Image, InvalidRequest, MemoryFailure, Text, ToolCall
 from shepherd.tools.base import CallOutcome, Form, Question, Result, ToolError, Verdict
 from shepherd.tools.builtin.files import read_file
 from shepherd.tools.builtin.shell import execute_command
@@ -353,6 +353,12 @@ async def test_images_go_along_as_far_as_a_prompt_holds_them() -> None:
     assert ran.result.parts == (small,)  # providers refuse an empty text
     ran = await boxed(returning(Result("", images=(large,)))).run(call("give"))
     assert ran.result.parts == (Text("[1 image(s) left out: more than 20 MiB]"),)
+    short, long = Audio("audio/wav", b"x"), Audio("audio/wav", bytes(21 * 2**20))
+    ran = await boxed(returning(Result("", images=(small, large), audio=(long, short)))).run(call("give"))
+    note = "[1 image(s) and 1 recording(s) left out: more than 20 MiB]"
+    assert ran.result.parts == (Text(note), small, short)
+    ran = await boxed(returning(Result("", audio=(short,)))).run(call("give"))
+    assert ran.result.parts == (short,)
 
 
 async def test_a_tool_knows_who_calls_and_how_much_room_it_has() -> None:

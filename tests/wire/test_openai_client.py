@@ -239,9 +239,8 @@ def test_every_quirk_changes_what_the_table_says() -> None:
     (said, result) = body_of(replace(ASK, messages=(call,)), quirks=frozenset({"short_ids"}))["messages"]
     id = said["tool_calls"][0]["id"]
     assert (len(id), id.isalnum(), result["tool_call_id"]) == (9, True, id)
-    assert {quirk for quirk, *_ in (*QUIRKY, *SAID)} | {"short_ids", "extra_content", "custom_tools"} == set(
-        client.QUIRKS
-    )
+    elsewhere = {"short_ids", "extra_content", "custom_tools", "flac", "audio_text"}
+    assert {quirk for quirk, *_ in (*QUIRKY, *SAID)} | elsewhere == set(client.QUIRKS)
 
 
 def test_tools_of_any_text_stay_what_they_are_where_the_provider_has_them() -> None:

@@ -664,7 +664,7 @@ def refuse(**fields: Any) -> None:
         (user({"text": "x"}), "messages[0].content[0].type", "missing"),
         (user({"type": "text"}), "messages[0].content[0].text", "missing"),
         (user({"type": "text", "text": 3}), "messages[0].content[0].text", "a string"),
-        (user({"type": "input_audio"}), "messages[0].content[0].type", '"input_audio", and no model here can hear'),
+        (user({"type": "input_audio"}), "messages[0].content[0].input_audio", "missing"),
         (user({"type": "video_url"}), "messages[0].content[0].type", '"video_url", which is not supported'),
         (
             user({"type": "file", "file": {"file_id": "f"}}),

@@ -29,6 +29,7 @@ from shepherd.agent.turn import MAX_REPEATS, MAX_ROUNDS, TurnEvent, run_turn, un
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowedBackend
 from shepherd.core import (
+    Audio,
     Evicted,
     Finished,
     Image,
@@ -164,7 +165,7 @@ class Session:
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    def chat(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+    def chat(self, text: str | Sequence[Text | Image | Audio]) -> AsyncGenerator[TurnEvent, None]:
         """Add a user message and stream its turn (`turn.run_turn`); close the iterator to stop it.
 
         Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
@@ -182,7 +183,7 @@ class Session:
 
         return self._turn(remove_answer)
 
-    def edit(self, text: str | Sequence[Text | Image]) -> AsyncGenerator[TurnEvent, None]:
+    def edit(self, text: str | Sequence[Text | Image | Audio]) -> AsyncGenerator[TurnEvent, None]:
         """Replace the last question, and answer it; if nothing is answered, all stays as it was.
 
         Raises: `InvalidRequest` without a question; as `chat`.
@@ -333,10 +334,10 @@ class Session:
             recall=self.recall and self.user is not None,
         )
 
-    def _add(self, text: str | Sequence[Text | Image]) -> None:
-        parts: tuple[Text | Image, ...] = (Text(text),) if isinstance(text, str) else tuple(text)
+    def _add(self, text: str | Sequence[Text | Image | Audio]) -> None:
+        parts: tuple[Text | Image | Audio, ...] = (Text(text),) if isinstance(text, str) else tuple(text)
         if not parts:
-            raise InvalidRequest("a message needs a text or an image")
+            raise InvalidRequest("a message needs a text, an image or a recording")
         state = self._state
         if state.unreported:
             where = " and archived to memory" if self._archive else ""
@@ -346,7 +347,7 @@ class Session:
         state.began = state.began or datetime.now().astimezone()
         self._messages.append(Message("user", parts))
 
-    def _replace_question(self, text: str | Sequence[Text | Image]) -> None:
+    def _replace_question(self, text: str | Sequence[Text | Image | Audio]) -> None:
         at = self._asked_at("change")
         while len(self._messages) > at:
             self._remove_last()

@@ -2,9 +2,9 @@
 
     Session ─ to_saved ─▶ Saved ─ to_json ─▶ 2026-11-22-1530-a-title.json ─ from_json ─▶ Saved ─▶ Session.from_saved
 
-Every part of every message comes back exactly: signatures, the model's own spelling of calls, images. A file is written
-beside its place, forced to the disk and then renamed, so a reader finds the old file or the new one. Only its owner can
-read it: mode 0600, in a folder of mode 0700. Its contents are not trusted before they are checked.
+Every part of every message comes back exactly: signatures, the model's own spelling of calls, images, recordings. A
+file is written beside its place, forced to the disk and then renamed, so a reader finds the old file or the new one.
+Only its owner can read it: mode 0600, in a folder of mode 0700. Its contents are not trusted before they are checked.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from shepherd.core import (
+    Audio,
     BadCall,
     Document,
     Image,
@@ -233,6 +234,7 @@ def title_of(messages: Sequence[Message]) -> str:
 KINDS: Mapping[str, type[Part]] = {
     "text": Text,
     "image": Image,
+    "audio": Audio,
     "document": Document,
     "reasoning": Reasoning,
     "call": ToolCall,
@@ -347,8 +349,8 @@ def _bytes(read: Fields, name: str) -> bytes:
 def _parts_of(read: Fields, name: str, *kinds: type[Part]) -> tuple[Part, ...]:
     parts = tuple(map(_part, read.objects(name, sys.maxsize)))
     if not all(isinstance(part, kinds) for part in parts):
-        allowed = " and ".join(f"{name}s" for name, kind in KINDS.items() if kind in kinds)
-        raise SaveError(f"{read.at(name)} may hold {allowed} only")
+        allowed = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
+        raise SaveError(f"{read.at(name)} may hold parts of these types only: {allowed}")
     return parts
 
 
@@ -356,8 +358,9 @@ READERS: Mapping[str, Callable[[Fields, str], Json]] = {
     "str": Fields.find_string,
     "bool": Fields.find_boolean,
     "str | None": Fields.find_string,
+    "bytes": _bytes,
     "bytes | None": _bytes,
-    "tuple[Text | Image, ...]": lambda read, name: _parts_of(read, name, Text, Image),
+    "tuple[Text | Image | Audio, ...]": lambda read, name: _parts_of(read, name, Text, Image, Audio),
     "tuple[Text | ToolCall | ToolResult, ...]": lambda read, name: _parts_of(read, name, Text, ToolCall, ToolResult),
 }
 """How a field of a part is read, by its type."""

@@ -28,6 +28,7 @@ from shepherd.backends.base import Backend, EditingBackend
 from shepherd.backends.local.window import RowState, SearchableBackend, Window, WindowedBackend, WindowRow
 from shepherd.core import (
     Assembler,
+    Audio,
     BadCall,
     Document,
     Event,
@@ -450,9 +451,10 @@ def _text_of(part: object) -> str:
             return text
         case Image(url=url) if url:
             return f"[image: {url}]" if not url.startswith("data:") else "[image: data]"
-        case Image(media_type=kind, data=data):
+        case Image(media_type=kind, data=data) | Audio(media_type=kind, data=data):
             name = hashlib.sha256(data or b"").hexdigest()[:8]
-            return f"[image {name}: {kind or 'of unknown type'}, {len(data or b'')} bytes]"
+            what = "audio" if isinstance(part, Audio) else "image"
+            return f"[{what} {name}: {kind or 'of unknown type'}, {len(data or b'')} bytes]"
         case BadCall(raw=raw):
             return raw
         case Document(note=note):

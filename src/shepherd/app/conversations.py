@@ -24,7 +24,19 @@ from shepherd.app.toolset import AGENT_CTX
 from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.router import Route, base_of
 from shepherd.config import ProviderConfig
-from shepherd.core import ConfigError, EngineDown, Event, Evicted, InvalidRequest, Request, ShepherdError
+from shepherd.core import (
+    Audio,
+    ConfigError,
+    EngineDown,
+    Event,
+    Evicted,
+    Image,
+    InvalidRequest,
+    Message,
+    Request,
+    ShepherdError,
+    Text,
+)
 from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.wire.history import plain
 from shepherd.wire.names import find_name
@@ -325,6 +337,20 @@ class Conversations:
         if self._gets_our_tools(request):
             return self._with_tools(request, endpoint)
         return self._dispatcher.stream(request, endpoint=endpoint)
+
+    async def tokens_of(self, part: Image | Audio) -> int | None:
+        """How many tokens the active model makes of an image or a recording, exactly; None for a provider's model, and
+        for one that is not loaded: nothing is loaded for it."""
+        active, dispatcher = self.active, self._dispatcher
+        if active.cache in dispatcher.providers:
+            return None
+        loaded = dispatcher.pool.loaded().get(dispatcher.entry_of(active.cache).key)
+        backend = None if loaded is None else loaded.backends.get(active.cache)
+        if backend is None:
+            return None
+        words = Text("x")
+        without, whole = (Request(active.cache, (Message("user", parts),)) for parts in ((words,), (part, words)))
+        return await backend.count(whole) - await backend.count(without)
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""

@@ -22,11 +22,11 @@ from shepherd.backends.local.media import (
     MediaLimits,
     find_fault,
     media_of,
-    newest_input,
     typed,
     with_media,
 )
 from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Unsupported, image_file, sound_file
+from shepherd.core.messages import newest_input
 from shepherd.tools.base import ToolError
 
 FETCH_S = 30.0

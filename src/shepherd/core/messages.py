@@ -212,6 +212,17 @@ def leading_systems(messages: Sequence[Message]) -> int:
     return next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
 
 
+def newest_input(messages: Sequence[Message]) -> int | None:
+    """The index of the user's newest message, if the model is to answer it: neither an earlier one, nor what a client
+    sends beside the result of a call."""
+    at = len(messages) - 1
+    while at >= 0 and messages[at].role == "system":
+        at -= 1
+    if at < 0 or not messages[at].is_input or any(message.results for message in messages[max(0, at - 1) : at]):
+        return None
+    return at
+
+
 def with_aside(message: Message, text: str) -> Message:
     """The message with words of ours at its end; in its last result of a call where it ends with one."""
     said, last = Text(text, aside=True), message.parts[-1] if message.parts else None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from shepherd.core import Image, ShepherdError
+from shepherd.core import Audio, Image, ShepherdError
 from shepherd.core import ToolResult as CallResult
 
 Effect = Literal["read", "write", "run", "net"]
@@ -21,8 +21,8 @@ Effect = Literal["read", "write", "run", "net"]
 CATEGORIES = ("filesystem", "command_execution", "http", "json", "memory", "mcp", "models")
 """Of our own tools; packages may have others."""
 
-MOST_IMAGE_BYTES = 20 * 2**20
-"""Of all images of a result."""
+MOST_MEDIA_BYTES = 20 * 2**20
+"""Of all images and recordings of a result."""
 
 
 class ToolError(ShepherdError):
@@ -41,6 +41,7 @@ class Result:
     error: str = ""
     """Where there is no success: one sentence that says what to do."""
     images: tuple[Image, ...] = ()
+    audio: tuple[Audio, ...] = ()
     diff: str = ""
     """The change of a file, as a unified diff for a person."""
     more: str = ""

@@ -24,7 +24,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
-from shepherd.core import Image, Text
+from shepherd.core import Audio, Image, Text
 from shepherd.tools.base import Effect, Result, ToolError
 from shepherd.tools.tool import Overwrites, Preview, Tool, ToolContext
 
@@ -147,13 +147,17 @@ def as_result(value: Any) -> Result:
                 return Result(text)
             error = value.get("error") or value.get("message") or text
             return Result(text, success=False, error=error if isinstance(error, str) else as_json(error))
-        case Text() | Image():
+        case Text() | Image() | Audio():
             return as_result((value,))
-        case list() | tuple() if value and all(isinstance(part, str | Text | Image) for part in value):
+        case list() | tuple() if value and all(isinstance(part, str | Text | Image | Audio) for part in value):
             if isinstance(value, list) and all(isinstance(part, str) for part in value):
                 return Result(as_json(value))
-            texts = [part.text if isinstance(part, Text) else part for part in value if not isinstance(part, Image)]
-            return Result("\n".join(texts), images=tuple(part for part in value if isinstance(part, Image)))
+            texts = [part.text if isinstance(part, Text) else part for part in value if isinstance(part, str | Text)]
+            return Result(
+                "\n".join(texts),
+                images=tuple(part for part in value if isinstance(part, Image)),
+                audio=tuple(part for part in value if isinstance(part, Audio)),
+            )
         case _:
             return Result(as_json(value))
 

@@ -21,15 +21,16 @@ import asyncio
 import contextlib
 import difflib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shepherd.core import Image, ShepherdError, Text, ToolCall, ToolSpec
+from shepherd.core import Audio, Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
 from shepherd.tools.arguments import coerce_arguments, read_arguments
-from shepherd.tools.base import MOST_IMAGE_BYTES, CallOutcome, Result, ToolError
+from shepherd.tools.base import MOST_MEDIA_BYTES, CallOutcome, Result, ToolError
 from shepherd.tools.permission import Decision, NotPermitted, Permission
 from shepherd.tools.registry import find, no_such_tool
 from shepherd.tools.result_store import ResultStore
@@ -293,19 +294,19 @@ class ConversationToolbox:
             # The sentence comes first: it survives any cut.
             content = content if error in content[:2_000] else f"{error}\n{content}" if content else error
             content = f"Error: {content or 'it failed and gave no reason'}"
-        elif not content and not result.images:
+        elif not (content or result.images or result.audio):
             content = "(no output)"
         known = self._known.offered if self._known else ()
         can_read_on = any(each.name == "read_file" and each.category == "filesystem" for each in known)
         job = (content, tool, text_of(result.more), can_read_on, context)
         text = await asyncio.to_thread(self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
-        images, note = limit_images(result.images)
+        media, note = limit_media((*result.images, *result.audio))
         whole = "\n".join(filter(None, (text, note)))
         diff = text_of(result.diff)
         if (n_left := len(diff) - MOST_DIFF_CHARS) > 0:
             diff = f"{diff[:MOST_DIFF_CHARS]}\n… {n_left:,} more characters\n"
         return CallOutcome(
-            CallResult(call.id, (*([Text(whole)] if whole else ()), *images), call.name, is_error=not result.success),
+            CallResult(call.id, (*([Text(whole)] if whole else ()), *media), call.name, is_error=not result.success),
             summary=one_line(text_of(result.summary) or error or content),
             diff=replace_unencodable(diff),
         )
@@ -420,14 +421,18 @@ def one_line(text: str) -> str:
     return line if len(line) <= SUMMARY_CHARS else f"{line[: SUMMARY_CHARS - 1]}…"
 
 
-def limit_images(images: Sequence[Image]) -> tuple[tuple[Image, ...], str]:
-    """The images that a prompt can hold, and a note about the others."""
-    room = MOST_IMAGE_BYTES
-    taken: list[Image] = []
-    for image in images:
-        n_bytes = len(image.data or b"")
+def limit_media(parts: Sequence[Image | Audio]) -> tuple[tuple[Image | Audio, ...], str]:
+    """The images and recordings that a prompt can hold, and a note about the others."""
+    room = MOST_MEDIA_BYTES
+    taken: list[Image | Audio] = []
+    for part in parts:
+        n_bytes = len(part.data or b"")
         if n_bytes <= room:
             room -= n_bytes
-            taken.append(image)
-    n_left = len(images) - len(taken)
-    return tuple(taken), f"[{n_left} image(s) left out: more than {MOST_IMAGE_BYTES // 2**20} MiB]" if n_left else ""
+            taken.append(part)
+    n_left = Counter(map(type, parts)) - Counter(map(type, taken))
+    left = " and ".join(f"{n} {_NAMES[kind]}" for kind, n in n_left.items())
+    return tuple(taken), f"[{left} left out: more than {MOST_MEDIA_BYTES // 2**20} MiB]" if left else ""
+
+
+_NAMES: Mapping[type[Image | Audio], str] = {Image: "image(s)", Audio: "recording(s)"}

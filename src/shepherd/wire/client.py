@@ -44,6 +44,7 @@ class Target:
     """Fields of the body that the model refuses; they are never sent."""
     sees_images: bool = True
     reads_documents: bool = False
+    hears: bool = True
     quirks: frozenset[str] = frozenset()
     """How a server of the protocol departs from it, by names that the codec documents."""
     options: Mapping[str, Any] = field(default_factory=dict)

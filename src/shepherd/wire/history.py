@@ -26,6 +26,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION, WHOLE, Place
 from shepherd.wire.client import Target
+from shepherd.wire.heard import for_model
 from shepherd.wire.parts import joined
 from shepherd.wire.signature import Protocol
 
@@ -67,12 +68,17 @@ def without(messages: Sequence[Message], cleared: AbstractSet[Place]) -> tuple[M
     return tuple(kept)
 
 
-def for_provider(messages: Sequence[Message], protocol: Protocol, target: Target) -> tuple[Message, ...]:
-    """The messages for a provider.
+def for_provider(
+    messages: Sequence[Message], protocol: Protocol, target: Target, sounds: AbstractSet[str] = frozenset()
+) -> tuple[Message, ...]:
+    """The messages for a provider; `sounds`: the media types of recordings that its protocol has a place for.
 
     Blocks of `protocol` stay, and so do signatures if the message's origin is the target's or not known. Reasoning
     without a signature stays for the codec to decide. Calls that could not be read become calls with `{}`.
+
+    Raises: as `for_model`, for a recording in the user's newest message.
     """
+    messages = for_model(messages, target, sounds)
     readable = (
         each for message in messages for each in _readable(message, protocol, reads_documents=target.reads_documents)
     )

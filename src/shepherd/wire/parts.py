@@ -1,4 +1,12 @@
-"""Images and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
+"""Images, recordings and documents as the protocols of the OpenAI family send them: by value, in base64, or by address.
+
+    {"type": "input_audio", "input_audio": {"data": base64, "format": "wav"}}     OpenAI
+    {"type": "input_audio", "input_audio": {"url": "data:audio/wav;base64,…"}}    llama-server; `data` may be one, too
+    {"type": "input_audio", "input_audio": base64}                                Mistral
+    {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,…"}}        vLLM
+
+A recording comes by value: no address is fetched. Its type is what its bytes are, where they are WAV, MP3 or FLAC, and
+else what the client says.
 
 A document of text becomes its text. Any other stays a document: a model that cannot read it gets a note with its name
 and size, so that one unreadable attachment does not end a conversation. Texts side by side become one, as every
@@ -9,12 +17,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from urllib.parse import unquote, unquote_to_bytes
 
-from shepherd.core import Document, Image, InvalidRequest, Part, Text
+from shepherd.core import Audio, Document, Image, InvalidRequest, Part, Text
+from shepherd.core.sound_file import find_type
 from shepherd.wire.base import Fields, shown
+
+AUDIO_TYPES = ("input_audio", "audio_url")
+"""The types of parts."""
+AUDIO_FORMATS: Mapping[str, str] = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
+"""The media types of the words of `format`."""
 
 
 def decode_image_url(url: str, path: str) -> Image:
@@ -51,7 +65,47 @@ def decode_base64(payload: str, path: str) -> bytes:
         raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
 
 
-def decode_document(part: Fields) -> Text | Image | Document:
+def decode_audio(part: Fields) -> Audio:
+    """The recording in a part of one of `AUDIO_TYPES`. Raises: `InvalidRequest`."""
+    key = part.get_string("type")
+    if isinstance(text := part.find_any(key), str):
+        return read_recording(text, part.at(key))
+    held = part.get_object(key)
+    name = "url" if held.has("url") and not held.has("data") else "data"
+    media_type = AUDIO_FORMATS.get(held.find_string("format") or "", "")
+    return read_recording(held.get_string(name), held.at(name), media_type)
+
+
+def read_recording(text: str, path: str, media_type: str = "") -> Audio:
+    """The recording in base64 or a data: URL; `path` names the field. Raises: `InvalidRequest`."""
+    scheme, colon, _ = text[:20].partition(":")
+    if scheme.lower() == "data" and colon:
+        head, comma, payload = text.partition(",")
+        kind, *parameters = head[len("data:") :].lower().split(";")
+        if not comma or not kind.startswith("audio/") or "base64" not in parameters:
+            raise InvalidRequest(f"{path} must look like data:audio/wav;base64,…, not {shown(text)}", field=path)
+        text, media_type = unquote(payload), kind
+    elif colon:
+        why = "recordings are not fetched from addresses; send the content in base64"
+        raise InvalidRequest(f"{path} is {shown(text)}, and {why}", field=path)
+    data = decode_base64(text, path)
+    if not data:
+        raise InvalidRequest(f"{path} holds a recording of 0 bytes", field=path)
+    return Audio(find_type(data) or media_type or "application/octet-stream", data, path=path)
+
+
+def _foreign_audio(part: Fields) -> InvalidRequest | None:
+    """The error for a recording in a format that only the client's own provider reads; None for others."""
+    held = part.body.get("input_audio")
+    if part.body.get("type") != "input_audio" or not isinstance(held, dict):
+        return None
+    word, path = held.get("format"), f"{part.at('input_audio')}.format"
+    if not isinstance(word, str) or word in AUDIO_FORMATS:
+        return None
+    return InvalidRequest(f"{path} is {shown(word)}; send one of {', '.join(AUDIO_FORMATS)}", field=path)
+
+
+def decode_document(part: Fields) -> Text | Image | Audio | Document:
     """A `file` part of chat completions, an `input_file` of Responses. Raises: `InvalidRequest`."""
     document = part.find_object("file") or part
     name = document.find_string("filename") or "unnamed"
@@ -66,6 +120,9 @@ def decode_document(part: Fields) -> Text | Image | Document:
     content = decode_base64(unquote(payload if comma else data), path)
     if media_type.startswith("image/") and content:
         return Image(media_type, content, path=path)
+    kind = find_type(content) if media_type in ("", "application/octet-stream") else media_type
+    if kind is not None and kind.startswith("audio/") and content:
+        return Audio(find_type(content) or kind, content, path=path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -76,11 +133,11 @@ def decode_document(part: Fields) -> Text | Image | Document:
 
 
 def only_provider(part: Fields) -> InvalidRequest | None:
-    """The error for a part that only the client's own provider reads: a file by its id, or a sound; None for others."""
+    """The error for a part that only the client's own provider reads: a file by its id, a recording in a format that
+    no model here hears; None for others."""
     kind = part.find_any("type")
-    if kind == "input_audio":
-        path = part.at("type")
-        return InvalidRequest(f'{path} is "input_audio", and no model here can hear', field=path)
+    if (error := _foreign_audio(part)) is not None:
+        return error
     inner = part.body.get("file")
     held = Fields(inner, part.at("file")) if isinstance(inner, dict) else part
     if kind not in ("file", "input_file", "input_image") or not held.has("file_id"):
@@ -94,10 +151,10 @@ def only_provider(part: Fields) -> InvalidRequest | None:
     return InvalidRequest(f"{path} is missing: {why}; {hint}", field=path)
 
 
-def seen(parts: Iterable[Part]) -> tuple[Text | Image, ...]:
+def seen(parts: Iterable[Part]) -> tuple[Text | Image | Audio, ...]:
     """The parts of the result of a tool, which holds no documents: a note stands for each."""
     readable = (Text(part.note) if isinstance(part, Document) else part for part in parts)
-    return tuple(part for part in joined(readable, "\n") if isinstance(part, Text | Image))
+    return tuple(part for part in joined(readable, "\n") if isinstance(part, Text | Image | Audio))
 
 
 def joined(parts: Iterable[Part], between: str) -> Iterator[Part]:

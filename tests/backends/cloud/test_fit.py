@@ -10,7 +10,7 @@ from tests.sampling import examples
 
 from shepherd.backends.cloud import fit
 from shepherd.backends.cloud.fit import Estimate
-from shepherd.core import Image, Message, Request, Text, ToolCall, ToolResult, ToolSpec
+from shepherd.core import Audio, Image, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 
 LONG = "word " * 80
 WEIGHT = fit.message_weight(Message.user(LONG))
@@ -102,4 +102,7 @@ def test_an_estimate_learns() -> None:
 
 def test_images_and_other_scripts_have_their_weight() -> None:
     assert fit.message_weight(Message("user", (Image(data=b"x"),))) > 500
+    # Ten seconds: 320 tokens of Gemini's, 100 of OpenAI's.
+    for kind, size in (("audio/wav", 320_000), ("audio/flac", 160_000), ("audio/mpeg", 80_000)):
+        assert 300 < fit.message_weight(Message("user", (Audio(kind, bytes(size)),))) < 340
     assert fit.message_weight(Message.user("\u7f8a" * 100)) >= 100

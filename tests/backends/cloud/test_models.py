@@ -60,7 +60,7 @@ ENTRIES = {
             "architecture": {"input_modalities": ["text", "image"]},
             "supported_parameters": ["reasoning", "tools"],
         },
-        Facts(200, 9, "effort", ("low", "medium", "high"), sees_images=True),
+        Facts(200, 9, "effort", ("low", "medium", "high"), sees_images=True, hears=False),
     ),
     "Groq": ({"id": "m", "context_window": 131_072, "max_completion_tokens": 65_536}, Facts(131_072, 65_536)),
     "Gemini": (
@@ -84,7 +84,10 @@ def test_lists_of_others() -> None:
 
 def test_ollama_shows_one_model() -> None:
     body = {"model_info": {"qwen3.context_length": 40960}, "capabilities": ["completion", "tools", "thinking"]}
-    assert models.shown(body) == Facts(40960, thinks_by="switch", sees_images=False, calls_tools=True, embeds=False)
+    assert models.shown(body) == Facts(
+        40960, thinks_by="switch", sees_images=False, hears=False, calls_tools=True, embeds=False
+    )
+    assert models.shown({"capabilities": ["completion", "audio"]}).capabilities == ("completion", "audio")
     assert models.shown({"model_info": None}) == Facts()
     table = models.known(provider("ollama"), "gpt-oss:20b")
     assert models.shown(body).over(table).thinks_by == "effort"

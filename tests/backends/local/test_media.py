@@ -16,9 +16,9 @@ from shepherd.backends.local.media import (
     find_fault,
     marked,
     media_of,
-    newest_input,
 )
 from shepherd.core import Audio, Image, Message, Text, ToolCall, ToolResult
+from shepherd.core.messages import newest_input
 from shepherd.dialects.render.conversation import noted
 
 LIMITS = MediaLimits(ImageLimits())

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pictures import picture
+from tests.sounds import wave
 
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
-from shepherd.core import Image, InvalidRequest, Text
+from shepherd.config.schema import Config, ImagesConfig
+from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.status import ActiveModel, ModelCard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -40,6 +42,10 @@ class Lamb:
         return self
 
     @property
+    def config(self) -> Config:
+        return Config(images=ImagesConfig(max_bytes=5_000))
+
+    @property
     def active(self) -> ActiveModel:
         return ActiveModel("llama.cpp (CPU)", "lamb", Path("lamb.gguf"), 4096, True, "hermes", "main")
 
@@ -50,7 +56,7 @@ class Lamb:
         ]
 
 
-def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[Text | Image, ...]:
+def parts(text: str, folder: Path, *, n_ctx: int = 4096, sees: bool = False) -> tuple[attach.Attached, ...]:
     assert folder == Path.cwd()
     return attach.parts(text, cast("App", Lamb(*["vision"] if sees else [])), n_ctx)
 
@@ -139,12 +145,49 @@ def test_the_pasted_path_of_an_image_attaches_it(folder: Path, text: str) -> Non
     (folder / "cat.png").write_bytes(picture())
     (folder / "my cat.png").write_bytes(picture())
     typed, notes = text.format(folder), list[str]()
-    made = attach.parts(typed, cast("App", Lamb("vision")), 4096, notes.append)
+    made = attach.parts(typed, cast("App", Lamb("vision")), 4096, lambda line, _: notes.append(line))
     assert made == (Image("image/png", picture()), Text(typed))
     (note,) = notes
     assert note.startswith("Attached: ")
     assert note.endswith(f"cat.png (image/png, 8 x 6, {len(picture())} B)")
     assert parts(typed, folder) == (Text(typed),)
+
+
+WAVE = wave(800)
+
+
+@pytest.mark.parametrize("name", ["voice.wav", "voice.mp3", "voice.flac"])
+def test_a_recording_goes_along_by_name_or_pasted_path_where_the_model_hears(folder: Path, name: str) -> None:
+    # The bytes say what it is, not the name.
+    (folder / name).write_bytes(WAVE)
+    hears = cast("App", Lamb("audio"))
+    notes: list[tuple[str, attach.Attached]] = []
+    made = attach.parts(f"@{name} what?", hears, 4096, lambda *note: notes.append(note))
+    assert made == (Audio("audio/wav", WAVE), Text(f"@{name} what?"))
+    assert notes == [(f"Attached: {name} (audio/wav, 1.6 KiB)", made[0])]
+    assert made[0].path == f"@{name}"
+    assert attach.parts(f"{folder}/{name}", hears, 4096)[0] == Audio("audio/wav", WAVE)
+    # Eyes are no ears: a pasted path is a text then, an `@` an error.
+    assert attach.parts(f"{folder}/{name}", cast("App", Lamb("vision")), 4096) == (Text(f"{folder}/{name}"),)
+    sentence = f"@{name} is a recording, and lamb cannot hear; leave it out, or change to a model for recordings"
+    with pytest.raises(InvalidRequest, match=f"^{sentence}"):
+        attach.parts(f"@{name}", cast("App", Lamb("vision")), 4096)
+    (folder / "cat.png").write_bytes(picture())
+    with pytest.raises(InvalidRequest, match=r"^@cat\.png is an image, and lamb reads only text"):
+        attach.parts("@cat.png", hears, 4096)
+
+
+def test_the_limit_of_an_image_is_the_configured_one(folder: Path) -> None:
+    (folder / "cat.png").write_bytes(PNG + bytes(5_000 - len(PNG)))
+    assert len(parts("@cat.png", folder, sees=True)) == 2
+    (folder / "cat.png").write_bytes(PNG + bytes(5_001 - len(PNG)))
+    sentence = "@cat.png has 5,001 bytes, and the limit is 5,000 here; send a smaller file, or raise images.max_bytes"
+    with pytest.raises(InvalidRequest, match=f"^{sentence}$"):
+        parts("@cat.png", folder, sees=True)
+    (folder / "long.wav").write_bytes(WAVE)
+    os.truncate(folder / "long.wav", 25 * 2**20 + 1)
+    with pytest.raises(InvalidRequest, match=r"and the limit is 26,214,400 here; send a smaller file$"):
+        attach.parts("@long.wav", cast("App", Lamb("audio")), 4096)
 
 
 @pytest.mark.parametrize(

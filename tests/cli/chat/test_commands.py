@@ -174,7 +174,7 @@ async def test_the_chat_shows_which_files_go_along_and_how_large_they_are(play: 
     assert [line for line in played.out.splitlines() if line.startswith("Attached")] == [
         "Attached: a.txt (2 lines, 11 B)",
         "Attached: b.txt (1 line, 5 B)",
-        "Attached: cat.png (image/png, 2.0 KiB)",
+        "Attached: cat.png (image/png, 2.0 KiB, 2048 tokens)",
         "Attached: b.txt (1 line, 5 B)",
     ]
 

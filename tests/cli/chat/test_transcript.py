@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.cli.chat import transcript
-from shepherd.core import BadCall, Image, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult
+from shepherd.core import Audio, BadCall, Image, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult
 
 CONVERSATION = (
     Message.user("Hello <b>you</b>\nand ```"),
@@ -24,7 +24,7 @@ CONVERSATION = (
         ),
     ),
     Message("tool", (ToolResult("1", (Text("content with ``` fences\n````\n"), Image("image/png", b"\x89P"))),)),
-    Message("user", (Image(url="http://e.example/cat.png"), Text("And this?"))),
+    Message("user", (Image(url="http://e.example/cat.png"), Audio("audio/wav", b"RIFF"), Text("And this?"))),
 )
 
 
@@ -35,6 +35,7 @@ def test_markdown_keeps_everything_and_no_fence_ends_too_early() -> None:
     assert '```json\n{"call": "read_file", "arguments": {"path": "a.txt"}}\n```' in text
     assert "`````\ncontent with ``` fences\n````\n`````" in text
     assert "[image/png, 2 bytes]" in text
+    assert "[audio/wav, 4 bytes]" in text
     assert "```\n<tool_call>{\n```" in text
 
 
@@ -44,6 +45,7 @@ def test_json_is_complete_and_bytes_are_base64() -> None:
     assert [part["type"] for part in told["messages"][1]["parts"]] == ["Reasoning", "Text", "ToolCall", "BadCall"]
     (result,) = told["messages"][2]["parts"]
     assert base64.b64decode(result["parts"][1]["data"]) == b"\x89P"
+    assert base64.b64decode(told["messages"][3]["parts"][1]["data"]) == b"RIFF"
 
 
 def test_json_lines_are_one_message_each() -> None:

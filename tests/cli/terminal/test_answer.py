@@ -24,6 +24,7 @@ from shepherd.cli.terminal.answer import (
 )
 from shepherd.cli.text import clean, cut, n_columns, output_line, readable
 from shepherd.core import (
+    Audio,
     BadCall,
     CallDelta,
     CallEnded,
@@ -217,7 +218,9 @@ def test_json_is_one_object_per_event() -> None:
     assert told[0]["recalled"] == {"messages": 1, "tokens": 30, "oldest_s": 0.0, "newest_s": 0.0}
 
 
-def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Image | None = None) -> CallReturned:
+def result_of(
+    text: str, summary: str = "", *, is_error: bool = False, image: Image | Audio | None = None
+) -> CallReturned:
     parts = (Text(text), image) if image else (Text(text),)
     return CallReturned(ToolCall("1", "f", "{}"), ToolResult("1", parts, "f", is_error), summary)
 
@@ -234,6 +237,7 @@ def result_of(text: str, summary: str = "", *, is_error: bool = False, image: Im
         (result_of("x" * 1000, "many x"), "many x"),
         (result_of("Error: no\nsuch file", "failed", is_error=True), "Error: no such file"),
         (result_of(""), "(empty)"),
+        (result_of("", image=Audio("audio/wav", b"1234")), "[recording audio/wav, 4 bytes]"),
         (result_of("", image=Image("image/png", b"1234")), "[image image/png, 4 bytes]"),
         (result_of("\x1b[31mred\x1b[0m\ttext\r\n10%\r20%\r\nend"), "red text 20% end"),
         (result_of("日本語" * 30), "日本語" * 10 + "日本…"),

@@ -34,10 +34,13 @@ from tests.server.conftest import Listening
 
 from shepherd import config as configuration
 from shepherd.app.app import App
+from shepherd.core import Audio, Message, Text, ToolResult
 from shepherd.memory import Entry
 from shepherd.memory.users import LOCAL
+from shepherd.server.endpoints import mcp, mcp_library
 from shepherd.server.endpoints.mcp import make_server
 from shepherd.server.http.auth import Key
+from shepherd.tools.mcp.content import as_message
 
 pytestmark = pytest.mark.model
 
@@ -557,3 +560,20 @@ async def test_over_http_the_operator_can_open_the_rest(start_server: Start, fol
         hostile = {"host": "evil.example", "accept": "application/json, text/event-stream"}
         assert http.post(f"{address}/mcp", json={}, headers=hostile).status_code == 403
     assert not (folder / "new.txt").exists()
+
+
+def test_a_recording_is_a_recording_for_agents() -> None:
+    result = ToolResult("1", (Text("Hear:"), Audio("audio/wav", b"RIFF")))
+    text, sound = mcp._encode_result(result).content
+    assert sound.model_dump(exclude_none=True, by_alias=True) == {
+        "type": "audio",
+        "data": "UklGRg==",
+        "mimeType": "audio/wav",
+    }
+    (said,) = mcp_library._as_messages(Message("user", (Audio("audio/wav", b"RIFF"),)))
+    assert (said.role, said.content) == ("user", sound)
+    assert as_message("s", "user", [text, said.content]).parts == (
+        Text("Hear:"),
+        Text("[audio, audio/wav, 4 bytes]"),
+        Audio("audio/wav", b"RIFF"),
+    )

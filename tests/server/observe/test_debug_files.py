@@ -98,6 +98,14 @@ async def test_a_whole_answer_leaves_what_came_what_the_model_saw_and_wrote_and_
     assert json.loads(went)["choices"][0]["message"]["content"] == "Hi ☃"
 
 
+async def test_of_a_recording_its_type_and_size_are_kept(tmp_path: Path) -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    body = {**BODY, "messages": [{"role": "user", "content": [part]}]}
+    _, (_, model, _, _) = await traced(playing(*ANSWER), tmp_path / "logs", body)
+    kept = {"type": "audio", "media_type": "audio/wav", "n_bytes": 4}
+    assert json.loads(model)["messages"] == [{"role": "user", "parts": [kept]}]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "first", "last"),
     [

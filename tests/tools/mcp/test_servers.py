@@ -132,11 +132,12 @@ async def test_every_item_of_an_answer_is_there_or_noted() -> None:
     async with Stage(scripted()) as servers:
         result = await call(servers, "many")
         assert result.content == (
-            "first\n[image, image/png, 5 bytes]\n[audio, audio/wav, 5 bytes, not played]\n[note://2]\ninside\n"
+            "first\n[image, image/png, 5 bytes]\n[audio, audio/wav, 5 bytes]\n[note://2]\ninside\n"
             "[note://3: binary data, a/b, 5 bytes, not shown]\n"
             '[note, text/plain: read_resource(uri="note://1", server="s") reads it]\nlast'
         )
         assert [image.data for image in result.images] == [b"hello"]
+        assert [(audio.media_type, audio.data) for audio in result.audio] == [("audio/wav", b"hello")]
         wrong = await call(servers, "wrong")
         assert (wrong.success, wrong.content, wrong.error) == (False, "no such\ncity", "no such\ncity")
         assert json.loads((await call(servers, "structured")).content) == {"t": 1, "nested": {"a": [1, 2]}}

@@ -41,6 +41,7 @@ class Facts:
     """Fields that it refuses while it thinks."""
     sees_images: bool | None = None
     reads_documents: bool | None = None
+    hears: bool | None = None
     calls_tools: bool | None = None
     embeds: bool | None = None
     created: int = 0
@@ -65,6 +66,7 @@ class Facts:
             *(("tools",) if self.calls_tools is not False else ()),
             *(("thinking",) if self.thinks_by else ()),
             *(("vision",) if self.sees_images else ()),
+            *(("audio",) if self.hears else ()),
         )
 
 
@@ -82,31 +84,33 @@ _OFF_TO_XHIGH: tuple[Effort, ...] = (*_OFF_TO_HIGH, "xhigh")
 
 def _gpt(n_ctx: int | None, efforts: tuple[Effort, ...], *, thinks: bool = True) -> Facts:
     always = frozenset({"stop"}) | (_SAMPLING if "none" not in efforts else frozenset())
-    return Facts(n_ctx, 128_000, "effort", efforts, thinks, always, _SAMPLING, sees_images=True, reads_documents=True)
+    facts = Facts(n_ctx, 128_000, "effort", efforts, thinks, always, _SAMPLING, hears=False)
+    return replace(facts, sees_images=True, reads_documents=True)
 
 
-def _no_thinking(n_ctx: int, max_output: int, *, sees: bool = True) -> Facts:
-    return Facts(n_ctx, max_output, "", sees_images=sees, reads_documents=sees)
+def _no_thinking(n_ctx: int, max_output: int, *, sees: bool = True, hears: bool = False) -> Facts:
+    return Facts(n_ctx, max_output, "", sees_images=sees, reads_documents=sees, hears=hears)
 
 
 def _claude(n_ctx: int | None, max_output: int | None, *, refuses: frozenset[str] = frozenset()) -> Facts:
     efforts: tuple[Effort, ...] = (*_TO_HIGH, "xhigh", "max") if refuses else (*_TO_HIGH, "max")
-    return Facts(n_ctx, max_output, "adaptive", efforts, False, refuses, sees_images=True, reads_documents=True)
+    facts = Facts(n_ctx, max_output, "adaptive", efforts, False, refuses, hears=False)
+    return replace(facts, sees_images=True, reads_documents=True)
 
 
 def _gemini(thinks_by: Literal["budget", "level"], efforts: tuple[Effort, ...]) -> Facts:
-    return Facts(1_048_576, 65_536, thinks_by, efforts, True, sees_images=True, reads_documents=True)
+    return Facts(1_048_576, 65_536, thinks_by, efforts, True, sees_images=True, reads_documents=True, hears=True)
 
 
 _FIXED_SAMPLING = frozenset({"temperature", "top_p", "top_k"})
 _UNFORCED = _FIXED_SAMPLING | {"tool_choice"}
 """It refuses every choice but `auto`."""
-_OLD_CLAUDE = Facts(200_000, 64_000, "budget", _TO_HIGH, False, sees_images=True, reads_documents=True)
+_OLD_CLAUDE = replace(_claude(200_000, 64_000), thinks_by="budget", efforts=_TO_HIGH)
 
 
 def _grok(n_ctx: int | None, efforts: tuple[Effort, ...] = (), *, sees: bool = True) -> Facts:
     refuses = frozenset({"stop", "presence_penalty", "frequency_penalty"})
-    return Facts(n_ctx, None, "effort" if efforts else "", efforts, True, refuses, sees_images=sees)
+    return Facts(n_ctx, None, "effort" if efforts else "", efforts, True, refuses, sees_images=sees, hears=False)
 
 
 TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
@@ -121,6 +125,7 @@ TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
         ("gpt-5-codex*", _gpt(400_000, _TO_HIGH)),
         ("gpt-5-pro*", _gpt(400_000, ("high",))),
         *((f"gpt-5{end}", _gpt(400_000, ("minimal", *_TO_HIGH))) for end in ("", "-[0-9]*", "-mini*", "-nano*")),
+        *((glob, _no_thinking(128_000, 16_384, sees=False, hears=True)) for glob in ("gpt-audio*", "gpt-4o*-audio*")),
         ("gpt-4.1*", _no_thinking(1_047_576, 32_768)),
         *((glob, _no_thinking(128_000, 16_384)) for glob in ("gpt-4o*", "chatgpt-4o*", "gpt-4.5*")),
         ("gpt-4-turbo*", _no_thinking(128_000, 4_096)),
@@ -153,7 +158,7 @@ TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
         ("gemini-2.5-*-image*", _no_thinking(32_768, 32_768)),
         ("gemini-2.5-flash-lite*", replace(_gemini("budget", _OFF_TO_HIGH), thinks=False)),
         ("gemini-2.5-*", _gemini("budget", _OFF_TO_HIGH)),
-        ("gemini-2.0-*", _no_thinking(1_048_576, 8_192)),
+        ("gemini-2.0-*", _no_thinking(1_048_576, 8_192, hears=True)),
     ),
     "grok": (
         ("grok-4.20*", _grok(None)),
@@ -163,7 +168,7 @@ TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
         ("grok-4*", _grok(256_000)),
         ("grok-code-fast*", _grok(256_000, sees=False)),
         ("grok-3-mini*", _grok(131_072, ("low", "high"), sees=False)),
-        ("grok-3*", Facts(131_072, thinks_by="", sees_images=False)),
+        ("grok-3*", Facts(131_072, thinks_by="", sees_images=False, hears=False)),
     ),
     **{kind: (("*", Facts(thinks_by="switch")),) for kind in ("vllm", "sglang", "llama-server")},
     "shepherd": (("*", Facts(thinks_by="effort", efforts=_OFF_TO_HIGH)),),
@@ -171,7 +176,7 @@ TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
     "zai": (("glm-*", Facts(thinks_by="switch")),),
     "moonshot": (("kimi-*", Facts(thinks_by="switch")),),
     "*": (
-        ("*gpt-oss*", Facts(131_072, None, "effort", _TO_HIGH, True, sees_images=False)),
+        ("*gpt-oss*", Facts(131_072, None, "effort", _TO_HIGH, True, sees_images=False, hears=False)),
     ),
 }  # fmt: skip
 """The first glob that a name matches, by the kind of provider; `*` = every kind. As of `AS_OF`."""
@@ -203,6 +208,7 @@ def target(provider: Provider, model: str, facts: Facts, request: Request) -> Ta
         refuses=facts.refuses | (facts.refuses_thinking if thinks else frozenset()),
         sees_images=facts.sees_images is not False,
         reads_documents=facts.reads_documents is True,
+        hears=facts.hears is not False,
         quirks=provider.quirks,
         options=provider.options,
     )
@@ -253,6 +259,7 @@ def shown(body: Json) -> Facts:
         n_ctx,
         thinks_by="switch" if "thinking" in words else "",
         sees_images="vision" in words,
+        hears="audio" in words,
         calls_tools="tools" in words,
         embeds="embedding" in words and "completion" not in words,
     )
@@ -278,6 +285,7 @@ def _facts(entry: Json) -> Facts:
         next(filter(None, map(_count, outputs)), None),
         sees_images=_supported(able, "image_input", "vision", seen="image" in inputs if inputs else None),
         reads_documents=_supported(able, "pdf_input"),
+        hears="audio" in inputs if inputs else None,
         embeds=True if methods and "generateContent" not in methods and _embeds(methods) else None,
         created=_created(entry),
         title=next((entry[k] for k in ("display_name", "displayName", "name") if isinstance(entry.get(k), str)), ""),

@@ -196,16 +196,18 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ),
             _on_this_machine(
                 "llama-server", "llama.cpp's server", "http://127.0.0.1:8080", "LLAMA_API_KEY",
-                "samplers", "grammars", "repeat_penalty", "reasoning_content",
+                "samplers", "grammars", "repeat_penalty", "reasoning_content", "flac",
             ),
             _on_this_machine(
                 "lmstudio", "LM Studio", "http://127.0.0.1:1234", "LMSTUDIO_API_KEY", "samplers", "repeat_penalty"
             ),
             _on_this_machine(
                 "shepherd", "another Shepherd", "http://127.0.0.1:8000", "SHEPHERD_API_KEY",
-                "samplers", "grammars", "reasoning_content", "extra_content",
+                "samplers", "grammars", "reasoning_content", "extra_content", "flac",
             ),
-            _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "reasoning"),
+            _compatible(
+                "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "reasoning", "flac"
+            ),
             _compatible("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "reasoning"),
             _compatible(
                 "deepseek", "DeepSeek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY",
@@ -213,7 +215,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ),
             _compatible(
                 "mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY",
-                "thinking_parts", "short_ids", "document_urls",
+                "thinking_parts", "short_ids", "document_urls", "audio_text",
             ),
             _compatible("together", "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
             _compatible("fireworks", "Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),

@@ -114,17 +114,6 @@ def _too_short(media_type: str) -> Fault:
     return Fault(f"is a file of type {media_type} that ends too early", "send all of it")
 
 
-def newest_input(messages: Sequence[Message]) -> int | None:
-    """The index of the user's newest message, if the model is to answer it: neither an earlier one, nor what a client
-    sends beside the result of a call."""
-    at = len(messages) - 1
-    while at >= 0 and messages[at].role == "system":
-        at -= 1
-    if at < 0 or not messages[at].is_input or any(message.results for message in messages[max(0, at - 1) : at]):
-        return None
-    return at
-
-
 def media_of(message: Message) -> Iterator[Image | Audio]:
     """The images and recordings of a message, those in results of calls included, in their order."""
     for part in message.parts:

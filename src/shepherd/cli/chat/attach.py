@@ -1,10 +1,10 @@
-"""Attaches files to a message: `@path` in the typed text, and the pasted path of an image.
+"""Attaches files to a message: `@path` in the typed text, and the pasted path of an image or a recording.
 
     "Why does @src/app.py fail?"  ─▶  Text(the file, aside), Text("Why does @src/app.py fail?")
 
 The typed text stays unchanged and comes last; the files come before it as asides, which are not archived as messages of
 the user. An `@` that names no file is text, and so is one behind a backslash. A whole path without an `@` attaches an
-image only, and only where the model sees it. Not here: the completion of paths (`completion.py`).
+image only where the model sees, a recording only where it hears. Not here: the completion of paths (`completion.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
-from shepherd.core import Image, InvalidRequest, Text
+from shepherd.core import Audio, Image, InvalidRequest, Text, sound_file
 from shepherd.core.encoding import marked_encoding
 from shepherd.core.image_file import HEAD_BYTES, NotAnImage, find_type, read_header
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2**20
 """The most bytes of a text file, for any context."""
-MOST_IMAGE_BYTES = 20 * 2**20
 BYTES_PER_TOKEN = 6
 """Ordinary text has fewer: a file with more bytes than this allows does not fit into the context."""
 
@@ -41,31 +40,55 @@ _PASTED = re.compile(
     r"""(?P<bare>(?:file://|~?/)(?:\\.|[^\s\\])+))"""
 )
 """A path as terminals paste a file that was dragged into them: quoted, with backslashes, or as a file: URL."""
-_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
+_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".wav", ".mp3", ".flac"})
 """Of the files that are looked into because a message names their path."""
+Attached = Text | Image | Audio
+SENSES: Mapping[type[Image | Audio], tuple[str, str, str]] = {
+    Image: ("an image", "vision", "reads only text"),
+    Audio: ("a recording", "audio", "cannot hear"),
+}
+"""How a part is called, the capability of the models that take it, and what is said of the others."""
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
-def parts(text: str, app: App, n_ctx: int, note: Callable[[str], object] = lambda _: None) -> tuple[Text | Image, ...]:
-    """The files and images that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`: tokens of the
-    conversation. `note` gets a line about each. Raises: `InvalidRequest` for an existing path that cannot be attached.
+def parts(
+    text: str, app: App, n_ctx: int, note: Callable[[str, Attached], object] = lambda _, __: None
+) -> tuple[Attached, ...]:
+    """The files, images and recordings that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`:
+    tokens of the conversation. `note` gets a line about each, and its part. Raises: `InvalidRequest` for an existing
+    path that cannot be attached.
     """
-    found: dict[Path, Text | Image] = {}
+    found: dict[Path, Attached] = {}
     for name, path in mentions(text, Path.cwd()):
         if path not in found:
             found[path], what = _read(name, path, app, n_ctx)
-            note(f"Attached: {name} ({what})")
-    for name, path in pasted(text) if sees_images(app) else ():
-        if path not in found and _has_image(path):
+            note(f"Attached: {name} ({what})", found[path])
+    able = senses(app)
+    for name, path in pasted(text) if able else ():
+        if path not in found and _kind_of(path) in able:
             found[path], what = _read(name, path, app, n_ctx)
-            note(f"Attached: {name} ({what})")
+            note(f"Attached: {name} ({what})", found[path])
     return (*found.values(), Text(_ESCAPED.sub("", text)))
 
 
-def sees_images(app: App) -> bool:
-    """Whether the model that answers reads images."""
+def senses(app: App) -> frozenset[type[Image | Audio]]:
+    """What the model that answers takes besides text."""
     stem = app.conversations.active.model
-    return any("vision" in card.capabilities for card in app.models() if card.id == stem)
+    able = {word for card in app.models() if card.id == stem for word in card.capabilities}
+    return frozenset(kind for kind, (_, word, _) in SENSES.items() if word in able)
+
+
+def check_senses(sent: Iterable[object], app: App, where: str = "", *, field: str = "message") -> None:
+    """Raises: `InvalidRequest` for the first part that the model that answers does not take; `where` names all."""
+    able = senses(app)
+    for part in sent:
+        if isinstance(part, Image | Audio) and type(part) not in able:
+            name, _, way = SENSES[type(part)]
+            raise InvalidRequest(
+                f"{where or part.path or 'the message'} is {name}, and {app.conversations.active.model} {way}; "
+                f"leave it out, or change to a model for {name.split()[-1]}s with /model NAME",
+                field=field,
+            )
 
 
 def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -111,44 +134,48 @@ def _path(name: str, folder: Path) -> Path:
         return folder / name
 
 
-def _has_image(path: Path) -> bool:
+def _kind_of(path: Path) -> type[Image | Audio] | None:
     try:
         raw, _ = _bytes(str(path), path, most=HEAD_BYTES)
     except (OSError, ValueError, InvalidRequest):
-        return False
-    return find_type(raw) is not None
+        return None
+    return type(part) if (part := media_of(raw, "")) is not None else None
 
 
-def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Text | Image, str]:
+def media_of(raw: bytes, path: str) -> Image | Audio | None:
+    """The image or the recording in a file, by its first bytes; None for any other. `path` names it in errors."""
+    if (kind := find_type(raw)) is not None:
+        return Image(kind, raw, path=path)
+    kind = sound_file.find_type(raw)
+    return None if kind is None else Audio(kind, raw, path=path)
+
+
+def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     """What is sent of a file, and how much it is."""
+    limits: Mapping[type[Attached], tuple[int, str]] = {
+        Text: (min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx), ""),
+        Image: (app.config.images.max_bytes, "images.max_bytes"),
+        Audio: (app.config.audio.max_bytes, "audio.max_bytes"),
+    }
     try:
-        raw, size = _bytes(name, path)
+        raw, size = _bytes(name, path, most=max(most for most, _ in limits.values()))
     except OSError as error:
         raise InvalidRequest(f"@{name} cannot be read: {error.strerror or error}", field="message") from error
-    media_type = find_type(raw)
-    if media_type is not None:
-        if not sees_images(app):
-            raise InvalidRequest(
-                f"@{name} is an image, and {app.conversations.active.model} reads only text; leave it out, or "
-                "change to a model for images with /model NAME",
-                field="message",
-            )
-        limit = MOST_IMAGE_BYTES
-    else:
-        if marked_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
-            raise InvalidRequest(
-                f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
-                field="message",
-            )
-        limit = min(MOST_BYTES, BYTES_PER_TOKEN * n_ctx)
-    if size > limit:
+    media = media_of(raw, f"@{name}")
+    if media is not None:
+        check_senses([media], app)
+    elif marked_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
         raise InvalidRequest(
-            f"@{name} has {size:,} bytes, and the limit is {limit:,} here; attach a part of it, or let the model read "
-            "it with read_file",
+            f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
             field="message",
         )
-    if media_type is not None:
-        return Image(media_type, raw, path=f"@{name}"), f"{media_type}, {_sides(raw)}{format_size(size)}"
+    limit, key = limits[Text if media is None else type(media)]
+    if size > limit:
+        way = "attach a part of it, or let the model read it with read_file"
+        way = way if media is None else f"send a smaller file, or raise {key}"
+        raise InvalidRequest(f"@{name} has {size:,} bytes, and the limit is {limit:,} here; {way}", field="message")
+    if media is not None:
+        return media, f"{media.media_type}, {_sides(raw) if isinstance(media, Image) else ''}{format_size(size)}"
     suffix, text = Path(name).suffix.removeprefix("."), decode(raw)
     n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})
     part = Text(f"File {name}:\n{fenced(text, suffix if suffix.isalnum() else '')}\n\n", aside=True)
@@ -163,7 +190,7 @@ def _sides(raw: bytes) -> str:
     return ""
 
 
-def _bytes(name: str, path: Path, most: int = MOST_IMAGE_BYTES) -> tuple[bytes, int]:
+def _bytes(name: str, path: Path, *, most: int) -> tuple[bytes, int]:
     """The first bytes of a file, and its size. Raises: `InvalidRequest` when it is no regular file; `OSError`."""
     # Opening a pipe without a writer must not block.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

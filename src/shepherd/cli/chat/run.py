@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shepherd.cli import configure, logs, render, signals
-from shepherd.cli.chat import saved_commands
+from shepherd.cli.chat import attach, saved_commands
 from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
-from shepherd.core import Image, ShepherdError, Text
-from shepherd.core.image_file import find_type
+from shepherd.core import Audio, Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -67,23 +66,28 @@ def run(
     return signals.run(_converse(config, resume))
 
 
-def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image]:
-    """`-p`, and the text or the image of the pipe; one of the texts may be empty. Raises: `UsageError` without any."""
+def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Audio]:
+    """`-p`, and the text, the image or the recording of the pipe; one of the texts may be empty.
+
+    Raises: `UsageError` without any.
+    """
     # An argument has surrogates for invalid bytes; they become U+FFFD.
     typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     raw = sys.stdin.buffer.read() if piped else b""
-    if (kind := find_type(raw)) is not None and typed.strip():
-        return typed, Image(kind, raw, path="the file in the pipe")
+    media = attach.media_of(raw, "the file in the pipe")
+    if media is not None and typed.strip():
+        return typed, media
     decoder = io.TextIOWrapper(io.BytesIO(raw), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
     text = decoder.read().removeprefix("\ufeff").rstrip("\n")
-    if kind is not None or not (typed.strip() or text.strip()):
+    if media is not None or not (typed.strip() or text.strip()):
         raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
     return typed, Text(text)
 
 
-async def _answer_once(config: Config, typed: str, given: Text | Image, *, as_json: bool, resume: str | None) -> int:
+async def _answer_once(
+    config: Config, typed: str, given: Text | Image | Audio, *, as_json: bool, resume: str | None
+) -> int:
     from shepherd.app.app import App
-    from shepherd.cli.chat import attach
     from shepherd.memory.users import LOCAL
 
     on_terminal = render.is_terminal(sys.stdout) and not as_json
@@ -103,7 +107,7 @@ async def _answer_once(config: Config, typed: str, given: Text | Image, *, as_js
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
         assert isinstance(words, Text)
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
-        files += [given] if isinstance(given, Image) else []
+        files += [given] if not isinstance(given, Text) else []
         text = given.text if isinstance(given, Text) else ""
         whole = Text("\n\n".join(each for each in (words.text, text) if each.strip()))
         try:

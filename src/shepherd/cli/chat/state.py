@@ -21,8 +21,8 @@ from shepherd.cli.chat import attach
 from shepherd.cli.chat.stats import TurnStats
 from shepherd.cli.terminal.answer import fallback_line
 from shepherd.cli.terminal.view import View
-from shepherd.cli.text import field_lines
-from shepherd.core import Image, ShepherdError, Text
+from shepherd.cli.text import field_lines, format_count
+from shepherd.core import Audio, Image, ShepherdError, Text
 
 if TYPE_CHECKING:
     from shepherd.agent.session import Session
@@ -75,12 +75,15 @@ class Chat:
 
     # turns
 
-    async def read_parts(self, text: str) -> tuple[Text | Image, ...]:
+    async def read_parts(self, text: str) -> tuple[attach.Attached, ...]:
         """As `attach.parts`; shows a line for each file."""
-        notes: list[str] = []
-        parts = await asyncio.to_thread(attach.parts, text, self.app, self.session.n_ctx, notes.append)
-        for line in notes:
-            self.note(line)
+        notes: list[tuple[str, attach.Attached]] = []
+        parts = await asyncio.to_thread(
+            attach.parts, text, self.app, self.session.n_ctx, lambda line, part: notes.append((line, part))
+        )
+        for line, part in notes:
+            n = await self.app.conversations.tokens_of(part) if isinstance(part, Image | Audio) else None
+            self.note(line if n is None else f"{line.removesuffix(')')}, {format_count(n, 'token')})")
         return parts
 
     async def play(self, events: AsyncGenerator[TurnEvent, None]) -> bool:

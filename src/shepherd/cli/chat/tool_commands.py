@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from shepherd.cli.chat import attach
-from shepherd.core import Image, InvalidRequest, Text
+from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
@@ -174,18 +174,17 @@ async def prompt(chat: Chat, argument: str) -> None:
         raise InvalidRequest(f"the arguments cannot be read: {error}", field="arguments") from error
     found = _find_prompt(name, await servers.prompts())
     values = _fill_arguments(found, given)
-    parts: list[Text | Image] = []
+    parts: list[attach.Attached] = []
     messages = await servers.prompt(found.server, found.name, values)
     for message in messages:
-        shown = [part for part in message.parts if isinstance(part, Text | Image)]
+        shown = [part for part in message.parts if isinstance(part, Text | Image | Audio)]
         if any(one.role != "user" for one in messages):  # an example conversation: the roles are part of it
             shown.insert(0, Text(f"{message.role.capitalize()}: "))
         parts += [*shown, Text("\n\n")]
-    if any(isinstance(part, Image) for part in parts) and not attach.sees_images(chat.app):
-        raise InvalidRequest(f"{found.name} contains images, and this model reads only text", field="name")
+    attach.check_senses(parts, chat.app, f"a part of {found.name}", field="name")
     text = "".join(part.text for part in parts if isinstance(part, Text)).strip()
     chat.note(text)
-    await chat.play(chat.session.chat([*(part for part in parts if isinstance(part, Image)), Text(text)]))
+    await chat.play(chat.session.chat([*(part for part in parts if not isinstance(part, Text)), Text(text)]))
 
 
 def _find_prompt(name: str, known: Sequence[Prompt]) -> Prompt:
@@ -248,7 +247,7 @@ async def resource(chat: Chat, argument: str) -> None:
             f"{uri} has {len(found.content):,} characters, and the context has room for {limit:,}", field="uri"
         )
     chat.attached.append(Text(f"Resource {uri}:\n{attach.fenced(found.content)}\n\n", aside=True))
-    images = " Its images are not sent." if found.images else ""
+    images = " Its images and recordings are not sent." if found.images or found.audio else ""
     chat.note(f"{uri} is attached to your next message: {len(found.content):,} characters.{images}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from shepherd.cli.chat.attach import fenced
 from shepherd.core import (
+    Audio,
     BadCall,
     Document,
     Image,
@@ -132,7 +133,7 @@ def _blocks(part: Part) -> Iterator[str]:
         case ToolResult(parts=parts):
             for piece in parts:
                 yield fenced(piece.text) if isinstance(piece, Text) else _picture(piece)
-        case Image():
+        case Image() | Audio():
             yield _picture(part)
         case BadCall(raw=raw):
             yield fenced(raw)
@@ -143,7 +144,9 @@ def _blocks(part: Part) -> Iterator[str]:
                 yield from _blocks(inner)
 
 
-def _picture(image: Image) -> str:
+def _picture(image: Image | Audio) -> str:
+    if isinstance(image, Audio):
+        return f"[{image.media_type}, {len(image.data)} bytes]"
     return f"![image]({image.url})" if image.url else f"[{image.media_type or 'image'}, {len(image.data or b'')} bytes]"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
-from shepherd.core import ConfigError, InvalidRequest, Text, ToolCall
+from shepherd.core import Audio, ConfigError, Image, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
 from shepherd.tools.base import CATEGORIES
@@ -139,7 +139,8 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
         content = "\n".join(part.text for part in parts if isinstance(part, Text))
         if as_json:
             document = {"tool": row.tool.name, "success": not ran.result.is_error, "content": content}
-            document |= {"images": sum(not isinstance(part, Text) for part in parts)}
+            document |= {"images": sum(isinstance(part, Image) for part in parts)}
+            document |= {"audio": sum(isinstance(part, Audio) for part in parts)}
             render.show_json(document | {"summary": ran.summary, "diff": ran.diff})
         elif ran.result.is_error:
             render.show_error(content.removeprefix("Error: "))

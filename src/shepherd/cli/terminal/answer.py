@@ -20,6 +20,7 @@ from typing import Any
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
 from shepherd.cli.text import clean, cut, format_count, json_text, n_columns, output_line
 from shepherd.core import (
+    Audio,
     BadCall,
     CallDelta,
     CallEnded,
@@ -105,11 +106,13 @@ def _cut_value(value: str, width: int) -> str:
 
 
 def result_text(result: ToolResult) -> str:
-    """The whole text of a result; an image as a few words."""
+    """The whole text of a result; an image or a recording as a few words."""
     return "".join(part.text if isinstance(part, Text) else f"[{_named(part)}]" for part in result.parts)
 
 
-def _named(image: Image) -> str:
+def _named(image: Image | Audio) -> str:
+    if isinstance(image, Audio):
+        return f"recording {image.media_type}, {len(image.data):,} bytes"
     size = "" if image.data is None else f", {len(image.data):,} bytes"
     return f"image {image.media_type or image.url or ''}".strip() + size
 

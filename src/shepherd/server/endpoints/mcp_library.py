@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from shepherd.core import Image, Message, ShepherdError, Text
+from shepherd.core import Audio, Image, Message, ShepherdError, Text
 from shepherd.tools.offer import Offer, UnknownResourceError
 
 if TYPE_CHECKING:
@@ -139,6 +139,9 @@ def _as_messages(message: Message) -> list[PromptMessage]:
             case Image(data=bytes() as data, media_type=kind):
                 image = types.ImageContent(data=base64.b64encode(data).decode(), mime_type=kind or "image/png")
                 found.append(types.PromptMessage(role=role, content=image))
+            case Audio(data=data, media_type=kind):
+                audio = types.AudioContent(data=base64.b64encode(data).decode(), mime_type=kind)
+                found.append(types.PromptMessage(role=role, content=audio))
             case _:
                 continue
     return found

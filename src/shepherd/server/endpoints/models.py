@@ -114,6 +114,8 @@ def _for_anthropic(card: ModelCard) -> Json:
 
 # ---- Codex's
 
+_INPUTS = {"vision": "image", "audio": "audio"}
+"""What a model takes besides text, by its capability."""
 _INSTRUCTIONS = """\
 You are a coding agent. You and the user share one workspace: the files of the current folder, reached by your tools.
 
@@ -156,7 +158,10 @@ def _for_codex(card: ModelCard, priority: int) -> Json:
             "mode": "tokens",
             "limit": max(1000, min(10_000, (card.n_cells or card.n_ctx or 80_000) // 8)),
         },
-        "input_modalities": ["text", *(["image"] if "vision" in card.capabilities else [])],
+        "input_modalities": [
+            "text",
+            *(word for able, word in _INPUTS.items() if able in card.capabilities),
+        ],
         "base_instructions": _INSTRUCTIONS,
         "shell_type": "shell_command",
         "apply_patch_tool_type": None,

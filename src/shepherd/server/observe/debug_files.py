@@ -29,7 +29,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from shepherd.core import Event, Image, Part, ReasoningDelta, TextDelta, Traced
+from shepherd.core import Audio, Event, Image, Part, ReasoningDelta, TextDelta, Traced
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
@@ -235,8 +235,12 @@ def _value(text: str) -> Any:
 def _plain(value: Any) -> Any:
     """A value of the vocabulary as JSON; fields that have their default are left out."""
     match value:
-        case Image(data=bytes() as content):
-            return {"type": "image", "media_type": value.media_type, "n_bytes": len(content)}
+        case Image(data=bytes() as content) | Audio(data=content):
+            return {
+                "type": "audio" if isinstance(value, Audio) else "image",
+                "media_type": value.media_type,
+                "n_bytes": len(content),
+            }
         case bytes():
             return value.decode("utf-8", "replace")
         case Mapping():

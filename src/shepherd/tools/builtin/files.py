@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from shepherd.core import Image
 from shepherd.core.image_file import NotAnImage, find_type, read_header
-from shepherd.tools.base import MOST_IMAGE_BYTES, Result, ToolError
+from shepherd.tools.base import MOST_MEDIA_BYTES, Result, ToolError
 from shepherd.tools.builtin.content import (
     Part,
     charset,
@@ -117,12 +117,12 @@ def read_file(
 
 def whole_image(blocks: Iterator[bytes]) -> Image | None:
     """The image in a file; None for one that is cut off, damaged or larger than results take."""
-    content = first_bytes(blocks, MOST_IMAGE_BYTES)
+    content = first_bytes(blocks, MOST_MEDIA_BYTES)
     try:
         facts = read_header(content)
     except NotAnImage:
         return None
-    return Image(facts.media_type, content) if facts.is_whole and len(content) <= MOST_IMAGE_BYTES else None
+    return Image(facts.media_type, content) if facts.is_whole and len(content) <= MOST_MEDIA_BYTES else None
 
 
 def shown_part(context: ToolContext, path: str, blocks: Iterator[bytes], part: Part, encoding: str = "auto") -> Result:

@@ -12,7 +12,8 @@ from typing import Any
 
 import mcp_types as types
 
-from shepherd.core import Image, Message, Text
+from shepherd.core import Audio, Image, Message, Text
+from shepherd.core.sound_file import find_type
 from shepherd.tools.base import Result
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerTool
 
@@ -53,15 +54,17 @@ def as_prompt(server: str, found: types.Prompt) -> Prompt:
 
 def as_result(server: str, answer: types.CallToolResult) -> Result:
     """All items of an answer; one with `isError` is a failure."""
-    texts, images = read_blocks(server, answer.content)
+    texts, media = read_blocks(server, answer.content)
+    images = tuple(part for part in media if isinstance(part, Image))
+    audio = tuple(part for part in media if isinstance(part, Audio))
     structured = answer.structured_content
     if structured is not None and not any(says(text, structured) for text in texts):
         texts.append(json.dumps(structured, ensure_ascii=False))
     content = "\n".join(texts)
     if not answer.is_error:
-        return Result(content, images=images)
+        return Result(content, images=images, audio=audio)
     reason = content.strip() or "the server reports that the call failed, without a reason"
-    return Result(content, success=False, error=reason[:ERROR_CHARS], images=images)
+    return Result(content, success=False, error=reason[:ERROR_CHARS], images=images, audio=audio)
 
 
 def says(text: str, structured: Any) -> bool:
@@ -85,10 +88,10 @@ def read_contents(found: types.TextResourceContents | types.BlobResourceContents
     return f"[{found.uri}: binary data, {kind}, {size(found.blob)}, not shown]"
 
 
-def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Image, ...]]:
-    """Texts, with a note where something else stood; and the images."""
+def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Image | Audio, ...]]:
+    """Texts, with a note where something else stood; and the images and recordings."""
     texts: list[str] = []
-    images: list[Image] = []
+    media: list[Image | Audio] = []
     for block in blocks:
         match block:
             case types.TextContent():
@@ -96,9 +99,12 @@ def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Im
             case types.ImageContent():
                 texts.append(f"[image, {block.mime_type}, {size(block.data)}]")
                 with contextlib.suppress(binascii.Error):
-                    images.append(Image(block.mime_type, base64.b64decode(block.data, validate=True)))
+                    media.append(Image(block.mime_type, base64.b64decode(block.data, validate=True)))
             case types.AudioContent():
-                texts.append(f"[audio, {block.mime_type}, {size(block.data)}, not played]")
+                texts.append(f"[audio, {block.mime_type}, {size(block.data)}]")
+                with contextlib.suppress(binascii.Error):
+                    content = base64.b64decode(block.data, validate=True)
+                    media.append(Audio(find_type(content) or block.mime_type, content))
             case types.ResourceLink():
                 about = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
                 texts.append(f'[{about}: read_resource(uri="{block.uri}", server="{server}") reads it]')
@@ -106,7 +112,7 @@ def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Im
                 texts.append(read_contents(block.resource, is_alone=False))
             case _:
                 texts.append(f"[something of the type {getattr(block, 'type', '?')!r}, not shown]")
-    return texts, tuple(images)
+    return texts, tuple(media)
 
 
 def size(text: str) -> str:
@@ -116,5 +122,5 @@ def size(text: str) -> str:
 
 
 def as_message(server: str, role: types.Role, blocks: Sequence[Any]) -> Message:
-    texts, images = read_blocks(server, blocks)
-    return Message("assistant" if role == "assistant" else "user", (*map(Text, texts), *images))
+    texts, media = read_blocks(server, blocks)
+    return Message("assistant" if role == "assistant" else "user", (*map(Text, texts), *media))

@@ -180,6 +180,12 @@ class _Reader:
             yield call
             yield result
 
+    def _audio(self, block: Fields) -> Iterator[Part]:
+        why = "this protocol has no recordings; send it to /v1/chat/completions as input_audio"
+        raise InvalidRequest(
+            f"{block.at('type')} is {shown(block.find_any('type'))}, and {why}", field=block.at("type")
+        )
+
     def _image(self, block: Fields) -> Iterator[Part]:
         source = block.get_object("source")
         kind = source.get_string("type")
@@ -400,6 +406,7 @@ _READERS: dict[str, Callable[[_Reader, Fields], Iterator[Part]]] = {
     "tool_use": _Reader._call,
     "tool_result": _Reader._result,
     "image": _Reader._image,
+    **dict.fromkeys(("audio", "input_audio"), _Reader._audio),
     "document": _Reader._document,
     "search_result": _Reader._search_result,
 }

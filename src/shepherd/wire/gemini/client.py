@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from shepherd.core import (
+    Audio,
     CallDelta,
     CallEnded,
     CallStarted,
@@ -59,6 +60,13 @@ _LEAST_BUDGET = 128
 """Of the models that cannot be without thoughts."""
 
 
+_SOUNDS = {
+    "audio/mpeg": "audio/mp3",
+    **{kind: kind for kind in ("audio/wav", "audio/mp3", "audio/aiff", "audio/aac", "audio/ogg", "audio/flac")},
+}
+"""Google's words for the media types of recordings. Source: its page on audio understanding."""
+
+
 # ---- the body
 
 
@@ -92,7 +100,7 @@ def decode_count(body: Json) -> int:
 
 
 def _prompt(request: Request, target: Target) -> Json:
-    messages = for_provider(request.messages, PROTOCOL, target)
+    messages = for_provider(request.messages, PROTOCOL, target, _SOUNDS.keys())
     n_system = leading_systems(messages)
     body: Json = {}
     if system := "\n\n".join(filter(str.strip, (message.text for message in messages[:n_system]))):
@@ -180,6 +188,8 @@ def _plain_parts(part: Part, sent_ids: set[str]) -> Iterator[Json]:
                 yield {"text": text, "thought": True, "thoughtSignature": raw}
         case Image(data=bytes() as data, media_type=kind):
             yield _inline(data, kind or "image/png")
+        case Audio(data=data, media_type=kind):
+            yield _inline(data, _SOUNDS[kind])
         case Document(data=bytes() as data, media_type=kind):
             yield _inline(data, kind or "application/pdf")
         case Image() | Document():
@@ -191,7 +201,7 @@ def _plain_parts(part: Part, sent_ids: set[str]) -> Iterator[Json]:
             answer: Json = {"name": name, "response": {"error" if is_error else "output": text}}
             yield {"functionResponse": answer | ({"id": id} if id in sent_ids else {})}
             for each in inner:
-                if isinstance(each, Image):
+                if not isinstance(each, Text):
                     yield from _plain_parts(each, sent_ids)
         case _:
             pass

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shepherd.core import (
+    Audio,
     CallDelta,
     CallEnded,
     CallStarted,
@@ -61,6 +62,9 @@ _SAMPLING = {
     "seed": "seed",
 }
 """Our names, and Ollama's."""
+
+
+_SOUNDS = frozenset({"audio/wav"})
 
 
 def encode_request(request: Request, target: Target) -> Json:
@@ -124,7 +128,7 @@ _KNOWN = frozenset(
 def _messages(request: Request, target: Target) -> list[Json]:
     return [
         made
-        for message in for_provider(request.messages, PROTOCOL, target)
+        for message in for_provider(request.messages, PROTOCOL, target, _SOUNDS)
         for made in _encode_message(message)
         if made.keys() - {"role"}
     ]
@@ -135,7 +139,7 @@ def _encode_message(message: Message) -> Iterator[Json]:
     for result in results:
         text = "".join(part.text for part in result.parts if isinstance(part, Text))
         made: Json = {"role": "tool", "content": text, "tool_name": result.name, "tool_call_id": result.call_id}
-        if images := [_image(part) for part in result.parts if isinstance(part, Image)]:
+        if images := [_image(part) for part in result.parts if isinstance(part, Image | Audio)]:
             made["images"] = images
         yield made
     if results:
@@ -145,7 +149,7 @@ def _encode_message(message: Message) -> Iterator[Json]:
         made["content"] = message.text
     if message.role == "assistant" and message.reasoning:
         made["thinking"] = message.reasoning
-    if images := [_image(part) for part in message.parts if isinstance(part, Image)]:
+    if images := [_image(part) for part in message.parts if isinstance(part, Image | Audio)]:
         made["images"] = images
     if message.calls:
         made.setdefault("content", "")
@@ -175,7 +179,8 @@ def _form_of(tool: ToolSpec) -> Json:
     return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
 
 
-def _image(image: Image) -> str:
+def _image(image: Image | Audio) -> str:
+    """Recordings have no field of their own: the server knows a WAV file by its first bytes."""
     if image.data is None:
         raise Unsupported("Ollama reads no image by its address; send its content in base64", field="messages")
     return base64.b64encode(image.data).decode("ascii")

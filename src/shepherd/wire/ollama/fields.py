@@ -13,8 +13,7 @@ import math
 import re
 from typing import Any, Literal
 
-from shepherd.core import Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
-from shepherd.core.image_file import find_type
+from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel, image_file, sound_file
 from shepherd.core.limit import INT64_MAX
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
@@ -70,17 +69,20 @@ def _seconds(value: object) -> float | None:
     return float(value) if re.fullmatch(r"[+-]?\d+(\.\d+)?", value) else None  # clients send "-1" and "300", too
 
 
-# ---- images
+# ---- images and recordings
 
 
-def decode_images(body: Fields, key: str = "images") -> tuple[Image, ...]:
-    """The images, in base64 without their kind. Raises: `InvalidRequest`."""
+def decode_images(body: Fields, key: str = "images") -> tuple[Image | Audio, ...]:
+    """The images and the recordings, in base64 without their kind: the field has this name for both.
+
+    Raises: `InvalidRequest`.
+    """
     return tuple(
         _decode_image(text, f"{body.at(key)}[{index}]") for index, text in enumerate(body.find_strings(key) or ())
     )
 
 
-def _decode_image(text: str, path: str) -> Image:
+def _decode_image(text: str, path: str) -> Image | Audio:
     if text.startswith("data:"):  # some clients leave the head of a data URL on it
         text = text.partition(",")[2]
     try:
@@ -89,7 +91,9 @@ def _decode_image(text: str, path: str) -> Image:
         raise InvalidRequest(f"{path} must be an image in base64, not {shown(text)}: {error}", field=path) from error
     if not data:
         raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
-    return Image(find_type(data) or "application/octet-stream", data, path=path)
+    if (kind := sound_file.find_type(data)) is not None:
+        return Audio(kind, data, path=path)
+    return Image(image_file.find_type(data) or "application/octet-stream", data, path=path)
 
 
 # ---- the fields that both ways share
@@ -144,7 +148,8 @@ PULL_BODY = body_schema(
 )
 _HOW_LONG = 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'
 KEEP_ALIVE = Field("keep_alive", Kind(decode_keep_alive, {}), _HOW_LONG)
-IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": {"type": "string", "description": "Base64."}}))
+_IMAGE = {"type": "string", "description": "Base64, of an image or a recording."}
+IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": _IMAGE}))
 _THINK = {"type": ["boolean", "string", "null"]}
 _OPTIONS = inside(
     *SAMPLING,

@@ -10,10 +10,12 @@ calls without ids, indexes or an end, content as a list, a stream without `[DONE
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shepherd.core import (
+    Audio,
     Document,
     Event,
     Finished,
@@ -58,6 +60,8 @@ from shepherd.wire.sampling import LORA
 from shepherd.wire.tools import free_text
 
 QUIRKS: Mapping[str, str] = {
+    "flac": "recordings may be FLAC files, not WAV and MP3 only",
+    "audio_text": "a recording is a text in base64, without its format",
     "developer": "system messages have the role developer",
     "one_system": "there is one system message, the first; later ones are the user's",
     "max_completion_tokens": "the limit of tokens has this name, in place of max_tokens",
@@ -149,7 +153,7 @@ def _messages(messages: Sequence[Message], target: Target, free: Collection[str]
     """`free`: tools whose calls are a text."""
     quirks = target.quirks
     role = "developer" if "developer" in quirks else "system"
-    history = for_provider(messages, PROTOCOL, target)
+    history = for_provider(messages, PROTOCOL, target, _formats(quirks).keys())
     n_first = leading_systems(history)
     if "one_system" in quirks and n_first:
         yield {"role": role, "content": "\n\n".join(message.text for message in history[:n_first])}
@@ -208,18 +212,22 @@ def _id(id: str, quirks: frozenset[str]) -> str:
 
 
 def _results(message: Message, target: Target) -> Iterator[Json]:
-    """The results, and behind the last a message with their images: a result itself has no place for one."""
-    images: list[Part] = []
+    """The results, and behind the last a message with their images and recordings, which no result has a place for."""
+    others: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
             texts = [each.text for each in part.parts if isinstance(each, Text)]
-            seen = [each for each in part.parts if isinstance(each, Image)]
+            seen = [each for each in part.parts if not isinstance(each, Text)]
             if seen:
-                texts = texts or ["The result is an image; it follows."]
-                images += (Text(f"Images of the result of {part.name or part.call_id}:"), *seen)
+                one, many = _NAMES[isinstance(seen[0], Audio)]
+                texts = texts or [f"The result is {one}; it follows."]
+                others += (Text(f"{many} of the result of {part.name or part.call_id}:"), *seen)
             yield {"role": "tool", "tool_call_id": _id(part.call_id, target.quirks), "content": "\n".join(texts)}
-    if images:
-        yield {"role": "user", "content": _content(images, target)}
+    if others:
+        yield {"role": "user", "content": _content(others, target)}
+
+
+_NAMES = (("an image", "Images"), ("a recording", "Recordings"))
 
 
 def _content(parts: Sequence[Part], target: Target) -> str | list[Json]:
@@ -237,12 +245,26 @@ def _part(part: Part, target: Target) -> Json:
         case Image() if target.sees_images:
             detail = {"detail": part.detail} if part.detail else {}
             return {"type": "image_url", "image_url": {"url": both.url_of(part), **detail}}
+        case Audio():
+            return _recording(part, target.quirks)
         case Opaque():
             return facts_of(PROTOCOL, part)
         case Document():
             return _document(part, target.quirks)
         case _:
             return {"type": "text", "text": both.UNSEEN}
+
+
+def _formats(quirks: frozenset[str]) -> Mapping[str, str]:
+    """The words for the media types of recordings that the server takes."""
+    return {"audio/wav": "wav", "audio/mpeg": "mp3", **({"audio/flac": "flac"} if "flac" in quirks else {})}
+
+
+def _recording(part: Audio, quirks: frozenset[str]) -> Json:
+    data: Any = base64.b64encode(part.data).decode("ascii")
+    if "audio_text" not in quirks:
+        data = {"data": data, "format": _formats(quirks)[part.media_type]}
+    return {"type": "input_audio", "input_audio": data}
 
 
 def _document(part: Document, quirks: frozenset[str]) -> Json:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from shepherd.core import (
+    Audio,
     Image,
     InvalidRequest,
     Message,
@@ -26,7 +27,15 @@ from shepherd.core import (
 from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
 from shepherd.wire.openai.proofs import PROTOCOL, decode_extra, encode_beside, encode_details
 from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.parts import decode_document, decode_image_url, joined, only_provider, seen
+from shepherd.wire.parts import (
+    AUDIO_TYPES,
+    decode_audio,
+    decode_document,
+    decode_image_url,
+    joined,
+    only_provider,
+    seen,
+)
 from shepherd.wire.signature import received
 from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
 from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
@@ -174,7 +183,7 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
     return tuple(found)
 
 
-def _decode_output(message: Fields) -> tuple[Text | Image, ...]:
+def _decode_output(message: Fields) -> tuple[Text | Image | Audio, ...]:
     """The result of a tool."""
     return seen(_decode_content(message, _SEEN))
 
@@ -234,6 +243,7 @@ _SEEN: Mapping[str, Read] = {
     "image_url": _decode_image,
     "input_image": _decode_image,
     "image": _decode_source,
+    **dict.fromkeys(AUDIO_TYPES, decode_audio),
     "file": decode_document,
     "input_file": decode_document,
     "document_url": _decode_address,
@@ -358,7 +368,7 @@ def _decode_allowed(allowed: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
 # ---- the fields of a body
 
 _CONTENT = {
-    "description": "Text, or an array of parts: text, image_url, file.",
+    "description": "Text, or an array of parts: text, image_url, input_audio, file.",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
 }
 _MESSAGE = body_schema(

@@ -1,4 +1,4 @@
-"""The parts of a message of a Responses body: texts, images, documents, sealed thoughts.
+"""The parts of a message of a Responses body: texts, images, recordings, documents, sealed thoughts.
 
 Unknown parts are left out, with a line in the log: one odd part of a long history must not end a conversation.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shepherd.core import Document, Image, InvalidRequest, Opaque, Reasoning, Text
+from shepherd.core import Audio, Document, Image, InvalidRequest, Opaque, Reasoning, Text
 from shepherd.wire.base import Fields, Json, shown, wrong
 from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.parts import decode_document, decode_image_url, only_provider
+from shepherd.wire.parts import AUDIO_TYPES, decode_audio, decode_document, decode_image_url, only_provider
 from shepherd.wire.signature import Protocol, raw_for, signed
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PROTOCOL: Protocol = "openai.responses"
 
 
-def decode_content(item: Fields, key: str = "content") -> list[Text | Image | Document | Opaque]:
+def decode_content(item: Fields, key: str = "content") -> list[Text | Image | Audio | Document | Opaque]:
     """A string, or an array of parts. Raises: `InvalidRequest`."""
     content = item.find_any(key)
     if content is None or content == "":
@@ -37,7 +37,7 @@ def decode_content(item: Fields, key: str = "content") -> list[Text | Image | Do
     return [part for fields in item.objects(key) for part in decode_part(fields)]
 
 
-def decode_part(part: Fields) -> Iterator[Text | Image | Document | Opaque]:
+def decode_part(part: Fields) -> Iterator[Text | Image | Audio | Document | Opaque]:
     """The value of one part; nothing for an unknown type. Raises: `InvalidRequest`."""
     kind = part.find_string("type")
     if only_provider(part) is not None:
@@ -47,6 +47,8 @@ def decode_part(part: Fields) -> Iterator[Text | Image | Document | Opaque]:
             yield Text(text)
     elif kind in _IMAGES:
         yield _decode_image(part)
+    elif kind in AUDIO_TYPES:
+        yield decode_audio(part)
     elif kind in _DOCUMENTS:
         yield decode_document(part)
     else:
