@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx2
-import platformdirs
 import pytest
 from tests.engine.adapter_files import write_control, write_lora
-from tests.in_time import becomes_true
+from tests.llama_server import llama_server
 from tests.own_server import serving
 
 from shepherd import config as configuration
@@ -105,64 +103,29 @@ def ours(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
         yield Client(http)
 
 
+@contextmanager
 def theirs(*options: str) -> Iterator[Client]:
-    """llama-server, of the library that we load."""
-    program = Path(platformdirs.user_cache_dir("shepherd-bench")) / "build" / "bin" / "llama-server"
-    if not program.exists():
-        pytest.skip("llama-server is not built; python bench/llama_tools.py builds it")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        program,
-        "-m",
-        embedded(),
-        "--port",
-        str(port),
-        "-t",
-        "1",
-        "-c",
-        "1024",
-        "-np",
-        "1",
-        "-fa",
-        "off",
-        "--cache-ram",
-        "0",
-    ]
-    process = subprocess.Popen(
-        [*map(str, command), "--no-webui", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def answers() -> bool:
-        try:
-            return httpx2.get(f"http://127.0.0.1:{port}/health").status_code == 200
-        except httpx2.HTTPError:
-            return False
-
-    try:
-        assert becomes_true(answers)
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
-            yield Client(http)
-    finally:
-        process.terminate()
-        process.wait()
+    """llama-server."""
+    alone = ("-c", "1024", "-np", "1", "-fa", "off", "--cache-ram", "0")
+    with llama_server(embedded(), *alone, *options) as url, httpx2.Client(base_url=url, timeout=120) as http:
+        yield Client(http)
 
 
 @pytest.fixture(scope="module")
-def llama_server(files: Files) -> Iterator[Client]:
-    yield from theirs("--lora", f"{files.law},{files.med}")
+def original(files: Files) -> Iterator[Client]:
+    with theirs("--lora", f"{files.law},{files.med}") as client:
+        yield client
 
 
 # ---- the same tokens
 
 
 @pytest.mark.costly
-def test_greedy_tokens_are_those_of_llama_server(ours: Client, llama_server: Client) -> None:
+def test_greedy_tokens_are_those_of_llama_server(ours: Client, original: Client) -> None:
     """In any order: each request finds what the others have left in the cache."""
     asked = [(prompt, lora) for prompt in PROMPTS for lora in SETS] * 2
     Random(1).shuffle(asked)
-    expected = {one: llama_server.tokens(*one) for one in dict.fromkeys(asked)}
+    expected = {one: original.tokens(*one) for one in dict.fromkeys(asked)}
     assert len({tuple(tokens) for tokens in expected.values()}) > 3 * len(PROMPTS), "the adapters change the answers"
     for one in asked:
         assert ours.tokens(*one) == expected[one], one
@@ -171,7 +134,7 @@ def test_greedy_tokens_are_those_of_llama_server(ours: Client, llama_server: Cli
 @pytest.mark.costly
 def test_a_control_vector_is_that_of_llama_server(ours: Client, files: Files) -> None:
     scaled = ("--control-vector-scaled", f"{files.calm}:0.8", "--control-vector-layer-range", "2", "3")
-    for client in theirs(*scaled):
+    with theirs(*scaled) as client:
         for prompt in PROMPTS:
             expected = client.tokens(prompt, None)
             assert ours.tokens(prompt, ((2, 0.8),)) == expected
