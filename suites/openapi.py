@@ -1,7 +1,7 @@
 """Schemathesis on our own OpenAPI document: what it allows is answered as it says, what it forbids is refused.
 
-The server is a real one with the embedded model, a LoRA for it, and a reranker; the last two have random weights. A case
-is one operation, once with valid and once with wrong requests.
+The server is a real one with the embedded model, a LoRA for it, and a reranker; the last two have random weights. A
+case is one operation, once with valid and once with wrong requests.
 """
 
 from __future__ import annotations
