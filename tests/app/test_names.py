@@ -281,6 +281,9 @@ async def test_a_model_with_an_adapter_is_listed_copied_and_kept(tmp_path: Path)
         assert HELLO not in answers.values()
         with pytest.raises(ollama.ResponseError, match="is a name of the configuration"):
             await client.copy("lamb", "lawyer")
+        for name, near in (("lamb:lwa", "lamb:law"), ("lawyr", "lawyer")):
+            with pytest.raises(ollama.ResponseError, match=f"not found; did you mean .*'{near}'"):
+                await client.copy(name, "x")
         for name in ("lamb:law", "lawyer"):
             with pytest.raises(ollama.ResponseError, match="stands in the configuration"):
                 await client.delete(name)
