@@ -27,11 +27,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import platformdirs
-from suites.llama_launcher import SPLIT
+from suites.llama_launcher import ADAPTER, SPLIT
 from suites.random_models import write_chat_model, write_embedding_model
 from suites.report import FOLDER, Report, Row
 from suites.stories_model import has_stories, write_stories_model
 from suites.venv import CACHE, python_of, rows_of
+from tests.engine.adapter_files import write_lora
+
+from shepherd.models.gguf import read_header
 
 NEEDS = (
     "pytest~=8.3.3",
@@ -53,8 +56,6 @@ LEFT_OUT = (
 )
 """By a pattern in the id of a case, what Shepherd leaves out on purpose."""
 LATER = (
-    (r"test_rerank", "scores of pairs of texts"),
-    (r"test_lora", "LoRA adapters"),
     (r"test_vision|multimodal|mtm_error|test_local_media|tool_result_with_image|vision_format", "images"),
     (r"test_speculative", "draft models"),
 )
@@ -200,6 +201,7 @@ def _write_models(vocabularies: Path, target: Path) -> None:
             write_chat_model(llama, target / f"{name}.gguf", fim=fim, n_ctx=n_ctx)
     if is_trained:
         write_stories_model(STORIES, target / f"{SPLIT.partition('-0000')[0]}.gguf", parts=3)
+    write_lora(target / ADAPTER, read_header(target / "chat.gguf"), seed=1)
     for name, ranks in (("bert", False), ("rank", True)):
         write_embedding_model(vocabularies / "ggml-vocab-bert-bge.gguf", target / f"{name}.gguf", ranks=ranks)
 

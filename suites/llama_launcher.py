@@ -27,6 +27,8 @@ SWITCHES = frozenset((
     "--no-slots", "--verbose", "--context-shift", "--no-ui", "--no-models-autoload", "--jinja", "--no-jinja",
     "--no-mmproj", "--no-cache-idle-slots", "--ui-mcp-proxy", "--backend_sampling",
 ))  # fmt: skip
+ADAPTER = "adapter.gguf"
+"""A LoRA for `chat.gguf`, in place of every LoRA that a test downloads."""
 SPLIT = "stories15M-q8_0-00001-of-00003.gguf"
 MODELS = {
     "ggml-org/test-model-stories260K": "chat.gguf",
@@ -120,6 +122,8 @@ def configuration(flags: dict[str, str], folder: Path) -> str:
     if "--embedding" not in flags and "--reranking" not in flags:
         sampling = f"temperature = {flags.get('--temp', '0.8')}, seed = {flags.get('--seed', '42')}"
         lines.append(f"sampling = {{ {sampling} }}")
+        if adapter := flags.get("--lora"):
+            lines += [f"[[models.{json.dumps(name)}.adapters]]", f"path = {json.dumps(str(Path(adapter).resolve()))}"]
         lines += ["[caches.main]", f"model = {json.dumps(name)}", f"n_ctx = {n_ctx}", f"sequences = {n_slots}"]
         if "--context-shift" in flags:
             lines.append('overflow = "evict"')

@@ -1,6 +1,7 @@
 """Schemathesis on our own OpenAPI document: what it allows is answered as it says, what it forbids is refused.
 
-The server is a real one with the embedded model. A case is one operation, once with valid and once with wrong requests.
+The server is a real one with the embedded model, a LoRA for it, and a reranker; the last two have random weights. A
+case is one operation, once with valid and once with wrong requests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from suites.report import Report, Row
+from tests.engine.adapter_files import write_lora
+from tests.engine.tiny_bert import write_bert
 from tests.own_server import serving
+
+from shepherd.models.catalog import embedded
+from shepherd.models.gguf import read_header
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 N_EXAMPLES = 15
@@ -31,7 +37,15 @@ SMALL = """
 max_tokens = 4
 [memory]
 database_path = "memory.db"
+[models.lamb]
+path = "embedded"
+[[models.lamb.adapters]]
+path = "law.gguf"
+apply = false
+[models.rank]
+path = "rank.gguf"
 [caches.main]
+model = "lamb"
 n_ctx = 256
 """
 BOUNDS = settings(
@@ -46,8 +60,12 @@ BOUNDS = settings(
 
 def run() -> Report:
     """Every operation of the document, in both ways."""
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SMALL, api_keys=(KEY,)) as url:
-        rows = [row for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE) for row in sent(url, mode)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_lora(folder / "law.gguf", read_header(embedded()), seed=1)
+        write_bert(folder / "rank.gguf", pooling=4, n_labels=1, n_ctx=512)
+        with serving(folder, SMALL, api_keys=(KEY,)) as url:
+            rows = [row for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE) for row in sent(url, mode)]
     return Report("openapi", f"schemathesis {version('schemathesis')}", rows)
 
 

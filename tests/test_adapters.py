@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx2
-import platformdirs
 import pytest
 from tests.engine.adapter_files import write_control, write_lora
-from tests.in_time import becomes_true
+from tests.llama_server import llama_server
 from tests.own_server import serving
 
 from shepherd import config as configuration
+from shepherd.agent.session import Session
 from shepherd.app.app import App
 from shepherd.core import InvalidRequest
 from shepherd.memory.users import LOCAL
@@ -105,64 +104,29 @@ def ours(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
         yield Client(http)
 
 
+@contextmanager
 def theirs(*options: str) -> Iterator[Client]:
-    """llama-server, of the library that we load."""
-    program = Path(platformdirs.user_cache_dir("shepherd-bench")) / "build" / "bin" / "llama-server"
-    if not program.exists():
-        pytest.skip("llama-server is not built; python bench/llama_tools.py builds it")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        program,
-        "-m",
-        embedded(),
-        "--port",
-        str(port),
-        "-t",
-        "1",
-        "-c",
-        "1024",
-        "-np",
-        "1",
-        "-fa",
-        "off",
-        "--cache-ram",
-        "0",
-    ]
-    process = subprocess.Popen(
-        [*map(str, command), "--no-webui", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def answers() -> bool:
-        try:
-            return httpx2.get(f"http://127.0.0.1:{port}/health").status_code == 200
-        except httpx2.HTTPError:
-            return False
-
-    try:
-        assert becomes_true(answers)
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
-            yield Client(http)
-    finally:
-        process.terminate()
-        process.wait()
+    """llama-server."""
+    alone = ("-c", "1024", "-np", "1", "-fa", "off", "--cache-ram", "0")
+    with llama_server(embedded(), *alone, *options) as url, httpx2.Client(base_url=url, timeout=120) as http:
+        yield Client(http)
 
 
 @pytest.fixture(scope="module")
-def llama_server(files: Files) -> Iterator[Client]:
-    yield from theirs("--lora", f"{files.law},{files.med}")
+def original(files: Files) -> Iterator[Client]:
+    with theirs("--lora", f"{files.law},{files.med}") as client:
+        yield client
 
 
 # ---- the same tokens
 
 
 @pytest.mark.costly
-def test_greedy_tokens_are_those_of_llama_server(ours: Client, llama_server: Client) -> None:
+def test_greedy_tokens_are_those_of_llama_server(ours: Client, original: Client) -> None:
     """In any order: each request finds what the others have left in the cache."""
     asked = [(prompt, lora) for prompt in PROMPTS for lora in SETS] * 2
     Random(1).shuffle(asked)
-    expected = {one: llama_server.tokens(*one) for one in dict.fromkeys(asked)}
+    expected = {one: original.tokens(*one) for one in dict.fromkeys(asked)}
     assert len({tuple(tokens) for tokens in expected.values()}) > 3 * len(PROMPTS), "the adapters change the answers"
     for one in asked:
         assert ours.tokens(*one) == expected[one], one
@@ -171,7 +135,7 @@ def test_greedy_tokens_are_those_of_llama_server(ours: Client, llama_server: Cli
 @pytest.mark.costly
 def test_a_control_vector_is_that_of_llama_server(ours: Client, files: Files) -> None:
     scaled = ("--control-vector-scaled", f"{files.calm}:0.8", "--control-vector-layer-range", "2", "3")
-    for client in theirs(*scaled):
+    with theirs(*scaled) as client:
         for prompt in PROMPTS:
             expected = client.tokens(prompt, None)
             assert ours.tokens(prompt, ((2, 0.8),)) == expected
@@ -323,16 +287,57 @@ def test_a_model_without_adapters_refuses_lora(tmp_path: Path) -> None:
         assert "has no adapters" in error["message"]
 
 
-async def test_the_chat_says_how_to_use_an_adapter(files: Files, tmp_path: Path) -> None:
+def test_vectors_are_made_without_adapters_and_say_so(ours: Client) -> None:
+    assert ours.post("/v1/embeddings", {"model": "lamb", "input": "x"})["data"]
+    for name in ("lamb:law", "doctor"):
+        error = ours.post("/v1/embeddings", {"model": name, "input": "x"}, status=400)["error"]
+        assert error["param"] == "model"
+        assert "computed without adapters; name 'lamb'" in error["message"]
+    error = ours.post("/api/embed", {"model": "lamb", "input": "x", "lora": [{"id": 0, "scale": 1}]}, status=400)
+    assert "leave lora out" in error["error"]
+
+
+def test_an_unknown_model_is_answered_with_the_nearest_names(ours: Client) -> None:
+    for name, near in (("lamb:lwa", "lamb:law"), ("docter", "doctor"), ("lambb", "lamb")):
+        assert f"{near!r}" in ours.http.get(f"/v1/models/{name}").json()["error"]["message"], name
+
+
+async def test_a_conversation_switches_to_an_adapter_and_back(files: Files, tmp_path: Path) -> None:
+    """What the terminal does for `/model`: the conversation stays, and each name computes with its own adapter."""
     config = tmp_path / "shepherd.toml"
-    config.write_text(files.config)
+    config.write_text(f"max_tokens = 12\n[sampling]\ntemperature = 0\n{files.config}")
     read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
     app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
+
+    async def answer(session: Session) -> str:
+        async with aclosing(session.chat("Once upon a time")) as events:
+            async for _ in events:
+                pass
+        return session.messages[-1].text
+
     try:
         await app.load()
-        session = app.conversations.session(user=LOCAL)
-        for name in ("lamb:law", "LAMB:LAW", "doctor"):
-            with pytest.raises(InvalidRequest, match=r"model with an adapter.*set apply in \[\[models\.lamb\.adapters"):
-                await app.conversations.switch(session, name)
+        here = app.conversations
+        session, plain = here.session(user=LOCAL, tools=False), here.active.model
+        for name, shown in (("LAMB:LAW", "lamb:law"), ("doctor", "lamb:med"), ("lamb", plain)):
+            choice = here.find_choice(name)
+            assert choice is not None
+            assert not choice.current or shown == plain == here.active.model
+            active = await here.switch(session, name)
+            assert (active.model, active.cache, session.model, here.active) == (shown, "main", shown, active)
+            choice = here.find_choice(name)
+            assert choice is not None
+            assert choice.current
+            await answer(session)
+        assert len(session.messages) == 6, "the conversation stays"
+        answers = set()
+        for name in ("lamb:law", "lamb:med", "lamb:calm"):
+            await here.switch(session, name)
+            answers.add(await answer(here.session(user=None)))  # it begins with the active model
+        assert len(answers) == 3, "each name computes with its own adapter"
+        with pytest.raises(InvalidRequest, match=r"did you mean 'lamb:law'"):
+            await here.switch(session, "lamb:lav")
+        assert here.active.model == "lamb:calm"
+        assert (await here.switch(session, "next")).model == plain, "there is one model"
     finally:
         await app.aclose()

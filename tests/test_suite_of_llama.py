@@ -28,7 +28,7 @@ PASSED, OTHER_WORDS, FAILED = ("passed", ""), ("passed", "the words are not thos
         ("unit/test_a.py::test_a", ("not applicable", "it skips itself"), None, "not applicable", "it skips itself"),
         ("unit/test_router.py::test_a", PASSED, FAILED, "not applicable", "router"),
         ("unit/test_router.py::test_a", PASSED, PASSED, "passed", ""),
-        ("unit/test_rerank.py::test_a", PASSED, FAILED, "comes later", "pairs"),
+        ("unit/test_speculative.py::test_a", PASSED, FAILED, "comes later", "draft"),
         ("unit/test_slot_save.py::test_a", PASSED, FAILED, "failed", "not over HTTP: assert 1"),
     ],
 )

@@ -14,6 +14,7 @@ import ollama
 import pytest
 from tests.backends.cloud.providing import WORDS, spoken
 from tests.conftest import LAMB
+from tests.engine.adapter_files import write_lora
 from tests.fakes.hub import Hub
 from tests.in_time import until
 from tests.proven import proven
@@ -23,6 +24,7 @@ from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import Event, Message, Request, UnknownModel, fold
 from shepherd.models import pulled
+from shepherd.models.gguf import read_header
 from shepherd.models.pulled import ModelFile, Origin, PulledModel
 from shepherd.server.app import create_app, serve
 
@@ -257,6 +259,37 @@ async def test_without_the_operators_word_nothing_is_changed(tmp_path: Path, roo
             assert caught.value.status_code == 403
     assert model.path.exists()
     assert sorted(each.name for each in root.iterdir()) == ["hf"]
+
+
+async def test_a_model_with_an_adapter_is_listed_copied_and_kept(tmp_path: Path) -> None:
+    """With Ollama's own client: a copy of its name computes with the adapter; what the configuration names stays."""
+    law = write_lora(tmp_path / "law.gguf", read_header(LAMB), seed=1)
+    text = (
+        f'{MANAGED}[models.lamb]\npath = "embedded"\n[[models.lamb.adapters]]\npath = "{law}"\napply = false\n'
+        '[aliases]\nlawyer = "lamb:law"\n'
+    )
+    async with running(tmp_path, text) as app, client_of(app) as client:
+        here = ["lamb", "lamb:law", "lawyer"]
+        assert await listed(client) == here
+        await client.copy("lawyer", "mine")
+        await client.copy("lamb:law", "also")
+        assert await listed(client) == [*here, "mine", "also"]
+        assert (await client.show("mine")).details.parent_model == "lamb:law"
+        answers = {name: await ask(app, name) for name in ("lamb", "lamb:law", "lawyer", "mine", "also")}
+        assert answers.pop("lamb") == HELLO
+        assert len(set(answers.values())) == 1
+        assert HELLO not in answers.values()
+        with pytest.raises(ollama.ResponseError, match="is a name of the configuration"):
+            await client.copy("lamb", "lawyer")
+        for name, near in (("lamb:lwa", "lamb:law"), ("lawyr", "lawyer")):
+            with pytest.raises(ollama.ResponseError, match=f"not found; did you mean .*'{near}'"):
+                await client.copy(name, "x")
+        for name in ("lamb:law", "lawyer"):
+            with pytest.raises(ollama.ResponseError, match="stands in the configuration"):
+                await client.delete(name)
+        await client.delete("mine")
+        await client.delete("also")
+        assert await listed(client) == here
 
 
 @pytest.mark.costly

@@ -147,6 +147,10 @@ class Stage:
     def aliases(self) -> dict[str, str]:
         return {}
 
+    @property
+    def adapted(self) -> dict[str, str]:
+        return {}
+
     def other_providers(self) -> tuple[str, ...]:
         return ()
 

@@ -268,6 +268,16 @@ def test_completion_knows_commands_options_and_models(home: Path, words: str, of
     assert offered in [line.split("\t")[0].split(",")[-1] for line in result.output.splitlines()]
 
 
+@pytest.mark.parametrize("typed", ["qui", "big"])
+def test_completion_knows_the_names_of_the_configuration(home: Path, typed: str) -> None:
+    (home / "shepherd.toml").write_text('[models.bigone]\npath = "embedded"\n[aliases]\nquick = "bigone"\n')
+    words = f"shepherd chat -m {typed}"
+    environment = {"_SHEPHERD_COMPLETE": "fish_complete", "COMP_WORDS": words, "COMP_CWORD": typed}
+    result = CliRunner().invoke(cli, [], prog_name="shepherd", env=environment)
+    offered = [line.split("\t")[0].split(",")[-1] for line in result.output.splitlines()]
+    assert {"qui": "quick", "big": "bigone"}[typed] in offered
+
+
 def test_models_list_has_the_embedded_model_and_what_is_here(home: Path, lamb: Path) -> None:
     (home / "models").mkdir()
     (home / "models" / "mine.gguf").symlink_to(lamb)

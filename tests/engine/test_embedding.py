@@ -447,6 +447,12 @@ def test_questions_do_not_wait_for_a_long_list(weights: Weights) -> None:
     assert n_answered > 20
 
 
+def test_weights_that_are_its_own_are_freed_with_it(bert: Bert) -> None:
+    with EmbeddingModel.load(bert.path, n_threads=1) as made:
+        assert made.weights.handle
+    assert not made.weights.handle
+
+
 def test_weights_that_are_not_its_own_outlive_it_and_a_closed_model_says_so(weights: Weights) -> None:
     made = EmbeddingModel(weights, n_threads=1)
     made.close()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 import threading
-import time
 import urllib.request
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 import pytest
 from tests.engine.tiny_bert import N_CTX, Bert, write_bert
 from tests.engine.tiny_qwen3 import END, START, TEMPLATE, Qwen3, write_qwen3
+from tests.llama_server import llama_server
 
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.pairs import Pairs, Scores
@@ -269,32 +265,6 @@ def test_a_question_does_not_wait_for_a_long_list(decoder: RerankModel) -> None:
 # -- llama-server ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def llama_server(path: Path) -> Iterator[str]:
-    """The address of a llama-server that reranks with this model."""
-    program = Path(platformdirs.user_cache_dir("shepherd-bench")) / "build" / "bin" / "llama-server"
-    if not program.exists():
-        pytest.skip("llama-server is not built: uv run python bench/llama_tools.py")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--rerank", "-m", str(path), "--host", "127.0.0.1", "--port", str(port), "-t", "1", "--no-warmup"]
-    server = subprocess.Popen([str(program), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            assert server.poll() is None, "llama-server has ended"
-            try:
-                urllib.request.urlopen(f"{url}/health", timeout=60).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield url
-    finally:
-        server.kill()
-        server.wait()
-
-
 @pytest.mark.costly
 @pytest.mark.parametrize("kind", ["encoder", "several labels", "decoder", "decoder without a template"])
 def test_scores_and_tokens_are_those_of_llama_server(tmp_path: Path, kind: str) -> None:
@@ -304,7 +274,7 @@ def test_scores_and_tokens_are_those_of_llama_server(tmp_path: Path, kind: str) 
     else:
         write_bert(path, pooling=4, n_labels=3 if "several" in kind else 1, n_ctx=512)
     documents = [*DOCUMENTS[:2], *DOCUMENTS[3:], *MANY, "a b c d e f g h " * 20]
-    with llama_server(path) as url, RerankModel.load(path, n_threads=1) as model:
+    with llama_server(path, "--rerank", "--no-warmup") as url, RerankModel.load(path, n_threads=1) as model:
 
         def theirs(query: str, documents: list[str]) -> tuple[list[float], int]:
             body = json.dumps({"query": query, "documents": documents}).encode()

@@ -46,6 +46,15 @@ def test_inputs_are_texts_or_tokens(said: Any, inputs: tuple[Any, ...]) -> None:
     )
 
 
+@pytest.mark.parametrize("decode", [decode_request, decode_embed, decode_embeddings])
+def test_adapters_are_refused(decode: Any) -> None:
+    body = {"model": "m", "input": "a", "prompt": "a"}
+    decode(body | {"lora": []})
+    with pytest.raises(InvalidRequest, match="computed without them; leave lora out") as caught:
+        decode(body | {"lora": [{"id": 0, "scale": 1}]})
+    assert caught.value.field == "lora"
+
+
 def test_the_rest_says_how_to_write_the_vectors() -> None:
     body = {"input": "a", "encoding_format": "base64", "dimensions": 64, "truncate": True, "user": "anna", "odd": 1}
     assert decode_request(body) == EmbeddingRequest("", ("a",), 64, truncate=True, packed=True)

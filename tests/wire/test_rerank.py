@@ -113,6 +113,15 @@ def test_what_is_wrong_is_named(decode: Any, body: dict[str, Any], words: str, f
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("decode", [decode_rerank, decode_cohere, decode_score])
+def test_adapters_are_refused(decode: Any) -> None:
+    body = {"query": "q", "documents": ["a"], "text_1": "a", "text_2": "b"}
+    decode(body | {"lora": []})
+    with pytest.raises(InvalidRequest, match="computed without them; leave lora out") as caught:
+        decode(body | {"lora": [{"id": 0, "scale": 1}]})
+    assert caught.value.field == "lora"
+
+
 def test_as_many_documents_as_allowed_are_taken() -> None:
     assert len(decode_rerank({"query": "q", "documents": ["a"] * MAX_PAIRS}).pairs.texts) == MAX_PAIRS
 

@@ -22,7 +22,7 @@ from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
 from shepherd.app.toolset import AGENT_CTX
 from shepherd.backends.cloud.provider import find_model
-from shepherd.backends.router import Route, base_of
+from shepherd.backends.router import Route
 from shepherd.config import ProviderConfig
 from shepherd.core import (
     Audio,
@@ -37,6 +37,7 @@ from shepherd.core import (
     ShepherdError,
     Text,
 )
+from shepherd.core.errors import names_near
 from shepherd.core.status import ActiveModel, ModelChoice
 from shepherd.wire.history import plain
 from shepherd.wire.names import find_name
@@ -73,13 +74,17 @@ class Conversations:
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
         self._active = self.describe(_default_target(config))
+        self._adapted = ""
+        """The active model with one of its adapters, such as `qwen:law`; empty without."""
 
     @property
     def active(self) -> ActiveModel:
         """The cache or provider that answers our own conversation now; of a provider, with the window as it is known
         now."""
         active = self._active
-        return replace(active, n_ctx=self._dispatcher.providers.window(active.cache)) if active.is_provider else active
+        if active.is_provider:
+            return replace(active, n_ctx=self._dispatcher.providers.window(active.cache))
+        return replace(active, model=self._adapted) if self._adapted else active
 
     # our own
 
@@ -188,7 +193,7 @@ class Conversations:
                 cache,
                 "model" if n_caches[entry.name] == 1 else "cache",
                 f"{entry.card.n_ctx} tokens{', loaded' if entry.key in loaded else ''}",
-                self._is_active(cache),
+                self._is_active(cache) and not self._adapted,
             )
             for cache, entry in entries.items()
             if entry.chats
@@ -204,10 +209,28 @@ class Conversations:
         return self._dispatcher.aliases
 
     def find_choice(self, name: str) -> ModelChoice | None:
-        """The choice of this name, or of the one that an alias stands for."""
+        """The choice of this name, or of the one that an alias stands for; of a model with an adapter, the model's."""
         choices, meaning = self.choices(), self._dispatcher.meaning(name.strip())
+        if adapted := self._find_adapted(meaning):
+            base = self._dispatcher.registry.adapter_names()[adapted]
+            of_it = [
+                each
+                for each in choices
+                if each.kind != "provider" and self._dispatcher.entry_of(each.cache).name == base
+            ]
+            found = next((each for each in of_it if self._is_active(each.cache)), next(iter(of_it), None))
+            return None if found is None else replace(found, name=adapted, current=adapted == self._adapted)
         known = find_name(meaning, [word for each in choices for word in (each.name, each.cache)])
         return next((each for each in choices if known in (each.name, each.cache)), None)
+
+    def _find_adapted(self, meaning: str) -> str:
+        """The name of a model with an adapter as the configuration writes it; empty for other names."""
+        return find_name(meaning, self._dispatcher.registry.adapter_names()) or ""
+
+    @property
+    def adapted(self) -> Mapping[str, str]:
+        """By the name of a model with one of its adapters, the model's."""
+        return self._dispatcher.registry.adapter_names()
 
     def other_providers(self) -> tuple[str, ...]:
         """Providers that a conversation can switch to once a model is named: `NAME/MODEL`."""
@@ -217,24 +240,20 @@ class Conversations:
     async def switch(self, session: Session, name: str) -> ActiveModel:
         """Move a conversation to another model: the old one is unloaded, then the new one is loaded (C31).
 
-        `name`: one of `choices`, `next` for the one behind the active one, or whatever `--model` takes: a path, a model
-        that the catalogue finds, a provider's model. Where
+        `name`: one of `choices`, a model with an adapter (`qwen:law`), an alias of either, `next` for the one behind
+        the active one, or whatever `--model` takes: a path, a model that the catalogue finds, a provider's model. Where
         loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
         raises.
         """
-        choices, before, dispatcher = self.choices(), self.active.cache, self._dispatcher
+        choices, dispatcher = self.choices(), self._dispatcher
+        before, adapted_before = self.active.cache, self._adapted
         known, name = dispatcher.caches, name.strip()
         if name == "next" and choices:
-            at = next((at for at, each in enumerate(choices) if each.current), -1)
+            at = next((at for at, each in enumerate(choices) if self._is_active(each.cache)), -1)
             name = choices[(at + 1) % len(choices)].name
         choice, name = self.find_choice(name), dispatcher.meaning(name)
         found, added = choice.cache if choice else None, None
-        if base := base_of(name, dispatcher.registry.adapter_names()):
-            raise InvalidRequest(
-                f"{name!r} is a model with an adapter, which requests over HTTP name; here, set apply in "
-                f"[[models.{base}.adapters]] to true for this adapter and to false for the others, and start again",
-                field="name",
-            )
+        adapted = self._find_adapted(name) if choice else ""
         if found is None:
             found = await asyncio.to_thread(self._add_provider, name)
         if found is None:
@@ -242,14 +261,14 @@ class Conversations:
                 added = await asyncio.to_thread(dispatcher.add, name, before)
             except ConfigError as error:
                 more = (f"{each}/MODEL" for each in self.other_providers())
-                names = ", ".join((*(each.name for each in choices), *dispatcher.aliases, *more))
-                raise InvalidRequest(f"{error.message}; known: {names}", field="name") from error
+                known_names = (*(each.name for each in choices), *dispatcher.aliases, *self.adapted, *more)
+                raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
             found = added.name
-        if not self._is_active(found):
+        if not self._is_active(found) or adapted != adapted_before:
             try:
-                await self._move(session, found)
+                await self._move(session, found, adapted)
             except ShepherdError:
-                await self._move(session, before)
+                await self._move(session, before, adapted_before)
                 if added is not None and added.name not in known:
                     dispatcher.remove(added)
                 raise
@@ -280,9 +299,9 @@ class Conversations:
             raise InvalidRequest(error.message, field="name") from error
         return name
 
-    async def _move(self, session: Session, cache: str) -> None:
+    async def _move(self, session: Session, cache: str, adapted: str) -> None:
         """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
-        one."""
+        one. `adapted`: the name of its model with an adapter, or empty."""
         pool, is_provider = self._dispatcher.pool, cache in self._dispatcher.providers
         key = None if is_provider else self._dispatcher.entry_of(cache).key
         old = self._held.get(session)
@@ -298,7 +317,7 @@ class Conversations:
                 if session not in self._held:
                     pool.hold(key)
                     self._held[session] = key
-        self._active = self.describe(cache)
+        self._active, self._adapted = self.describe(cache), adapted
         backend, counting = self._behind(self.active)
         store = await asyncio.to_thread(self._stores.find_store, session.user)
         box = session.toolbox

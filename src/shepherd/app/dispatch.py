@@ -155,7 +155,10 @@ class Dispatcher:
 
     def _route(self, model: str, endpoint: str) -> Route:
         if (pulled := self._pulled.get(self._names.meaning(model))) is None:
-            return self._router.choose(model, endpoint)
+            try:
+                return self._router.choose(model, endpoint)
+            except UnknownModel as error:
+                raise UnknownModel(model, known=tuple(dict.fromkeys((*error.known, *self._known())))) from None
         return replace(self._router.find(model, endpoint) or Route(""), target=pulled.cache, fallback=())
 
     async def _routed(
@@ -356,6 +359,11 @@ class Dispatcher:
         """The names of all models that a request can name."""
         return tuple(self.registry.entries)
 
+    def _known(self) -> tuple[str, ...]:
+        """The same, with adapters and other names, for an error."""
+        others = (self._names.all(), self.registry.adapter_names(), self._pulled)
+        return (*self.names, *(name for names in others for name in names))
+
     def models(self) -> tuple[ModelCard, ...]:
         """One card for each model that a request can name, loaded or not, in the order of the configuration; then one
         for each other name that a route has for one of them."""
@@ -407,7 +415,7 @@ class Dispatcher:
         """Those of the model of this name, or of the first one where it is empty. Raises: `UnknownModel`."""
         entry = self._named(model) if model else next(iter(self.registry.entries.values()), None)
         if entry is None:
-            raise UnknownModel(model, known=self.names)
+            raise UnknownModel(model, known=self._known())
         return entry.adapters or ModelAdapters(entry.name, ())
 
     def resting(self) -> dict[str, float]:
@@ -508,7 +516,7 @@ class Dispatcher:
         """Give a model another name, also after a restart. Raises: `UnknownModel`; as `Names.copy`."""
         await self.look_again()
         if not self._exists(source):
-            raise UnknownModel(source, known=self.names)
+            raise UnknownModel(source, known=self._known())
         await asyncio.to_thread(self._names.copy, source, name)
 
     async def delete(self, name: str) -> None:
@@ -519,7 +527,7 @@ class Dispatcher:
             return
         served = self._pulled.get(self._names.meaning(name))
         if served is None and not self._exists(name):
-            raise UnknownModel(name, known=self.names)
+            raise UnknownModel(name, known=self._known())
         if served is None or served.own is None or find_name(name, self._own_aliases) is not None:
             raise InvalidRequest(
                 f"{name!r} stands in the configuration; only the operator removes it: this server deletes models that "
@@ -559,11 +567,16 @@ class Dispatcher:
 
     def _named(self, model: str) -> ModelEntry:
         if (entry := self._find(model)) is None:
-            raise UnknownModel(model, known=self.names)
+            raise UnknownModel(model, known=self._known())
         return entry
 
     def _embedder_for(self, model: str) -> ModelEntry:
         entries, memory = self.registry.entries, self.registry.memory
+        if base := base_of(self._names.meaning(model), self.registry.adapter_names()):
+            raise InvalidRequest(
+                f"{model!r} is a model with an adapter, and vectors are computed without adapters; name {base!r}",
+                field="model",
+            )
         if (named := self._find(model)) is not None:
             if named.backend == "tensorrt":
                 raise InvalidRequest(

@@ -96,10 +96,26 @@ def _address(row: ProviderConfig) -> str:
     return row.base_url or next(filter(None, map(os.environ.get, kind.urls)), None) or kind.base_url
 
 
+def configured_names(typed: str) -> list[str]:
+    """The aliases and models of the configuration that begin so; raises nothing."""
+    config = _config()
+    names = () if config is None else (*config.aliases, *(each.name for each in config.models))
+    return [each for each in names if each.startswith(typed)]
+
+
+def _config() -> Config | None:
+    """The configuration as commands that only look read it; None where it cannot be used."""
+    try:
+        return load(env=os.environ, cwd=Path.cwd(), user_dir=trust.user_dir(), consent=trust.consent({}, looks=True))
+    except ShepherdError:
+        return None
+
+
 def completions(typed: str) -> list[str]:
     """What can stand for `typed` as a name, or as NAME/MODEL behind `-m`; asks no provider and raises nothing."""
+    if (config := _config()) is None:
+        return []
     try:
-        config = load(env=os.environ, cwd=Path.cwd(), user_dir=trust.user_dir(), consent=trust.consent({}, looks=True))
         rows = {row.name: row for row in known_rows(config, store())}
     except ShepherdError:
         return []

@@ -52,6 +52,7 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
             return [*map(CompletionItem, elsewhere)]
         found = catalog.scan(env=os.environ, home=Path.home(), cwd=Path.cwd())
         names = sorted({model.name for model in found if model.name.startswith(incomplete)})
+        names += [each for each in known_providers.configured_names(incomplete) if each not in names]
         others = [CompletionItem(f"{name}/") for name in elsewhere]
         return [*map(CompletionItem, names), *others, CompletionItem(incomplete, type="file")]
 

@@ -17,7 +17,11 @@ sentence that is safe to show to a user and says what to do; no code parses it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
+
+MOST_NEAR, MOST_KNOWN = 3, 5
+"""Names of models in one sentence."""
 
 
 class ShepherdError(Exception):
@@ -102,10 +106,21 @@ class UnknownModel(ShepherdError):
     code = "model_not_found"
 
     def __init__(self, model: str, *, known: tuple[str, ...] = ()) -> None:
-        names = ", ".join(known)
-        super().__init__(f"model {model!r} does not exist{f'; known: {names}' if names else ''}")
+        super().__init__(f"model {model!r} does not exist{names_near(model, known)}")
         self.model = model
         self.known = known
+
+
+def names_near(name: str, known: Sequence[str]) -> str:
+    """The end of a sentence about a name that does not exist: the nearest ones, or else the first of those known.
+    Globs are near to nothing."""
+    import difflib  # noqa: PLC0415 - every command imports this file, few need it
+
+    by_small = {each.casefold(): each for each in reversed(known) if not set(each) & set("*?[")}
+    if near := difflib.get_close_matches(name.casefold(), by_small, MOST_NEAR):
+        return f"; did you mean {' or '.join(repr(by_small[each]) for each in near)}?"
+    more = f" and {len(known) - MOST_KNOWN} more" if len(known) > MOST_KNOWN else ""
+    return f"; known: {', '.join(known[:MOST_KNOWN])}{more}" if known else ""
 
 
 class BackendError(ShepherdError):

@@ -19,7 +19,7 @@ from shepherd.core import InvalidRequest
 from shepherd.core.pairs import MAX_PAIRS, Pairs, Scores, Side
 from shepherd.wire.base import Fields, Json, public_error, wrong
 from shepherd.wire.openai.embeddings import plain
-from shepherd.wire.sampling import MODEL
+from shepherd.wire.sampling import MODEL, refuse_lora
 from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, one_of, read_fields
 
 
@@ -128,9 +128,15 @@ def is_tei(body: Json) -> bool:
     return "texts" in body
 
 
+def _read(body: Json, table: Sequence[Field]) -> Json:
+    fields = Fields(body)
+    refuse_lora(fields)
+    return read_fields(fields, table)
+
+
 def decode_rerank(body: Json) -> RerankRequest:
     """The request of a body in Jina's shape or in TEI's. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), _RERANK)
+    given = _read(body, _RERANK)
     in_tei, key = is_tei(body), "texts" if is_tei(body) else "documents"
     side: Side = "left" if given["truncation_direction"].lower() == "left" else "right"
     pairs = _pairs(given, key, side=side, n_document=given["max_tokens_per_doc"])
@@ -142,14 +148,14 @@ def decode_rerank(body: Json) -> RerankRequest:
 
 def decode_cohere(body: Json) -> RerankRequest:
     """The request of a body in Cohere's shape: long documents are shortened. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), _COHERE) | {"truncate": True}
+    given = _read(body, _COHERE) | {"truncate": True}
     pairs = _pairs(given, "documents", n_document=given["max_tokens_per_doc"])
     return RerankRequest(given["model"], pairs, given["top_n"] or None, with_text=given["return_documents"])
 
 
 def decode_score(body: Json) -> RerankRequest:
     """The request of a body in vLLM's shape. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), _SCORE)
+    given = _read(body, _SCORE)
     first, second = (_required(given, key) for key in ("text_1", "text_2"))
     queries, documents = ((each,) if isinstance(each, str) else each for each in (first, second))
     if len(queries) == 1:

@@ -123,6 +123,14 @@ def _adapter_of(row: Fields) -> LoraScale:
     return row.get_string("name", "send it, or an id") if number is None else number, scale
 
 
+def refuse_lora(body: Fields) -> None:
+    """Raises: `InvalidRequest` for a body that chooses adapters where vectors or scores are asked for."""
+    if body.body.get("lora"):
+        raise InvalidRequest(
+            "lora chooses adapters, and vectors and scores are computed without them; leave lora out", field="lora"
+        )
+
+
 MAX_ADAPTERS = 256
 SCALES = -1000, 1000
 _ADAPTER = {

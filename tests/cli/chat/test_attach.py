@@ -15,7 +15,7 @@ from tests.sounds import wave
 
 from shepherd.app.app import App
 from shepherd.cli.chat import attach
-from shepherd.config.schema import Config, ImagesConfig
+from shepherd.config.schema import AudioConfig, Config, ImagesConfig
 from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.status import ActiveModel, ModelCard
 
@@ -43,7 +43,7 @@ class Lamb:
 
     @property
     def config(self) -> Config:
-        return Config(images=ImagesConfig(max_bytes=5_000))
+        return Config(images=ImagesConfig(max_bytes=5_000), audio=AudioConfig(max_bytes=7_000))
 
     @property
     def active(self) -> ActiveModel:
@@ -185,8 +185,10 @@ def test_the_limit_of_an_image_is_the_configured_one(folder: Path) -> None:
     with pytest.raises(InvalidRequest, match=f"^{sentence}$"):
         parts("@cat.png", folder, sees=True)
     (folder / "long.wav").write_bytes(WAVE)
-    os.truncate(folder / "long.wav", 25 * 2**20 + 1)
-    with pytest.raises(InvalidRequest, match=r"and the limit is 26,214,400 here; send a smaller file$"):
+    os.truncate(folder / "long.wav", 7_001)
+    with pytest.raises(
+        InvalidRequest, match=r"the limit is 7,000 here; send a smaller file, or raise audio\.max_bytes$"
+    ):
         attach.parts("@long.wav", cast("App", Lamb("audio")), 4096)
 
 

@@ -28,7 +28,9 @@ def chat(**fields: Any) -> Chat:
     """What completion looks at of a conversation, and nothing else of it."""
     choices = [SimpleNamespace(name=name, kind="model", detail="") for name in ("lamb", "Qwen3-8B")]
     aliases = {"quick": "lamb"}
-    models = SimpleNamespace(other_providers=tuple, choices=lambda: choices, aliases=aliases)
+    models = SimpleNamespace(
+        other_providers=tuple, choices=lambda: choices, aliases=aliases, adapted={"lamb:law": "lamb"}
+    )
     tools = SimpleNamespace(servers=None)
     host = SimpleNamespace(conversations=models, tools=tools)
     session = SimpleNamespace(toolbox=None)
@@ -56,6 +58,7 @@ def after(before: str, of: Chat | None = None) -> list[str]:
         ("", []),
         ("/model q", ["/model Qwen3-8B ", "/model quick "]),
         ("/model 3-8", ["/model Qwen3-8B "]),
+        ("/model lamb:", ["/model lamb:law "]),
         ("/model lamb x", []),
         ("/provider n", ["/provider next "]),
         ("/help cont", ["/help continue ", "/help context "]),

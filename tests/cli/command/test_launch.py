@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import command_line
+from tests.own_server import serving
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.launch import as_arguments
@@ -393,6 +394,24 @@ def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None
         ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
         assert "openai/claude-x" in stub.told()["arguments"]
         assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
+
+
+@pytest.mark.model
+def test_an_alias_of_the_servers_configuration_can_be_named(stub: Stub, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    text = (
+        '[models.m]\npath = "embedded"\n[caches.main]\nmodel = "m"\nn_ctx = 3000\n[aliases]\nquick = "m"\n'
+        "[server]\nport = 1\n"
+    )
+    with serving(folder, text) as url:
+        ran = stub.run("aider", "--url", url, "--model", "quick")
+        assert "openai/quick" in stub.told()["arguments"], ran.stderr
+        assert "lists no model" not in ran.stderr
+    config = tmp_path / "c.toml"
+    config.write_text(text)
+    ran = stub.run("claude", "--print", "--config", str(config), "--model", "quick")
+    assert "export ANTHROPIC_MODEL=m" in ran.stdout.splitlines(), "without a server: the model that it stands for"
 
 
 def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listening: Listening) -> None:

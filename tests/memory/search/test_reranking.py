@@ -12,7 +12,7 @@ from tests.in_time import PATIENCE_S
 
 from shepherd.core import EngineError
 from shepherd.memory import Entry, MemoryStore
-from shepherd.memory.search.reranking import MOST, REST_S, TEXT_CHARS, Reranking
+from shepherd.memory.search.reranking import MOST, REST_S, TEXT_CHARS, Reranking, blended
 
 TEXTS = ["a", "bbb", "cc"]
 
@@ -25,9 +25,9 @@ def made(score: object = by_length, **options: object) -> Reranking:
     return Reranking(score, "rank", **{"budget_s": PATIENCE_S, **options})  # type: ignore[arg-type]
 
 
-def test_texts_are_put_in_the_order_of_their_scores() -> None:
+def test_texts_are_put_in_the_order_of_their_places_and_scores() -> None:
     reranking = made()
-    assert reranking.order("q", TEXTS) == [1, 2, 0]
+    assert reranking.order("q", TEXTS) == [1, 0, 2]
     assert reranking.order("q", ["a"]) == [0]
     assert reranking.order("q", []) == []
     reranking.close()
@@ -42,9 +42,21 @@ def test_the_best_are_read_from_their_beginnings_and_the_rest_follows_as_it_was(
 
     texts = [*("a" * n for n in range(1, MOST)), "b" * 2 * TEXT_CHARS, "c", "dd"]
     reranking = made(score)
-    assert reranking.order("q", texts) == [*reversed(range(MOST)), MOST, MOST + 1]
+    assert reranking.order("q", texts) == [*blended([*range(1, MOST), TEXT_CHARS]), MOST, MOST + 1]
     assert (len(read), max(map(len, read))) == (MOST, TEXT_CHARS)
     reranking.close()
+
+
+def test_one_that_stands_out_is_first_and_scores_without_a_say_change_nothing() -> None:
+    for n in range(1, 4):  # from among the best four
+        assert blended([float(at == n) for at in range(MOST)])[0] == n
+        assert blended([float(at == n) for at in range(MOST)]) == blended([1e6 * (at == n) - 3 for at in range(MOST)])
+    assert blended([0.5] * MOST) == list(range(MOST))
+    assert blended([]) == []
+    noise = [(at * 7 % MOST) / MOST for at in range(MOST)]
+    assert blended(noise)[0] == 0, "an even spread does not move the first place of the search"
+    assert blended([-1e300, 1e300]) == [1, 0]
+    assert blended([1.0, 1.0 + 1e-16]) == [0, 1]
 
 
 def test_when_time_is_up_those_that_have_scores_are_ordered() -> None:
@@ -97,7 +109,7 @@ def test_a_model_that_fails_is_left_alone_for_a_while(caplog: pytest.LogCaptureF
     assert reranking.order("q", TEXTS) == [0, 1, 2]
     assert reranking.n_failures == 1
     now = REST_S
-    assert reranking.order("q", TEXTS) == [1, 2, 0]
+    assert reranking.order("q", TEXTS) == [1, 0, 2]
     reranking.close()
     assert reranking.order("q", TEXTS) == [0, 1, 2], "closed"
 

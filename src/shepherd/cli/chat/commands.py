@@ -138,7 +138,8 @@ async def _model(chat: Chat, argument: str) -> None:
         for word in ("File", "Dialect", "Cache"):
             del rows[word]
     chat.say_fields(rows.items())
-    if len(names := [choice.name for choice in chat.app.conversations.choices()]) > 1:
+    here = chat.app.conversations
+    if len(names := [*(choice.name for choice in here.choices()), *here.adapted]) > 1:
         chat.note("/model NAME changes to another one: " + ", ".join(names))
     else:
         chat.note("/model NAME changes to another one; 'shepherd models list' shows those of this machine.")
@@ -186,6 +187,7 @@ def _model_names(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tupl
         if words
         else [
             *((choice.name, f"{choice.kind} {choice.detail}") for choice in chat.app.conversations.choices()),
+            *((name, f"{model} with an adapter") for name, model in chat.app.conversations.adapted.items()),
             *((name, f"alias of {to}") for name, to in chat.app.conversations.aliases.items()),
             *((f"{name}/", "provider") for name in chat.app.conversations.other_providers()),
         ]

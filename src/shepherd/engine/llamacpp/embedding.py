@@ -18,7 +18,6 @@ from shepherd.core import EngineError, InvalidRequest
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import N_TOKENS, PooledModel, Rows, always, pooling_of
 from shepherd.engine.llamacpp.weights import Weights
-from shepherd.engine.stats import CacheStats
 
 Pooling = Literal["mean", "cls", "last", "none"]
 Vectors = Rows
@@ -44,8 +43,10 @@ class Embedded:
     """Indexes of inputs that were too long; their vectors are those of their beginnings."""
 
 
-class EmbeddingModel:
-    """A model that embeds texts. Safe from several threads, which take turns batch by batch."""
+class EmbeddingModel(PooledModel):
+    """A model that embeds texts."""
+
+    pooling: Pooling
 
     def __init__(
         self,
@@ -57,31 +58,25 @@ class EmbeddingModel:
     ) -> None:
         """The caller keeps owning `weights`, which must outlive this object.
 
-        pooling: None = that of the file, or else the mean. n_tokens: most tokens read of a text, less if the model was
-        trained on less; None = as many as it was trained on, up to a limit. Memory for long texts is allocated when
-        one comes.
+        pooling: None = that of the file, or else the mean. n_tokens: as for `PooledModel`.
 
         Raises: `EngineError` for a model that cannot embed.
         """
         file, file_pooling = weights.path.name, pooling_of(weights)
         if file_pooling == "rank":
             raise EngineError(f"{file} scores pairs of texts and makes no vectors; choose an embedding model")
-        self.pooling: Pooling = pooling or file_pooling or "mean"
-        if self.pooling not in get_args(Pooling):
-            raise EngineError(f"pooling {self.pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
-        self._pooled = PooledModel(weights, self.pooling, n_tokens=n_tokens, n_threads=n_threads)
-        self.dim = self._pooled.width
-        self.n_tokens = self._pooled.n_tokens
-        """Most tokens read of a text, special tokens included."""
-        self.name = f"{weights.digest}-{self.pooling}"
+        pooling = pooling or file_pooling or "mean"
+        if pooling not in get_args(Pooling):
+            raise EngineError(f"pooling {pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
+        super().__init__(weights, pooling, n_tokens=n_tokens, n_threads=n_threads)
+        self.dim = self.width
+        self.name = f"{weights.digest}-{pooling}"
         """An id of weights and pooling: vectors of equal ids are comparable."""
-        self._weights = weights
-        self._owned: Weights | None = None
         self._eos = int(C.llama_vocab_eos(weights.vocab))
         self._closing = {int(C.llama_vocab_sep(weights.vocab)), self._eos}
         """Tokens that end a text, also a cut one: `last` pools this token only, and encoders were trained with it."""
         is_silent = weights.metadata("tokenizer.ggml.add_eos_token") is None
-        self._adds_end = file_pooling == self.pooling == "last" and is_silent and self._eos >= 0
+        self._adds_end = file_pooling == pooling == "last" and is_silent and self._eos >= 0
         """Whether the model was trained with an end token that its file does not request."""
 
     @classmethod
@@ -97,29 +92,7 @@ class EmbeddingModel:
 
         Raises: `EngineError` if the file cannot be loaded, or the model cannot embed.
         """
-        weights = Weights.load(path)
-        try:
-            made = cls(weights, pooling=pooling, n_tokens=n_tokens, n_threads=n_threads)
-        except BaseException:
-            weights.close()
-            raise
-        made._owned = weights
-        return made
-
-    def close(self) -> None:
-        self._pooled.close()
-        if self._owned:
-            self._owned.close()
-
-    def __enter__(self) -> EmbeddingModel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def stats(self) -> CacheStats:
-        """Its totals, as those of a cache without cells; a group of texts is a decode. Any thread."""
-        return self._pooled.stats()
+        return cls.owning(path, lambda weights: cls(weights, pooling=pooling, n_tokens=n_tokens, n_threads=n_threads))
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """[len(texts), dim], rows of length 1. Raises: `EngineError`."""
@@ -142,7 +115,7 @@ class EmbeddingModel:
         Raises: `InvalidRequest` that names the input; `EngineError`; `Unwanted`.
         """
         if dimensions is not None and not 1 <= dimensions <= self.dim:
-            message = f"dimensions is {dimensions}; {self._weights.path.name} makes vectors of {self.dim}: ask for 1 to"
+            message = f"dimensions is {dimensions}; {self.weights.path.name} makes vectors of {self.dim}: ask for 1 to"
             raise InvalidRequest(f"{message} {self.dim}", field="dimensions")
         read = [self._read(given, f"input[{index}]", truncate) for index, given in enumerate(inputs)]
         tokens = [each for each, _ in read]
@@ -160,10 +133,10 @@ class EmbeddingModel:
                 f"input has {n_tokens} tokens, each with a vector of {self.dim} numbers; at most {most} are taken at"
             )
             raise InvalidRequest(f"{message} a time: send several requests", field="input")
-        return self._pooled.states(tokens, is_wanted)[:, :dimensions]
+        return self.states(tokens, is_wanted)[:, :dimensions]
 
     def _vectors(self, tokens: Sequence[array[int]], dimensions: int | None, is_wanted: Callable[[], bool]) -> Vectors:
-        vectors = self._of_length_one(self._pooled.rows(tokens, is_wanted))
+        vectors = self._of_length_one(self.rows(tokens, is_wanted))
         if dimensions is not None and dimensions < self.dim:
             vectors = self._of_length_one(vectors[:, :dimensions])
         return vectors
@@ -171,7 +144,7 @@ class EmbeddingModel:
     def _of_length_one(self, vectors: Vectors) -> Vectors:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths) & (lengths > 0)).all():
-            raise EngineError(f"{self._weights.path.name} computes no numbers for some text; try another file of it")
+            raise EngineError(f"{self.weights.path.name} computes no numbers for some text; try another file of it")
         made: Vectors = vectors / lengths
         return made
 
@@ -189,7 +162,7 @@ class EmbeddingModel:
             return tokens, is_long
         if not truncate:
             raise InvalidRequest(
-                f"{path} has {n} tokens, which is too large: {self._weights.path.name} reads at most {limit}; "
+                f"{path} has {n} tokens, which is too large: {self.weights.path.name} reads at most {limit}; "
                 "shorten it, cut it into several inputs, or send truncate true to have its beginning read",
                 field=path,
             )
@@ -198,21 +171,21 @@ class EmbeddingModel:
 
     def _joined_tokens(self, given: Sequence[str | int], path: str) -> array[int]:
         """Tokens as they are, and the tokens of the texts between them; special ones only around a text that begins."""
-        n_vocab = self._weights.n_vocab
+        n_vocab = self.weights.n_vocab
         tokens = array("i")
         for index, token in enumerate(given):
             if isinstance(token, str):
-                tokens.extend(self._weights.tokenize(token) if index else self._tokens(token))
+                tokens.extend(self.weights.tokenize(token) if index else self._tokens(token))
                 continue
             if not 0 <= token < n_vocab:
-                message = f"{path}[{index}] is {token}, which is no token of {self._weights.path.name}"
+                message = f"{path}[{index}] is {token}, which is no token of {self.weights.path.name}"
                 raise InvalidRequest(f"{message}: they go from 0 to {n_vocab - 1}", field=path)
             tokens.append(token)
         return tokens
 
     def _tokens(self, text: str) -> array[int]:
         """The tokens of a text with the model's special tokens around it; none is recognised inside the text."""
-        tokens = array("i", self._weights.tokenize(text, add_special=True))
+        tokens = array("i", self.weights.tokenize(text, add_special=True))
         if self._adds_end and (not tokens or tokens[-1] != self._eos):
             tokens.append(self._eos)
         return tokens

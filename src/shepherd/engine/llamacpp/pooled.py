@@ -25,7 +25,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ from shepherd.engine.stats import CacheStats
 
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]
+Model = TypeVar("Model", bound="PooledModel")
 
 N_TOKENS = 512
 """Tokens read of a text by default, and the size of the first context."""
@@ -88,7 +90,10 @@ class FairLock:
 
 
 class PooledModel:
-    """Weights with a context that pools. Safe from several threads, which take turns group by group."""
+    """Weights with a context that pools. Safe from several threads, which take turns group by group.
+
+    What its rows mean, its subclasses know.
+    """
 
     def __init__(
         self, weights: Weights, pooling: Pooling, *, n_tokens: int | None = N_TOKENS, n_threads: int | None = None
@@ -106,6 +111,7 @@ class PooledModel:
             raise EngineError(f"{file} is an encoder with a decoder; choose a model that makes vectors of texts")
         self.weights = weights
         self.pooling: Pooling = pooling
+        self._owns_weights = False
         self._lock = FairLock()
         self._stats = CacheStats(0)
         self._n_threads = n_threads or default_threads(weights.n_params)
@@ -120,12 +126,32 @@ class PooledModel:
         self.width = self._context.width
         """Numbers in a row."""
 
+    @staticmethod
+    def owning(path: Path, make: Callable[[Weights], Model]) -> Model:
+        """A model that owns its weights, which `close` frees. Raises: `EngineError`."""
+        weights = Weights.load(path)
+        try:
+            made = make(weights)
+        except BaseException:
+            weights.close()
+            raise
+        made._owns_weights = True
+        return made
+
     def close(self) -> None:
-        """Free the context, not the weights. Twice is allowed."""
+        """Free the context, and the weights if they are its own. Twice is allowed."""
         with self._lock:
             if self._context:
                 self._context.close()
                 self._context = None
+        if self._owns_weights:
+            self.weights.close()
+
+    def __enter__(self: Model) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def stats(self) -> CacheStats:
         """Its totals, as those of a cache without cells; a group of texts is a decode. Any thread."""

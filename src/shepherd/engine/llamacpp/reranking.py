@@ -27,7 +27,6 @@ from shepherd.engine.llamacpp.embedding import CHARS_PER_TOKEN
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import PooledModel, always
 from shepherd.engine.llamacpp.weights import Weights
-from shepherd.engine.stats import CacheStats
 from shepherd.models import gguf
 
 _TEMPLATE = b"rerank"
@@ -45,8 +44,8 @@ class _Text(NamedTuple):
     """Whether the control token beside it takes the white space there."""
 
 
-class RerankModel:
-    """A model that scores pairs. Safe from several threads, which take turns group by group."""
+class RerankModel(PooledModel):
+    """A model that scores pairs."""
 
     def __init__(self, weights: Weights, *, n_tokens: int | None = None, n_threads: int | None = None) -> None:
         """The caller keeps owning `weights`, which must outlive this object. n_tokens: as for `PooledModel`.
@@ -56,41 +55,15 @@ class RerankModel:
         file = weights.path.name
         if not _has_classifier(weights.path):
             raise EngineError(f"{file} has no classifier (cls.output), and cannot score pairs; choose a reranker")
-        self._pooled = PooledModel(weights, "rank", n_tokens=n_tokens, n_threads=n_threads)
-        self.n_tokens = self._pooled.n_tokens
-        """Most tokens read of a pair, special tokens included."""
+        super().__init__(weights, "rank", n_tokens=n_tokens, n_threads=n_threads)
         self.name = file
-        self.weights = weights
         self.layout = tuple(_layout(weights))
         self._is_probable = weights.metadata("general.architecture") in _PROBABLE
-        self._owned: Weights | None = None
 
     @classmethod
     def load(cls, path: Path, *, n_tokens: int | None = None, n_threads: int | None = None) -> RerankModel:
         """A model that owns its weights, which `close` frees. Raises: `EngineError`."""
-        weights = Weights.load(path)
-        try:
-            made = cls(weights, n_tokens=n_tokens, n_threads=n_threads)
-        except BaseException:
-            weights.close()
-            raise
-        made._owned = weights
-        return made
-
-    def close(self) -> None:
-        self._pooled.close()
-        if self._owned:
-            self._owned.close()
-
-    def __enter__(self) -> RerankModel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def stats(self) -> CacheStats:
-        """As `PooledModel.stats`."""
-        return self._pooled.stats()
+        return cls.owning(path, lambda weights: cls(weights, n_tokens=n_tokens, n_threads=n_threads))
 
     def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = always) -> Scores:
         """The score of each pair, and how much was read of it. is_wanted: asked from time to time.
@@ -103,7 +76,7 @@ class RerankModel:
             if not is_wanted():
                 raise Unwanted
             tokens.append(reader.read(query, document, pairs.place.format(index)) or array("i", [0]))
-        values = self._pooled.rows(tokens, is_wanted)[:, 0]
+        values = self.rows(tokens, is_wanted)[:, 0]
         if not np.isfinite(values).all():
             raise EngineError(f"{self.name} computes no number for some pair; try another file of it")
         return Scores(tuple(values.tolist()), tuple(map(len, tokens)), self._is_probable)

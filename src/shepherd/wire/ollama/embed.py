@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shepherd.wire.base import Fields, Json, wrong
 from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
 from shepherd.wire.openai.embeddings import DIMENSIONS, plain
+from shepherd.wire.sampling import refuse_lora
 from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, read_fields
 
 
@@ -54,13 +55,17 @@ EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt
 
 def decode_embed(body: Json) -> EmbedRequest:
     """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), _EMBED)
+    fields = Fields(body)
+    refuse_lora(fields)
+    given = read_fields(fields, _EMBED)
     return EmbedRequest(given["model"], given["input"], given["dimensions"], given["truncate"], given["keep_alive"])
 
 
 def decode_embeddings(body: Json) -> EmbedRequest:
     """The request of a body of `/api/embeddings`: one prompt. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), _EMBEDDINGS)
+    fields = Fields(body)
+    refuse_lora(fields)
+    given = read_fields(fields, _EMBEDDINGS)
     return EmbedRequest(given["model"], (given["prompt"],) if given["prompt"] else (), keep_alive_s=given["keep_alive"])
 
 

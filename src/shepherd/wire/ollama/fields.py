@@ -14,6 +14,7 @@ import re
 from typing import Any, Literal
 
 from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel, image_file, sound_file
+from shepherd.core.errors import names_near
 from shepherd.core.limit import INT64_MAX
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
@@ -33,7 +34,7 @@ def encode_error(error: Exception) -> tuple[int, Json]:
     status, message = public_error(error)
     if isinstance(error, UnknownModel):
         # Clients look for the words "not found".
-        message = f"model {error.model!r} not found{error.known and '; known: '}{', '.join(error.known)}"
+        message = f"model {error.model!r} not found{names_near(error.model, error.known)}"
     return status, {"error": message}
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from shepherd.core import InvalidRequest, TextOrTokens
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.shapes import encode_error
-from shepherd.wire.sampling import MODEL
+from shepherd.wire.sampling import MODEL, refuse_lora
 from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
 
@@ -64,7 +64,9 @@ BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "in
 
 def decode_request(body: Json) -> EmbeddingRequest:
     """The request of a body. Raises: `InvalidRequest`."""
-    given = read_fields(Fields(body), FIELDS)
+    fields = Fields(body)
+    refuse_lora(fields)
+    given = read_fields(fields, FIELDS)
     is_packed = given["encoding_format"] == "base64"
     return EmbeddingRequest(given["model"], given["input"], given["dimensions"], given["truncate"], is_packed)
 
