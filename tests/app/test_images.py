@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.pictures import WRONG, data_url, picture
 
-from shepherd.app.images import ImageDoor, for_provider
+from shepherd.app.images import ImageDoor, fetching_once, for_provider
 from shepherd.backends.local.images import ImageLimits, images_of
 from shepherd.core import Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
 from shepherd.wire.anthropic import codec as anthropic
@@ -219,6 +220,19 @@ async def test_an_address_of_an_allowed_host_is_fetched_once_for_a_request(site:
     assert site.paths == ["/a.png"]
     images = [each for message in made.messages for each in images_of(message)]
     assert images == [Image("image/png", RIGHT, url=image.url)] * 4
+
+
+async def test_all_choices_of_a_body_see_what_was_fetched_once(site: Site) -> None:
+    """The later ones begin when the first has its prompt, in tasks of their own."""
+    messages = (Message("user", (linked(f"{site.url}/none"),)), Message.assistant("x"))
+    request = Request("m", (*messages, Message("user", (linked(f"{site.url}/a.png"),))))
+    door = ImageDoor(LIMITS, ("127.0.0.1",))
+    for n in (1, 2):
+        with fetching_once():
+            first = await asyncio.create_task(door.admit(request, sees))
+            others = await asyncio.gather(*(asyncio.create_task(door.admit(request, sees)) for _ in range(3)))
+        assert others == [first] * 3
+        assert sorted(site.paths) == sorted(["/a.png", "/none"] * n), "the next body fetches them again"
 
 
 async def test_the_bytes_decide_what_a_fetched_file_is(site: Site) -> None:

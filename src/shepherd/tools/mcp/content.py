@@ -116,5 +116,9 @@ def size(text: str) -> str:
 
 
 def as_message(server: str, role: types.Role, blocks: Sequence[Any]) -> Message:
-    texts, images = read_blocks(server, blocks)
-    return Message("assistant" if role == "assistant" else "user", (*map(Text, texts), *images))
+    """The blocks in their order; an image stands for itself."""
+    parts: list[Text | Image] = []
+    for block in blocks:
+        texts, images = read_blocks(server, [block])
+        parts += images or map(Text, texts)
+    return Message("assistant" if role == "assistant" else "user", tuple(parts))
