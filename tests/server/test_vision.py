@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.tiny_projector import CONTROL, PROJECTORS, png, write_projector, write_seeing
+from tests.engine.tiny_projector import N_TOKENS, PROJECTORS, png, write_projector, write_seeing
 from tests.own_server import serving
 
 from shepherd.core import EngineError
@@ -52,7 +52,7 @@ def text(words: str) -> dict[str, Any]:
 
 def asked(address: str, messages: list[dict[str, Any]]) -> str:
     """The greedy answer, of which each token is a visible character."""
-    biases = {str(token): -100 for token in range(N_VISIBLE, 256 + len(CONTROL))}
+    biases = {str(token): -100 for token in range(N_VISIBLE, N_TOKENS)}
     body = {"messages": messages, "temperature": 0, "max_tokens": N_ANSWER, "logit_bias": biases}
     content: str = post(address, body)["choices"][0]["message"]["content"]
     return content

@@ -169,7 +169,7 @@ def sampled(server: Server, data: bytes) -> str:
     person = Nod({})
 
     async def ask() -> str:
-        advisors = Advisors([("eyes", True)], lambda request: server.app.stream(request))
+        advisors = Advisors([("eyes", True)], server.app.stream)
         faults = {"said": [{"role": "user", "content": blocks}]}
         async with Stage(scripted(**faults), person=person, answer=advisors.answer) as servers:
             answered = json.loads((await call_tool(servers, "s", "ask_model", {}, ToolContext())).content)
