@@ -96,6 +96,7 @@ PROJECTORS = {
         32, {"use_gelu": True, "vision.projector.scale_factor": 2, "vision.preproc_image_size": 64},
     ),
 }  # fmt: skip
+TILED = ("anyres", "idefics")
 
 
 def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd: int = N_EMBD) -> None:
