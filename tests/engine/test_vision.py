@@ -15,7 +15,7 @@ from tests.engine import kinds
 from tests.engine.tiny_projector import PROJECTORS, TILED, png, write_projector, write_seeing
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
+from shepherd.engine.base import Admitted, Chunk, Copy, Engine, Job, Media, Remove, Span
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
 from shepherd.engine.llamacpp.projector import Projector
@@ -94,7 +94,7 @@ def one_span(model: Model, seed: int = 1) -> Media:
     return next(each for each in model.projector.read(png(seed)) if isinstance(each, Media))
 
 
-async def ask(engine: InProcessEngine, talk: Talk) -> tuple[Admitted, int]:
+async def ask(engine: Engine, talk: Talk) -> tuple[Admitted, int]:
     """Ask for an answer, which becomes a message; what was cached, and how many tokens left."""
     job, answer, admitted, gone = talk.job(), [], None, 0
     async with aclosing(engine.submit(job).batches()) as batches:
@@ -305,6 +305,26 @@ async def test_images_cross_into_a_child() -> None:
         assert await asyncio.to_thread(engine.close)
     assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
     assert len([step for step in answers[0] if isinstance(step, int)]) == 3
+
+
+@pytest.mark.costly
+async def test_a_model_in_a_child_sees_what_it_sees_here(model: Model) -> None:
+    """Only jobs cross: the image is encoded in the child. A second turn computes new tokens only."""
+    names = (str(model.weights.path), str(model.projector.path), N_CTX)
+    engines = (model.engine(), kinds.child(*names, factory="tests.engine.kinds:seeing"))
+    talks = (Talk(), Talk())
+    try:
+        for turn in range(2):
+            results = []
+            for engine, talk in zip(engines, talks, strict=True):
+                talk.say(model, "you see. " if turn == 0 else "\n", "look: ", png(turn), " what is it? ")
+                results.append(await ask(engine, talk))
+            assert results[0] == results[1]
+            assert (results[1][0].n_cached > 0) == (turn == 1)
+        assert [answer for _, answer in talks[0].asked] == [answer for _, answer in talks[1].asked]
+    finally:
+        for each in engines:
+            assert await asyncio.to_thread(each.close)
 
 
 def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
