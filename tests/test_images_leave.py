@@ -22,12 +22,16 @@ from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.core import Evicted, Image, Started, Text
 from shepherd.memory.store import MemoryStore
+from shepherd.memory.users import LOCAL
 
 pytestmark = [pytest.mark.model, pytest.mark.costly]
 
 N_CTX = 2560
 PICTURE = png(1)
 NOTE = f"[image {hashlib.sha256(PICTURE).hexdigest()[:8]}: image/png, {len(PICTURE)} bytes]"
+
+
+QUOTED = f"hamster Bertram: ({NOTE[1:-1]}) He likes it."
 
 
 @dataclass
@@ -90,7 +94,7 @@ async def in_process(folder: Path, kind: str) -> AsyncIterator[Talk]:
     app = App(configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file))
     try:
         await app.load()
-        session = app.conversations.session()
+        session = app.conversations.session(user=LOCAL)
 
         async def say(*parts: str | bytes) -> Turn:
             evicted = new = 0
@@ -172,7 +176,7 @@ async def test_an_image_that_has_left_is_named_and_does_not_come_back(way: Any, 
             turn = await talk.say(question)
             assert turn.new < 600, "the question with its note"
             assert talk.n_image_cells() == 0, "the note came back, and not the image"
-            assert NOTE in await talk.quoted()
+            assert QUOTED in await talk.quoted()
         asked = await asyncio.to_thread(archived)
         assert any(f"hamster Bertram: {NOTE} He likes it." in body for body in asked)
         await talk.say("Here it is again: ", PICTURE, " Do you see it?")
