@@ -335,7 +335,7 @@ class ModelRegistry:
             return self._made(model, header)
         projector = self._projector(model, header)
         adapters = tuple(_adapter(each, header) for each in model.adapters)
-        beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
+        beside = (projector.size_bytes + projector.buffer_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
         plans: list[CachePlan] = []
         flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
