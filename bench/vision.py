@@ -4,7 +4,8 @@
 
 Both have a random model of 0.5 billion parameters and a random projector (CLIP, 12 layers, 256 tokens an image) on one
 thread. Each round asks each server about an image that it has not seen, then a second question about it, then the first
-question about the same image in a new conversation. Ratios of a round compare requests of the same seconds.
+question about the same image in a new conversation. Both servers are asked each of these right behind each other, so
+that a ratio compares the same seconds of the machine.
 """
 
 from __future__ import annotations
@@ -74,17 +75,16 @@ def main() -> None:
         )
         servers = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         for number in range(-1, rounds):
-            for side in in_turn(number):
-                server = servers[side]
-                words: dict[str, Any] = {"type": "text", "text": f"What is in this picture, number {number}? "}
-                first: list[dict[str, Any]] = [{"role": "user", "content": [words, image(number + 1)]}]
-                second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
-                other: list[dict[str, Any]] = [
-                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}
-                ]
-                measured = {"a new image": first, "the second turn": second, "the image elsewhere": other}
-                for name, messages in measured.items():
-                    taken_ms = ask(server, messages)
+            words: dict[str, Any] = {"type": "text", "text": f"What is in this picture, number {number}? "}
+            first: list[dict[str, Any]] = [{"role": "user", "content": [words, image(number + 1)]}]
+            second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
+            other: list[dict[str, Any]] = [
+                {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, image(number + 1)]}
+            ]
+            measured = {"a new image": first, "the second turn": second, "the image elsewhere": other}
+            for name, messages in measured.items():
+                for side in in_turn(number):
+                    taken_ms = ask(servers[side], messages)
                     if number >= 0:
                         verdict.add(name, side, taken_ms)
     verdict.show(console, "first token behind an image, 0.5B model, 1 thread")

@@ -311,7 +311,7 @@ async def test_images_cross_into_a_child() -> None:
 async def test_a_model_in_a_child_sees_what_it_sees_here(model: Model) -> None:
     """Only jobs cross: the image is encoded in the child. A second turn computes new tokens only."""
     names = (str(model.weights.path), str(model.projector.path), N_CTX)
-    engines = (model.engine(), kinds.child(*names, factory="tests.engine.kinds:seeing"))
+    engines: tuple[Engine, ...] = (model.engine(), kinds.child(*names, factory="tests.engine.kinds:seeing"))
     talks = (Talk(), Talk())
     try:
         for turn in range(2):

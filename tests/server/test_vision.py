@@ -20,8 +20,10 @@ from tests.engine.adapter_files import write_lora
 from tests.engine.tiny_projector import N_TOKENS, PROJECTORS, png, write_projector, write_seeing
 from tests.own_server import serving
 
+from shepherd.app.app import App
 from shepherd.core import EngineError
 from shepherd.models.gguf import read_header
+from shepherd.models.projector import read_projector
 
 pytestmark = [pytest.mark.model]
 
@@ -125,7 +127,7 @@ def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> N
 
 @pytest.mark.costly
 @pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
-@pytest.mark.parametrize("kind", ("llava", "qwen"))
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
 def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)
     files = [write_lora(tmp_path / f"lora{n}.gguf", read_header(model), seed=n) for n in range(2)]
@@ -233,6 +235,23 @@ def test_a_projector_of_another_model_refuses_the_model(tmp_path: Path) -> None:
         serving(tmp_path, config(model, projector)),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
+def test_the_memory_of_a_model_has_its_projector_and_what_that_computes_with(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    found = read_projector(projector)
+    assert found.buffer_bytes > 0
+    n_bytes: list[int] = []
+
+    def around(app: App) -> App:
+        n_bytes.append(app.models()[0].memory_bytes)
+        return app
+
+    for mmproj in (str(projector), "none"):
+        with serving(tmp_path, config(model, projector).replace(str(projector), mmproj), around=around):
+            pass
+    assert n_bytes[0] - n_bytes[1] == found.size_bytes + found.buffer_bytes
 
 
 def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def sampled(server: Server, data: bytes) -> str:
 
     async def ask() -> str:
         advisors = Advisors([("eyes", True)], server.app.stream)
-        faults = {"said": [{"role": "user", "content": blocks}]}
-        async with Stage(scripted(**faults), person=person, answer=advisors.answer) as servers:
+        said = [{"role": "user", "content": blocks}]
+        async with Stage(scripted(said=said), person=person, answer=advisors.answer) as servers:
             answered = json.loads((await call_tool(servers, "s", "ask_model", {}, ToolContext())).content)
             return str(answered["content"]["text"])
 

@@ -60,8 +60,9 @@ class _Most(NamedTuple):
 
 _MOST_TOKENS = {
     "qwen2vl_merger": _Most(4096, 2), "qwen2.5vl_merger": _Most(4096, 2), "qwen3vl_merger": _Most(4096, 2),
-    "glm4v": _Most(4096, 2), "kimik25": _Most(4096, 2), "muse-glimmer": _Most(4096, 2), "ling3vl": _Most(4096, 2), "minimax_m3": _Most(576, 2),
-    "pixtral": _Most(1024), "kimivl": _Most(1024, 2), "lfm2": _Most(256, 2), "gemma4v": _Most(1120, 3), "gemma4uv": _Most(1120, 3),
+    "ling3vl": _Most(4096, 2), "muse-glimmer": _Most(4096, 2), "gemma4uv": _Most(1120, 3),
+    "glm4v": _Most(4096, 2), "kimik25": _Most(4096, 2), "minimax_m3": _Most(576, 2),
+    "pixtral": _Most(1024), "kimivl": _Most(1024, 2), "lfm2": _Most(256, 2), "gemma4v": _Most(1120, 3),
 }  # fmt: skip
 """Kinds of projectors that take images as they are, up to so many tokens (`clip.cpp` of the library). Of others an
 image, or each of its tiles, has the size that the file says."""
@@ -214,8 +215,8 @@ def image_buffers(metadata: Mapping[str, object]) -> int:
         n_pixels = number("image_max_pixels") or number("image_size") ** 2
     n_pixels = min(n_pixels, _MOST_PIXELS)
     n_patches = n_pixels // patch**2
-    # What a layer has at once (the allocator leaves gaps), and its widest row in half precision, as the threads multiply
-    # it; the pixels twice. Measured: `bench/projector_fit.py`.
+    # What a layer has at once, with the gaps of the allocator, and its widest row in half precision, as the threads
+    # multiply it; the pixels twice. Measured: `bench/projector_fit.py`.
     row = (13 * number("embedding_length") + number("feed_forward_length")) // 2
     return _FLOAT * (n_patches * row + 2 * 3 * n_pixels)
 

@@ -215,12 +215,15 @@ class Projector:
 
 
 def _facts(chunk: Any) -> array[int] | int:
-    """The tokens of a text, or how many an image has."""
+    """The tokens of a text, or how many an image has. Raises: `EngineError` for a token that the model has not."""
     mtmd, size = _mtmd(), ctypes.c_size_t()
     if mtmd.mtmd_input_chunk_get_type(chunk) != _TEXT:
         return int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
     tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
-    return array("i", tokens[: size.value])
+    found = array("i", tokens[: size.value])
+    if min(found, default=0) < 0:
+        raise EngineError("the vocabulary of this model lacks a token that its projector puts around images")
+    return found
 
 
 def _saved(chunk: Any) -> bytes:
