@@ -2,8 +2,8 @@
 
     uv run python bench/projector_fit.py       # random weights, two layers each; JSON on stdout, a table on stderr
 
-`library` is what llama.cpp reports for a computation when it loads the projector: for kinds that take images as they
-are, that is of a smaller image. `resident` is what the process holds more than before the load, after the largest image was
+`library` is what llama.cpp reports for a computation when it loads the projector: of a smaller image, for kinds that
+take images as they are. `resident` is what the process holds more than before the load, after the largest image was
 encoded. Both sums contain the file. Real projectors have ten times the layers, and the same buffers.
 """
 
