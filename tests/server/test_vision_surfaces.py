@@ -259,7 +259,7 @@ CASES: dict[str, tuple[Ask, Callable[[bytes], list[dict[str, Any]]]]] = {
 def test_an_image_has_the_same_answer_through_every_surface(case: str, server: Server) -> None:
     ask, reference = CASES[case]
     answers = []
-    for seed in (1, 2):
+    for seed in (1, 4):
         (wanted,) = chat(server, reference(png(seed)))
         assert ask(server, png(seed)) == wanted
         assert len(wanted) == N_ANSWER
