@@ -5,7 +5,8 @@
 Both have a random model of 0.5 billion parameters and a random projector on one thread: CLIP (12 layers, 256 tokens an
 image); with `--sound`, Ultravox of the size of Whisper tiny (4 layers, 150 tokens a recording of ten seconds).
 Each round asks each server about a file that it has not had, then a second question about it, then the first question
-about the same file in a new conversation. Ratios of a round compare requests of the same seconds.
+about the same file in a new conversation. Both servers are
+asked each of these right behind each other, so that a ratio compares the same seconds of the machine.
 """
 
 from __future__ import annotations
@@ -94,17 +95,16 @@ def main() -> None:
         )
         servers = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         for number in range(-1, rounds):
-            for side in in_turn(number):
-                server = servers[side]
-                words: dict[str, Any] = {"type": "text", "text": f"What is in this, number {number}? "}
-                first: list[dict[str, Any]] = [{"role": "user", "content": [words, part(number + 1)]}]
-                second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
-                other: list[dict[str, Any]] = [
-                    {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, part(number + 1)]}
-                ]
-                measured = {f"a new {what}": first, "the second turn": second, f"the {what} elsewhere": other}
-                for name, messages in measured.items():
-                    taken_ms = ask(server, messages)
+            words: dict[str, Any] = {"type": "text", "text": f"What is in this, number {number}? "}
+            first: list[dict[str, Any]] = [{"role": "user", "content": [words, part(number + 1)]}]
+            second = [*first, {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And then?"}]
+            other: list[dict[str, Any]] = [
+                {"role": "user", "content": [{"type": "text", "text": f"{number}: "}, part(number + 1)]}
+            ]
+            measured = {f"a new {what}": first, "the second turn": second, f"the {what} elsewhere": other}
+            for name, messages in measured.items():
+                for side in in_turn(number):
+                    taken_ms = ask(servers[side], messages)
                     if number >= 0:
                         verdict.add(name, side, taken_ms)
     verdict.show(console, f"first token behind {what}s, 0.5B model, 1 thread")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ import pytest
 from tests import recordings
 from tests.pictures import WRONG, data_url, picture
 
-from shepherd.app.media import MediaDoor, Sense, for_provider
+from shepherd.app.media import MediaDoor, Sense, fetching_once, for_provider
 from shepherd.backends.local.media import AudioLimits, ImageLimits, MediaLimits, media_of
 from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Text, ToolResult, Unsupported
 from shepherd.wire.anthropic import codec as anthropic
@@ -221,6 +222,19 @@ async def test_an_address_of_an_allowed_host_is_fetched_once_for_a_request(site:
     assert site.paths == ["/a.png"]
     images = [each for message in made.messages for each in media_of(message)]
     assert images == [Image("image/png", RIGHT, url=image.url)] * 4
+
+
+async def test_all_choices_of_a_body_see_what_was_fetched_once(site: Site) -> None:
+    """The later ones begin when the first has its prompt, in tasks of their own."""
+    messages = (Message("user", (linked(f"{site.url}/none"),)), Message.assistant("x"))
+    request = Request("m", (*messages, Message("user", (linked(f"{site.url}/a.png"),))))
+    door = MediaDoor(LIMITS, ("127.0.0.1",))
+    for n in (1, 2):
+        with fetching_once():
+            first = await asyncio.create_task(door.admit(request, sees))
+            others = await asyncio.gather(*(asyncio.create_task(door.admit(request, sees)) for _ in range(3)))
+        assert others == [first] * 3
+        assert sorted(site.paths) == sorted(["/a.png", "/none"] * n), "the next body fetches them again"
 
 
 async def test_the_bytes_decide_what_a_fetched_file_is(site: Site) -> None:

@@ -96,6 +96,17 @@ def on_lamb(setup: Setup) -> InProcessEngine:
     return InProcessEngine(LlamaRuntime(weights, context), show=weights.piece, options=options, constrainer=constrainer)
 
 
+def seeing(model: str, projector: str, n_ctx: int) -> InProcessEngine:
+    """Over a model with its projector, which live as long as the process."""
+    from shepherd.engine.llamacpp.projector import Projector
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
+
+    weights = Weights.load(Path(model))
+    eyes = Projector.load(Path(projector), weights, n_threads=1)
+    return InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx, n_seq=5, n_threads=1), eyes))
+
+
 COMMAND = (sys.executable, "-m", "shepherd.engine.worker")
 
 

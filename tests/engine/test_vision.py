@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from tests import recordings
 from tests.engine import kinds
-from tests.engine.tiny_projector import PROJECTORS, png, write_projector, write_seeing
+from tests.engine.tiny_projector import PROJECTORS, TILED, png, write_projector, write_seeing
 from tests.sampling import amount
 
 from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
-from shepherd.engine.base import Admitted, Chunk, Copy, Job, Media, Remove, Span
+from shepherd.engine.base import Admitted, Chunk, Copy, Engine, Job, Media, Remove, Span
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
 from shepherd.engine.llamacpp.projector import Projector
@@ -41,6 +41,8 @@ GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 class Model:
     weights: Weights
     projector: Projector
+    is_tiled: bool
+    """An image is several spans."""
 
     def file(self, seed: int, width: int = 48) -> bytes:
         """An image, or a recording for a model that hears: one that does both gets them in turn."""
@@ -63,7 +65,7 @@ class Model:
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     path, projector = write_seeing(request.param, tmp_path_factory.mktemp("models"))
     weights = Weights.load(path)
-    made = Model(weights, Projector.load(projector, weights, n_threads=1))
+    made = Model(weights, Projector.load(projector, weights, n_threads=1), request.param in TILED)
     yield made
     made.projector.close()
     weights.close()
@@ -100,7 +102,12 @@ class Talk:
         return Job(tokens, n, GREEDY, tuple(spans), "evict", reserve=n, media=media)
 
 
-async def ask(engine: InProcessEngine, talk: Talk) -> tuple[Admitted, int]:
+def one_span(model: Model, seed: int = 1) -> Media:
+    """The first span of an image or a recording."""
+    return next(each for each in model.projector.read(model.file(seed)) if isinstance(each, Media))
+
+
+async def ask(engine: Engine, talk: Talk) -> tuple[Admitted, int]:
     """Ask for an answer, which becomes a message; what was cached, and how many tokens left."""
     job, answer, admitted, gone = talk.job(), [], None, 0
     async with aclosing(engine.submit(job).batches()) as batches:
@@ -187,12 +194,14 @@ def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
                 break
         assert talk.n_evicted > 16
         resident = next(iter(engine._scheduler.pool.ledger))
-        start = next(iter(talk.asked[-1][0].media))
-        assert resident.n_resident_in(start, start + 1) == 0
+        media = talk.asked[-1][0].media
+        first, stop = min(media), max(at + each.n_tokens for at, each in media.items())
+        assert len(media) > 1 or not model.is_tiled
+        assert resident.n_resident_in(first, stop) == 0, "with what stands between its tiles"
         talk.say(model, "what was the first? ")
         admitted, _ = await ask(engine, talk)
         assert admitted.n_new < 60
-        assert resident.n_resident_in(start, start + 1) == 0
+        assert resident.n_resident_in(first, stop) == 0
         assert await asyncio.to_thread(engine.close)
 
     asyncio.run(run())
@@ -214,7 +223,7 @@ def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
 
 def test_no_operation_cuts_an_image(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
+    media = one_span(model)
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
     assert runtime.held(0) == (0, 2 + media.n_tokens)
@@ -234,10 +243,10 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
 
 
 def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
-    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
+    media = one_span(model)
     runtime = model.runtime(n_batch=8)
     if model.projector.at_once:
-        with pytest.raises(EngineError, match="n_ubatch = 16 or more"):
+        with pytest.raises(EngineError, match=f"n_ubatch = {media.n_tokens} or more"):
             runtime.prepare([media], lambda: None)
     else:
         runtime.prepare([media], lambda: None)
@@ -254,7 +263,7 @@ def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
     async def run() -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "see")
-        (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
+        media = one_span(model)
         job = talk.job()
         job = replace(job, tokens=job.tokens + tokens_of(media), media={len(job.tokens): media})
         with pytest.raises(InvalidRequest, match="ends with an image"):
@@ -278,9 +287,9 @@ def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
         engine, talk = model.engine(), Talk()
         talk.say(model, "see ", model.file(950), "?")
         job = talk.job()
-        ((at, media),) = job.media.items()
+        unread = {at: replace(each, data=b"<html>") for at, each in job.media.items()}
         with pytest.raises(EngineError, match="no image"):
-            async for _ in engine.submit(replace(job, media={at: replace(media, data=b"<html>")})).batches():
+            async for _ in engine.submit(replace(job, media=unread)).batches():
                 pass
         await ask(engine, talk)
         assert await asyncio.to_thread(engine.close)
@@ -311,9 +320,29 @@ async def test_images_cross_into_a_child() -> None:
     assert len([step for step in answers[0] if isinstance(step, int)]) == 3
 
 
+@pytest.mark.costly
+async def test_a_model_in_a_child_sees_what_it_sees_here(model: Model) -> None:
+    """Only jobs cross: the image is encoded in the child. A second turn computes new tokens only."""
+    names = (str(model.weights.path), str(model.projector.path), N_CTX)
+    engines: tuple[Engine, ...] = (model.engine(), kinds.child(*names, factory="tests.engine.kinds:seeing"))
+    talks = (Talk(), Talk())
+    try:
+        for turn in range(2):
+            results = []
+            for engine, talk in zip(engines, talks, strict=True):
+                talk.say(model, "you see. " if turn == 0 else "\n", "look: ", model.file(turn), " what is it? ")
+                results.append(await ask(engine, talk))
+            assert results[0] == results[1]
+            assert (results[1][0].n_cached > 0) == (turn == 1)
+        assert [answer for _, answer in talks[0].asked] == [answer for _, answer in talks[1].asked]
+    finally:
+        for each in engines:
+            assert await asyncio.to_thread(each.close)
+
+
 def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
     runtime = model.runtime()
-    (media,) = [each for each in model.projector.read(model.file(1)) if isinstance(each, Media)]
+    media = one_span(model)
     n = media.n_tokens
     assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
     assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"

@@ -7,6 +7,8 @@ qwen     Qwen2-VL: as many tokens as the image needs, M-RoPE
 speech   Ultravox, with Whisper's encoder: 30 tokens for each half minute; it sees nothing
 both     the one of Qwen2-VL with that of Ultravox
 omni     Qwen2.5-Omni: 750 tokens for each half minute
+anyres   LLaVA 1.6: tiles of 16 tokens right behind each other
+idefics  Idefics 3, SmolVLM: tiles of 4 tokens, with text between them
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Projector:
     tensors: Shapes
     image_size: int = 0
     """0: it sees nothing."""
-    keys: Mapping[str, int | bool] = field(default_factory=dict)
+    keys: Mapping[str, int | bool | list[int]] = field(default_factory=dict)
     ear: str = ""
     """The kind of what hears in it, where it is another one."""
     hears: bool = False
@@ -78,16 +80,17 @@ def _patches(size: int, *, extra: int = 0) -> Shapes:
     }
 
 
+_CLIP = {
+    "v.class_embd": (WIDTH,), "v.pre_ln.weight": (WIDTH,), "v.pre_ln.bias": (WIDTH,),
+    "mm.0.weight": (N_EMBD, WIDTH), "mm.0.bias": (N_EMBD,),
+    "mm.2.weight": (N_EMBD, N_EMBD), "mm.2.bias": (N_EMBD,),
+}  # fmt: skip
 _POST = {"v.post_ln.weight": (WIDTH,), "v.post_ln.bias": (WIDTH,)}
 
 PROJECTORS = {
     "llava": Projector(
         "plain", "mlp",
-        _layers() | _patches(32, extra=1) | {
-            "v.class_embd": (WIDTH,), "v.pre_ln.weight": (WIDTH,), "v.pre_ln.bias": (WIDTH,),
-            "mm.0.weight": (N_EMBD, WIDTH), "mm.0.bias": (N_EMBD,),
-            "mm.2.weight": (N_EMBD, N_EMBD), "mm.2.bias": (N_EMBD,),
-        },
+        _layers() | _patches(32, extra=1) | _CLIP,
         32, {"use_gelu": True},
     ),
     "gemma3": Projector(
@@ -107,8 +110,21 @@ PROJECTORS = {
         },
         64,
     ),
+    "anyres": Projector(
+        "plain", "mlp",
+        _layers() | _patches(32, extra=1) | _CLIP,
+        32, {"use_gelu": True, "vision.image_grid_pinpoints": [32, 64, 64, 32]},
+    ),
+    "idefics": Projector(
+        "plain", "idefics3",
+        _layers() | _patches(32) | _POST | {
+            "v.patch_embd.bias": (WIDTH,), "mm.model.fc.weight": (N_EMBD, 4 * WIDTH),
+        },
+        32, {"use_gelu": True, "vision.projector.scale_factor": 2, "vision.preproc_image_size": 64},
+    ),
 }  # fmt: skip
-"""Those that see."""
+TILED = ("anyres", "idefics")
+"""Those of PROJECTORS that make several spans of an image."""
 _QWEN_EYE = PROJECTORS["qwen"].tensors
 HEARING = {
     "speech": Projector("plain", "ultravox", _ultravox(), hears=True),
@@ -150,6 +166,8 @@ def write_projector(kind: str | Projector, path: Path, *, seed: int = 11, n_embd
     for key, value in recipe.keys.items():
         if isinstance(value, bool):
             writer.add_bool(f"clip.{key}", value)
+        elif isinstance(value, list):
+            writer.add_array(f"clip.{key}", value)
         else:
             writer.add_uint32(f"clip.{key}", value)
     tensors = dict(recipe.tensors)
@@ -181,8 +199,12 @@ def _byte_level() -> list[str]:
 
 CONTROL = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<start_of_image>",
-    "<end_of_image>", "<|audio_bos|>", "<|audio_eos|>",
+    "<end_of_image>", "<fake_token_around_image>", "<global-img>",
+    *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)), "<|audio_bos|>", "<|audio_eos|>",
 )  # fmt: skip
+BLANK_LINE = "\u010a\u010a"
+"""Two ends of lines in the letters of byte-level BPE."""
+N_TOKENS = 256 + 1 + len(CONTROL)
 TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -192,7 +214,7 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 def write_seeing(name: str, folder: Path) -> tuple[Path, Path]:
     """A model with texts and a chat template, and the projector of kind `name` for it."""
     model, projector = folder / f"{name}.gguf", folder / f"mmproj-{name}.gguf"
-    letters = _byte_level()
+    letters = [*_byte_level(), BLANK_LINE]
     tokens = [*letters, *CONTROL]
     vocabulary = Vocabulary(
         "gpt2", tokens, [1] * len(letters) + [3] * len(CONTROL), [0.0] * len(tokens), ["h e", "he l"],

@@ -13,6 +13,7 @@ from tests.engine.tiny_projector import PROJECTORS, write_projector
 
 from shepherd.core import ConfigError
 from shepherd.models.projector import find_projector
+from shepherd.models.sizing import image_buffers
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,26 @@ def test_what_is_no_projector_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mmproj.gguf").write_bytes(b"<html>")
     with pytest.raises(ConfigError):
         find_projector(tmp_path / "model.gguf", str(tmp_path / "mmproj.gguf"))
+
+
+CLIP = {"patch_size": 14, "image_size": 336, "embedding_length": 1024, "feed_forward_length": 4096}
+QWEN = {**CLIP, "image_size": 560, "spatial_merge_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "n_patches"),
+    [
+        ("mlp", CLIP, 24 * 24),
+        ("qwen2vl_merger", QWEN, 4096 * 4),
+        ("qwen2vl_merger", {**QWEN, "image_max_pixels": 140 * 140}, 100),
+        ("pixtral", {**CLIP, "image_size": 1540}, 1024),
+        ("mlp", {**CLIP, "image_size": 2**31}, 64_000_000 // 196),
+        ("mlp", {}, 0),
+    ],
+)
+def test_buffers_are_those_of_the_largest_image(kind: str, keys: dict[str, int], n_patches: int) -> None:
+    metadata = {"clip.projector_type": kind, **{f"clip.vision.{key}": value for key, value in keys.items()}}
+    pixels = 2 * 3 * 196 if n_patches else 0
+    n = image_buffers(metadata)
+    row = (13 * 1024 + 4096) // 2 + pixels
+    assert abs(n - 4 * n_patches * row) <= 4 * 6 * 196

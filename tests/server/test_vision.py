@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.tiny_projector import CONTROL, PROJECTORS, png, write_projector, write_seeing
+from tests.engine.adapter_files import write_lora
+from tests.engine.tiny_projector import N_TOKENS, PROJECTORS, png, write_projector, write_seeing
 from tests.own_server import serving
 
+from shepherd.app.app import App
 from shepherd.core import EngineError
+from shepherd.models.gguf import read_header
+from shepherd.models.projector import read_projector
 
 pytestmark = [pytest.mark.model]
 
@@ -50,22 +54,22 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def asked(address: str, messages: list[dict[str, Any]]) -> str:
+def asked(address: str, messages: list[dict[str, Any]], **more: Any) -> str:
     """The greedy answer, of which each token is a visible character."""
-    biases = {str(token): -100 for token in range(N_VISIBLE, 256 + len(CONTROL))}
-    body = {"messages": messages, "temperature": 0, "max_tokens": N_ANSWER, "logit_bias": biases}
+    biases = {str(token): -100 for token in range(N_VISIBLE, N_TOKENS)}
+    body = {"messages": messages, "temperature": 0, "max_tokens": N_ANSWER, "logit_bias": biases, **more}
     content: str = post(address, body)["choices"][0]["message"]["content"]
     return content
 
 
 @contextlib.contextmanager
-def llama_server(model: Path, projector: Path, n_ctx: int = 2048) -> Iterator[str]:
+def llama_server(model: Path, projector: Path, *options: str, n_ctx: int = 2048) -> Iterator[str]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [
         str(LLAMA_SERVER), "-m", str(model), "--mmproj", str(projector), "--port", str(port), "-c", str(n_ctx),
-        "-np", "1", "-t", "1", "--no-warmup", "--jinja", "--swa-full",
+        "-np", "1", "-t", "1", "--no-warmup", "--jinja", "--swa-full", *options,
     ]  # fmt: skip
     environment = {**os.environ, "LD_LIBRARY_PATH": str(LLAMA_SERVER.parent)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -81,13 +85,14 @@ def llama_server(model: Path, projector: Path, n_ctx: int = 2048) -> Iterator[st
             process.terminate()
 
 
+# Images for which no two tokens are nearly as likely as each other: the servers cut a prompt at other places.
 CONVERSATIONS: dict[str, list[list[dict[str, Any]]]] = {
     "an image between texts": [[text("hello, see "), image(png(1)), text(" and say what it is")]],
-    "an image first": [[image(png(2)), text("what is it?")]],
-    "two images": [[text("compare "), image(png(1)), text(" with "), image(png(3, 100, 30)), text(" now")]],
+    "an image first": [[image(png(7)), text("what is it?")]],
+    "two images": [[text("compare "), image(png(1)), text(" with "), image(png(6, 100, 30)), text(" now")]],
     "a second turn, with another image": [
         [text("look: "), image(png(4, 33, 90)), text(".")],
-        [text("and this: "), image(png(5, 64, 64)), text("?")],
+        [text("and this: "), image(png(11, 64, 64)), text("?")],
     ],
     "text that spells a marker": [[text("<__media__> [image] "), image(png(1)), text("<image>")]],
 }
@@ -118,6 +123,31 @@ def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> N
                 assert answer == asked(theirs, messages), name
                 assert len(answer) == N_ANSWER
                 messages.append({"role": "assistant", "content": "I see."})
+
+
+@pytest.mark.costly
+@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
+def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    files = [write_lora(tmp_path / f"lora{n}.gguf", read_header(model), seed=n) for n in range(2)]
+    adapters = "".join(f'[[models.eyes.adapters]]\npath = "{file}"\napply = false\n' for file in files)
+    options = [word for file in files for word in ("--lora", str(file))]
+    question_of = [question(text("look: "), image(png(1)), text(" what is it?"))]
+    answers = []
+    with (
+        serving(tmp_path, config(model, projector) + adapters) as ours,
+        llama_server(model, projector, *options) as theirs,
+    ):
+        for scales in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, -0.5)):
+            lora = [{"id": n, "scale": scale} for n, scale in enumerate(scales)]
+            n_prompt, n_new = computed(ours, question_of, lora=lora)
+            assert n_new == n_prompt, "nothing of another set is used"
+            assert computed(ours, question_of, lora=lora)[1] == 1
+            # llama-server may use what it has of another set.
+            answers.append(asked(ours, question_of, lora=lora))
+            assert answers[-1] == asked(theirs, question_of, lora=lora, cache_prompt=False)
+    assert len({*answers}) == len(answers), "each set has an answer of its own"
 
 
 @pytest.fixture(params=PROJECTORS)
@@ -207,7 +237,44 @@ def test_a_projector_of_another_model_refuses_the_model(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
+def test_the_memory_of_a_model_has_its_projector_and_what_that_computes_with(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    found = read_projector(projector)
+    assert found.buffer_bytes > 0
+    n_bytes: list[int] = []
+
+    def around(app: App) -> App:
+        n_bytes.append(app.models()[0].memory_bytes)
+        return app
+
+    for mmproj in (str(projector), "none"):
+        with serving(tmp_path, config(model, projector).replace(str(projector), mmproj), around=around):
+            pass
+    assert n_bytes[0] - n_bytes[1] == found.size_bytes + found.buffer_bytes
+
+
 def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:
     model, projector = write_seeing("llava", tmp_path)
     with serving(tmp_path, config(model, projector).replace(str(projector), "none")) as address:
         assert got(address, "/props")["modalities"]["vision"] is False
+
+
+@pytest.mark.costly
+def test_images_that_turn_into_notes_cost_a_bounded_share_of_what_is_new(tmp_path: Path) -> None:
+    """They leave in blocks of a quarter of `images.max_count`, and what stands behind is computed again then."""
+    model, projector = write_seeing("llava", tmp_path)
+    most = 16
+    limits = f"[images]\nmax_count = {most}\n"
+    text_ = config(model, projector).replace("n_ctx = 2048", "n_ctx = 8192") + limits
+    with serving(tmp_path, text_) as address:
+        messages: list[dict[str, Any]] = []
+        n_prompt = n_computed = 0
+        for turn in range(60):
+            messages.append(question(text(f"{turn}: "), image(png(turn))))
+            n_prompt, n_new = computed(address, messages, max_tokens=1)
+            n_computed += n_new
+            messages.append(ANSWER)
+    # A prompt holds all that was ever new. Each turn's share of what a block costs is four turns.
+    assert n_computed < 4 * n_prompt
+    assert n_computed > 2 * n_prompt, "images have left"

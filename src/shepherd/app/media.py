@@ -13,7 +13,9 @@ against addresses of private networks (`tools/sandbox/network.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Literal
 
@@ -32,6 +34,21 @@ from shepherd.tools.base import ToolError
 FETCH_S = 30.0
 """For one address, all its redirects included."""
 FETCHED_AT_ONCE = 4
+_FOUND: ContextVar[dict[str, bytes | str] | None] = ContextVar("found", default=None)
+"""By address, what was fetched within `fetching_once`: the bytes, or why there are none."""
+
+
+@contextmanager
+def fetching_once() -> Iterator[None]:
+    """Within the block, this task and those that it starts fetch each address once: for all choices of a body."""
+    found: dict[str, bytes | str] = {}
+    token = _FOUND.set(found)
+    try:
+        yield
+    finally:
+        _FOUND.reset(token)
+        found.clear()  # a timer that was started within keeps the variable
+
 
 Sense = Literal["vision", "audio"]
 """A capability of a model, as its card names it."""
@@ -89,10 +106,11 @@ class MediaDoor:
         urls = list(dict.fromkeys(image.url for image in wanted if image.data is None and image.url))
         if not urls:
             return messages
+        found = {} if (kept := _FOUND.get()) is None else kept
         places = asyncio.Semaphore(FETCHED_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:
-            running = {url: tasks.create_task(self._fetch(url, places)) for url in urls}
-        found = {url: task.result() for url, task in running.items()}
+            running = {url: tasks.create_task(self._fetch(url, places)) for url in urls if url not in found}
+        found |= {url: task.result() for url, task in running.items()}
         return with_media(messages, (_with_answer(part, found) for part in media))
 
     async def _fetch(self, url: str, places: asyncio.Semaphore) -> bytes | str:

@@ -336,6 +336,7 @@ class ModelRegistry:
         projector = self._projector(model, header)
         adapters = tuple(_adapter(each, header) for each in model.adapters)
         beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
+        buffers = projector.buffer_bytes if projector else 0
         plans: list[CachePlan] = []
         flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
@@ -345,6 +346,7 @@ class ModelRegistry:
                 cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
             taken = fit(header, [plan.cells for plan in plans])
             room = self._left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
+            room -= 0 if cache.n_ctx else buffers
             n_ctx = context_size(
                 header,
                 cache=cache.name,
@@ -406,7 +408,8 @@ class ModelRegistry:
         found = fit(header, [plan.cells for plan in plans])
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
         least = found.least + beside
-        n_bytes = least + min(found.needed - found.least, max(0, self._left - least))
+        buffers = found.needed - found.least + (projector.buffer_bytes if projector else 0)
+        n_bytes = least + min(buffers, max(0, self._left - least))
         card = _card(model, header, plans, n_tokens, n_bytes, projector=projector)
         residency = _residency(model, n_bytes)
         return ModelEntry(ModelKey(model.name), model, card, residency, header, plans, n_tokens, projector=projector)

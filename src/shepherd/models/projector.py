@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf, gguf_file
+from shepherd.models.sizing import image_buffers
 
 NONE = "none"
 PLACED = frozenset({"hunyuanvl", "deepseek4v"})
@@ -31,6 +32,8 @@ class ProjectorFile:
     sees: bool
     hears: bool
     size_bytes: int
+    buffer_bytes: int = 0
+    """Besides the file, at the largest image."""
 
 
 def find_projector(model: Path, setting: str | None) -> ProjectorFile | None:
@@ -62,7 +65,7 @@ def read_projector(path: Path) -> ProjectorFile:
         )
     # Files from before there was sound have the first key only.
     sees, hears = (metadata.get(f"clip.has_{what}_encoder") is True for what in ("vision", "audio"))
-    return ProjectorFile(path, sees, hears, path.stat().st_size)
+    return ProjectorFile(path, sees, hears, path.stat().st_size, image_buffers(metadata) if sees else 0)
 
 
 def _beside(model: Path) -> Path | None:

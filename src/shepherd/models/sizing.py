@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -49,6 +49,25 @@ _STATE = ("ssm_", "shortconv", "time_mix_", "attn_qkv_conv")
 """Beginnings of the names of tensors of a layer that keeps a state."""
 _WIDE = ("attn_qkv", "ssm_in", "shortconv")
 """Those of the widest matrices of such a layer."""
+
+
+class _Most(NamedTuple):
+    n_tokens: int
+    """Of one image."""
+    merge: int = 1
+    """Patches on each side of a token, where the file does not say so."""
+
+
+_MOST_TOKENS = {
+    "qwen2vl_merger": _Most(4096, 2), "qwen2.5vl_merger": _Most(4096, 2), "qwen3vl_merger": _Most(4096, 2),
+    "ling3vl": _Most(4096, 2), "muse-glimmer": _Most(4096, 2), "gemma4uv": _Most(1120, 3),
+    "glm4v": _Most(4096, 2), "kimik25": _Most(4096, 2), "minimax_m3": _Most(576, 2),
+    "pixtral": _Most(1024), "kimivl": _Most(1024, 2), "lfm2": _Most(256, 2), "gemma4v": _Most(1120, 3),
+}  # fmt: skip
+"""Kinds of projectors that take images as they are, up to so many tokens (`clip.cpp` of the library). Of others an
+image, or each of its tiles, has the size that the file says."""
+_MOST_PIXELS = 64_000_000
+"""Larger images are not decoded, whatever the file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +197,28 @@ def fit(header: gguf.Header, caches: Sequence[Cells], *, repacked: Collection[st
         sum(each.buffers for each in found),
         _TOKEN * header.n_vocab + sum(each.scratch for each in found),
     )
+
+
+def image_buffers(metadata: Mapping[str, object]) -> int:
+    """Bytes that a projector with this header takes besides its file, while it encodes the largest image it takes."""
+
+    def number(name: str) -> int:
+        value = metadata.get(f"clip.vision.{name}")
+        return max(0, value) if isinstance(value, int) else 0
+
+    patch = max(1, number("patch_size"))
+    kind = str(metadata.get("clip.projector_type") or metadata.get("clip.vision.projector_type"))
+    if (most := _MOST_TOKENS.get(kind)) is not None:
+        merge = number("spatial_merge_size") or number("projector.scale_factor") or most.merge
+        n_pixels = number("image_max_pixels") or most.n_tokens * (patch * merge) ** 2
+    else:
+        n_pixels = number("image_max_pixels") or number("image_size") ** 2
+    n_pixels = min(n_pixels, _MOST_PIXELS)
+    n_patches = n_pixels // patch**2
+    # What a layer has at once, with the gaps of the allocator, and its widest row in half precision, as the threads
+    # multiply it; the pixels twice. Measured: `bench/projector_fit.py`.
+    row = (13 * number("embedding_length") + number("feed_forward_length")) // 2
+    return _FLOAT * (n_patches * row + 2 * 3 * n_pixels)
 
 
 def about_needed(size_bytes: int) -> int:

@@ -186,9 +186,7 @@ def test_the_limit_of_an_image_is_the_configured_one(folder: Path) -> None:
         parts("@cat.png", folder, sees=True)
     (folder / "long.wav").write_bytes(WAVE)
     os.truncate(folder / "long.wav", 7_001)
-    with pytest.raises(
-        InvalidRequest, match=r"the limit is 7,000 here; send a smaller file, or raise audio\.max_bytes$"
-    ):
+    with pytest.raises(InvalidRequest, match=r"limit is 7,000 here; send a smaller file, or raise audio\.max_bytes$"):
         attach.parts("@long.wav", cast("App", Lamb("audio")), 4096)
 
 

@@ -128,7 +128,7 @@ def call_tool(message: dict[str, Any]) -> None:
             link = {"type": "resource_link", "uri": "note://1", "name": "note", "mimeType": "text/plain"}
             items = [
                 {"type": "text", "text": "first"},
-                {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"},
+                {"type": "image", "data": FAULTS.get("image", "aGVsbG8="), "mimeType": "image/png"},
                 {"type": "audio", "data": "aGVsbG8=", "mimeType": "audio/wav"},
                 {"type": "resource", "resource": {"uri": "note://2", "text": "inside"}},
                 {"type": "resource", "resource": {"uri": "note://3", "blob": "aGVsbG8=", "mimeType": "a/b"}},
@@ -177,7 +177,7 @@ def call_tool(message: dict[str, Any]) -> None:
             schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
             ask(message, "elicitation/create", {"message": "Who are you?", "requestedSchema": schema})
         case "ask_model":
-            said = [{"role": "user", "content": {"type": "text", "text": "2+2?"}}]
+            said = FAULTS.get("said", [{"role": "user", "content": {"type": "text", "text": "2+2?"}}])
             ask(message, "sampling/createMessage", {"messages": said, "maxTokens": 9, "systemPrompt": "Be brief."})
         case "ask_roots":
             ask(message, "roots/list", {})

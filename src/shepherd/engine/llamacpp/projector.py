@@ -278,12 +278,15 @@ def _picture(data: bytes) -> tuple[Any, str]:
 
 
 def _facts(chunk: Any) -> array[int] | int:
-    """The tokens of a text, or how many a part of a file has."""
+    """The tokens of a text, or how many a part of a file has. Raises: `EngineError` for a token unknown to the model."""
     mtmd, size = _mtmd(), ctypes.c_size_t()
     if mtmd.mtmd_input_chunk_get_type(chunk) != _TEXT:
         return int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
     tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
-    return array("i", tokens[: size.value])
+    found = array("i", tokens[: size.value])
+    if min(found, default=0) < 0:
+        raise EngineError("the vocabulary of this model lacks a token that its projector puts around images")
+    return found
 
 
 def _saved(chunk: Any) -> bytes:

@@ -22,6 +22,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from shepherd.app.media import fetching_once
 from shepherd.core import Assembler, Event, Evicted, Started
 from shepherd.server.endpoints.handler import RequestContext, backend_headers, log_failure, within
 from shepherd.server.endpoints.ollama import stream_load
@@ -68,7 +69,8 @@ class Generate:
         context.record.take(decoded)
         answer = _Answer(self, decoded, context)
         try:
-            await context.while_connected(answer.send())
+            with fetching_once():
+                await context.while_connected(answer.send())
         except (ClientGone, ClientTooSlow):
             raise
         except Exception as error:

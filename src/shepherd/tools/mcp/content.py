@@ -122,5 +122,9 @@ def size(text: str) -> str:
 
 
 def as_message(server: str, role: types.Role, blocks: Sequence[Any]) -> Message:
-    texts, media = read_blocks(server, blocks)
-    return Message("assistant" if role == "assistant" else "user", (*map(Text, texts), *media))
+    """The blocks in their order; an image and a recording stand for themselves."""
+    parts: list[Text | Image | Audio] = []
+    for block in blocks:
+        texts, media = read_blocks(server, [block])
+        parts += media or map(Text, texts)
+    return Message("assistant" if role == "assistant" else "user", tuple(parts))

@@ -14,7 +14,7 @@ from typing import Any
 
 import mcp_types as types
 
-from shepherd.core import Message, ShepherdError
+from shepherd.core import Image, Message, Part, ShepherdError, Text
 from shepherd.tools.base import Form, Person
 from shepherd.tools.mcp.content import as_message
 from shepherd.tools.mcp.values import AskModel
@@ -92,12 +92,19 @@ def as_root(folder: str) -> dict[str, str]:
 
 def describe(messages: Sequence[Message], system: str | None, limit: int) -> str:
     """A server's question to the model, for the user to decide."""
-    text = "\n".join(f"{each.role}: {each.text}" for each in messages)
+    text = "\n".join(f"{each.role}: {''.join(map(shown, each.parts))}" for each in messages)
     text = f"system: {system}\n{text}" if system else text
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} more characters …\n{text[-half:]}"
     return f"The server wants to ask the model this, for an answer of at most {limit} tokens:\n{text}"
+
+
+def shown(part: Part) -> str:
+    """A part of a message, for a person."""
+    if isinstance(part, Image):
+        return f"[image, {part.media_type}, {len(part.data or b''):,} bytes]"
+    return part.text if isinstance(part, Text) else ""
 
 
 def refusal(reason: str) -> types.ErrorData:
