@@ -197,14 +197,18 @@ def _byte_level() -> list[str]:
     return [chr(byte) for byte in plain] + [chr(0x100 + index) for index in range(len(others))]
 
 
-CONTROL = (
+MARKS = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<start_of_image>",
-    "<end_of_image>", "<fake_token_around_image>", "<global-img>",
-    *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)), "<|audio_bos|>", "<|audio_eos|>",
+    "<end_of_image>",
 )  # fmt: skip
+TILES = (
+    "<fake_token_around_image>", "<global-img>", *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)),
+)  # fmt: skip
+SOUND = ("<|audio_bos|>", "<|audio_eos|>")
 BLANK_LINE = "\u010a\u010a"
 """Two ends of lines in the letters of byte-level BPE."""
-N_TOKENS = 256 + 1 + len(CONTROL)
+N_SEEING, N_HEARING = 256 + 1 + len(MARKS + TILES), 256 + len(MARKS + SOUND)
+"""Tokens of the vocabularies. There are two, since a random model is another one with other tokens."""
 TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -214,10 +218,11 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 def write_seeing(name: str, folder: Path) -> tuple[Path, Path]:
     """A model with texts and a chat template, and the projector of kind `name` for it."""
     model, projector = folder / f"{name}.gguf", folder / f"mmproj-{name}.gguf"
-    letters = [*_byte_level(), BLANK_LINE]
-    tokens = [*letters, *CONTROL]
+    hears = name in HEARING
+    letters, control = [*_byte_level(), *([] if hears else [BLANK_LINE])], [*MARKS, *(SOUND if hears else TILES)]
+    tokens = [*letters, *control]
     vocabulary = Vocabulary(
-        "gpt2", tokens, [1] * len(letters) + [3] * len(CONTROL), [0.0] * len(tokens), ["h e", "he l"],
+        "gpt2", tokens, [1] * len(letters) + [3] * len(control), [0.0] * len(tokens), ["h e", "he l"],
         {"eos_token_id": tokens.index("<|im_end|>"), "bos_token_id": tokens.index("<|endoftext|>")}, TEMPLATE,
     )  # fmt: skip
     write(RECIPES[(PROJECTORS | HEARING)[name].model], model, vocabulary)

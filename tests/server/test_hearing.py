@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests import recordings
-from tests.engine.tiny_projector import CONTROL, HEARING, N_FF, WIDTH, png, write_projector, write_seeing
+from tests.engine.tiny_projector import HEARING, N_FF, N_HEARING, WIDTH, png, write_projector, write_seeing
 from tests.server.test_vision import LLAMA_SERVER, N_ANSWER, N_VISIBLE, asked, config, image, llama_server, text
 
 from shepherd import config as configuration
@@ -39,7 +39,7 @@ from shepherd.engine.llamacpp import trial
 
 pytestmark = [pytest.mark.model]
 
-BIASES = tuple((token, -100.0) for token in range(N_VISIBLE, 256 + len(CONTROL)))
+BIASES = tuple((token, -100.0) for token in range(N_VISIBLE, N_HEARING))
 GREEDY = Sampling(temperature=0.0, logit_bias=BIASES)
 SAID = Message.assistant("I hear.")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.engine.adapter_files import write_lora
-from tests.engine.tiny_projector import N_TOKENS, PROJECTORS, png, write_projector, write_seeing
+from tests.engine.tiny_projector import N_SEEING, PROJECTORS, png, write_projector, write_seeing
 from tests.own_server import serving
 
 from shepherd.app.app import App
@@ -56,7 +56,7 @@ def text(words: str) -> dict[str, Any]:
 
 def asked(address: str, messages: list[dict[str, Any]], **more: Any) -> str:
     """The greedy answer, of which each token is a visible character."""
-    biases = {str(token): -100 for token in range(N_VISIBLE, N_TOKENS)}
+    biases = {str(token): -100 for token in range(N_VISIBLE, N_SEEING)}
     body = {"messages": messages, "temperature": 0, "max_tokens": N_ANSWER, "logit_bias": biases, **more}
     content: str = post(address, body)["choices"][0]["message"]["content"]
     return content

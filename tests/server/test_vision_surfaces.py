@@ -201,7 +201,7 @@ def called(server: Server, data: bytes) -> str:
 
 def all_items(data: bytes) -> list[dict[str, Any]]:
     lines = [
-        "first", SEEN.format(len(data)), "[audio, audio/wav, 5 bytes, not played]", "[note://2]", "inside",
+        "first", SEEN.format(len(data)), "[audio, audio/wav, 5 bytes]", "[note://2]", "inside",
         "[note://3: binary data, a/b, 5 bytes, not shown]",
         '[note, text/plain: read_resource(uri="note://1", server="s") reads it]', "last",
     ]  # fmt: skip

@@ -278,7 +278,7 @@ def _picture(data: bytes) -> tuple[Any, str]:
 
 
 def _facts(chunk: Any) -> array[int] | int:
-    """The tokens of a text, or how many a part of a file has. Raises: `EngineError` for a token unknown to the model."""
+    """The tokens of a text, or how many a part of a file has. Raises: `EngineError` for one unknown to the model."""
     mtmd, size = _mtmd(), ctypes.c_size_t()
     if mtmd.mtmd_input_chunk_get_type(chunk) != _TEXT:
         return int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
