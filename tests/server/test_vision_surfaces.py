@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import gguf
@@ -46,11 +48,10 @@ class Server:
         return asyncio.run_coroutine_threadsafe(awaited(), self.loop).result(60)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@contextlib.contextmanager
+def hosting(folder: Path, kind: str) -> Iterator[Server]:
     """A server whose greedy answers have visible characters only."""
-    folder = tmp_path_factory.mktemp("seeing")
-    model, projector = write_seeing("qwen", folder)
+    model, projector = write_seeing(kind, folder)
     for tensor in gguf.GGUFReader(model, "r+").tensors:
         if tensor.name == "output.weight":
             tensor.data[N_VISIBLE:] = 0
@@ -64,6 +65,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(folder, config(model, projector) + more, around=around) as address:
         ((app, loop),) = made
         yield Server(address, app, loop)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with hosting(tmp_path_factory.mktemp("seeing"), "qwen") as made:
+        yield made
 
 
 def encoded(data: bytes) -> str:

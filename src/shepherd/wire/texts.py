@@ -54,7 +54,10 @@ def _decode_input(value: Any, path: str) -> TextOrTokens:
 def _decode_object(given: Fields) -> str:
     if given.has("multimodal_data"):
         path = given.at("multimodal_data")
-        raise InvalidRequest(f"{path} is not supported: no model here takes images or audio; leave it out", field=path)
+        raise InvalidRequest(
+            f"{path} is not supported: a bare prompt takes no images or audio; send them in the messages of a chat",
+            field=path,
+        )
     if not given.has("content"):
         return given.get_text("prompt_string")
     texts = []

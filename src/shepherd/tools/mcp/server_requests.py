@@ -14,7 +14,7 @@ from typing import Any
 
 import mcp_types as types
 
-from shepherd.core import Image, Message, Part, ShepherdError, Text
+from shepherd.core import Audio, Image, Message, Part, ShepherdError, Text
 from shepherd.tools.base import Form, Person
 from shepherd.tools.mcp.content import as_message
 from shepherd.tools.mcp.values import AskModel
@@ -102,8 +102,9 @@ def describe(messages: Sequence[Message], system: str | None, limit: int) -> str
 
 def shown(part: Part) -> str:
     """A part of a message, for a person."""
-    if isinstance(part, Image):
-        return f"[image, {part.media_type}, {len(part.data or b''):,} bytes]"
+    if isinstance(part, Image | Audio):
+        word = "image" if isinstance(part, Image) else "audio"
+        return f"[{word}, {part.media_type}, {len(part.data or b''):,} bytes]"
     return part.text if isinstance(part, Text) else ""
 
 
