@@ -21,6 +21,7 @@ from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
 from shepherd.core import InvalidRequest, Message
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import State
+from shepherd.memory.search.reranking import blended
 from shepherd.memory.users import LOCAL, UserStores
 
 FRANCE = [Entry("user", "What is the capital of France?"), Entry("assistant", "The capital of France is Paris.")]
@@ -486,7 +487,7 @@ def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> Non
     assert json.loads(shell.run("eval", file, "--reranker", "rank.gguf").stdout)["R@5"] == 1
 
 
-def test_a_search_is_in_the_order_of_the_configured_reranker(shell: Shell) -> None:
+def test_a_search_is_ordered_by_the_configured_reranker_and_its_own_places(shell: Shell) -> None:
     rank = write_bert(shell.folder / "rank.gguf", pooling=4, n_labels=1)
     bodies = ["a b c d", "a c", "a b p", "b n"]
     with shell.store() as store:
@@ -499,7 +500,7 @@ def test_a_search_is_in_the_order_of_the_configured_reranker(shell: Shell) -> No
     before = found()
     shell.env["SHEPHERD_TRUST"] = "1"
     Path("shepherd.toml").write_text('[memory]\nreranker = "rank.gguf"\n')
-    ranked = sorted(before, key=lambda body: -rank.score(rank.pair("a b", body)))
+    ranked = [before[at] for at in blended([rank.score(rank.pair("a b", body)) for body in before])]
     assert ranked != before, "otherwise this tests nothing"
     assert found() == ranked
     Path("shepherd.toml").write_text('[memory]\nreranker = "embedded"\n')
