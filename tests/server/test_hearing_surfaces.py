@@ -14,7 +14,6 @@ from tests.server.test_vision import got, post, text
 from tests.server.test_vision_surfaces import (
     N_ANSWER,
     WORDS,
-    Nod,
     Server,
     chat,
     encoded,
@@ -23,7 +22,7 @@ from tests.server.test_vision_surfaces import (
     of_responses,
     posted,
 )
-from tests.tools.mcp.scene import Stage, call_tool, scripted
+from tests.tools.mcp.scene import Nod, Stage, call_tool, scripted
 
 from shepherd.app.toolset import Advisors
 from shepherd.tools.tool import ToolContext

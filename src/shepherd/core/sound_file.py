@@ -72,6 +72,11 @@ def find_type(data: bytes) -> str | None:
     return "audio/mpeg" if _frame(data, start) is not None else None
 
 
+def is_text(data: bytes) -> bool:
+    """Whether the bytes are empty or a text, such as the page of an error that a client took for a recording."""
+    return find_type(data) is None and _name_of(data)[1]
+
+
 def read_header(data: bytes) -> SoundFile:
     """The facts about a recording. Time: below a millisecond for WAV and FLAC; 50 ms for an hour of MP3.
 

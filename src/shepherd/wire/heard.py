@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from shepherd.core import Audio, InvalidRequest, Message, Part, Text, ToolResult, Unsupported
 from shepherd.core.messages import newest_input
-from shepherd.core.sound_file import find_type
+from shepherd.core.sound_file import is_text
 from shepherd.wire.client import Target
 from shepherd.wire.parts import joined, seen
 
@@ -73,15 +73,3 @@ def recordings_of(message: Message) -> list[Audio]:
     """The recordings of a message, those in results of calls included."""
     nested = (part.parts if isinstance(part, ToolResult) else (part,) for part in message.parts)
     return [part for inner in nested for part in inner if isinstance(part, Audio)]
-
-
-def is_text(data: bytes) -> bool:
-    """Whether the bytes are a text, such as the page of an error that a client took for a recording."""
-    head = data[:1024]
-    if find_type(data) is not None or b"\0" in head:
-        return False
-    try:
-        head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start > len(head) - 4 and len(data) > len(head)  # a character cut in two
-    return True
