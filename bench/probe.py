@@ -121,7 +121,7 @@ async def first_token(path: Path, rounds: int, folder: Path) -> dict[str, float]
     made = config.load(flags=flags, env={}, cwd=folder, user_dir=folder / "none", read_files=False)
     app = App(made, cache_folder=folder / "cache", env={"RAG_DB_PATH": str(folder / "memory.db")})
     await app.load()
-    (entry,) = app.dispatcher.registry.entries.values()
+    (entry,) = app.dispatcher.catalogue.registry.entries.values()
     assert isinstance(entry.header, gguf.Header)
 
     async def asked(text: str) -> float:

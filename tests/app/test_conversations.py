@@ -136,7 +136,7 @@ async def test_any_model_of_this_machine_takes_the_place_of_the_current_one(tmp_
         assert await conversations.switch(session, str(catalog.embedded())) == first, "it is the current one"
         facts = await conversations.switch(session, str(other))
         assert (facts.path, facts.n_ctx, loaded(app)) == (other, 1024, ["other"])
-        settings = app.dispatcher.registry.entries["other"].model
+        settings = app.dispatcher.catalogue.registry.entries["other"].model
         assert (settings.n_threads, settings.sampling.temperature) == (1, None), "only the embedded model is greedy"
         assert [(each.name, each.current) for each in conversations.choices()] == [
             (first.model, False),

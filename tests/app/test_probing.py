@@ -396,7 +396,7 @@ async def test_a_request_during_a_real_child_ends_it_and_the_answer_is_right(tmp
     await app.load()
     prober = Prober(tmp_path, use_extra_bufts=True, n_jobs=app._n_jobs, quiet_s=0.0, measure=measure)
     try:
-        (entry,) = app.dispatcher.registry.entries.values()
+        (entry,) = app.dispatcher.catalogue.registry.entries.values()
         assert isinstance(entry.header, gguf.Header)
         assert app._n_jobs() == 0
         waiting = app.dispatcher.pool._members[entry.key].waiting
@@ -425,7 +425,7 @@ async def test_the_first_start_measures_for_real_and_the_next_one_knows(tmp_path
     measure = partial(probe.measure, is_background=False)
     prober = Prober(app._cache_folder, use_extra_bufts=True, n_jobs=app._n_jobs, quiet_s=0.0, measure=measure)
     try:
-        (entry,) = app.dispatcher.registry.entries.values()
+        (entry,) = app.dispatcher.catalogue.registry.entries.values()
         assert isinstance(entry.header, gguf.Header)
         before = in_use(app)
         prober.add(entry.header, entry.model, entry.plans[0].cells)
@@ -439,7 +439,7 @@ async def test_the_first_start_measures_for_real_and_the_next_one_knows(tmp_path
         await app.aclose()
     again = made_app(tmp_path)
     await again.load()
-    (entry,) = again.dispatcher.registry.entries.values()
+    (entry,) = again.dispatcher.catalogue.registry.entries.values()
     assert entry.measured == verdict
     assert in_use(again)[2] is bool(verdict.flash_attention)
     await again.aclose()

@@ -1,7 +1,7 @@
 """The composition root: a configuration becomes running parts, started and stopped in order.
 
-    Config ─▶ ModelRegistry ─▶ ModelPool ◀─ Dispatcher ◀─ Conversations ◀─ requests
-              can be loaded    is loaded    routes        adds our tools
+    Config ─▶ ModelRegistry ─▶ ModelPool ◀─ Catalogue ◀─ Dispatcher ◀─ Conversations ◀─ requests
+              can be loaded    is loaded    has names    streams       adds our tools
            ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
 The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
@@ -28,6 +28,7 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
+from shepherd.app.catalogue import Catalogue
 from shepherd.app.conversations import Conversations
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
@@ -146,15 +147,16 @@ class App:
         try:
             await asyncio.to_thread(self._prepare, self._starting)
             if (dispatcher := self._dispatcher) is not None:
-                if dispatcher.registry.memory_reranker is not None:  # both before anything opens the memory
-                    await self._load_reranker(dispatcher, dispatcher.registry.memory_reranker)
-                if dispatcher.registry.memory is not None:
-                    await self._load_embedder(dispatcher, dispatcher.registry.memory)
+                registry = dispatcher.catalogue.registry
+                if registry.memory_reranker is not None:  # both before anything opens the memory
+                    await self._load_reranker(dispatcher, registry.memory_reranker)
+                if registry.memory is not None:
+                    await self._load_embedder(dispatcher, registry.memory)
                 if (elsewhere := self.config.embedding_provider) is not None:
                     await asyncio.to_thread(self._open_embedder, dispatcher, *elsewhere)
                 default = next((each.name for each in self.config.models), "")
                 is_cloud = default and _default_provider(self.config) is not None
-                for name, entry in list(dispatcher.registry.entries.items()):
+                for name, entry in list(registry.entries.items()):
                     if entry.model.load == "start" or (name == default and not lazy and not is_cloud):
                         await self._load_at_start(dispatcher, name, entry.key)
                 self._conversations = await asyncio.to_thread(
@@ -174,7 +176,7 @@ class App:
     async def _load_at_start(self, dispatcher: Dispatcher, name: str, key: ModelKey) -> None:
         """Raises: `EngineError`, unless the default route has a provider for what its model cannot answer."""
         rule = next((each for each in self.config.routes if each.takes_all and each.cache), None)
-        is_default = rule is not None and dispatcher.entry_of(rule.cache or "").name == name
+        is_default = rule is not None and dispatcher.catalogue.entry_of(rule.cache or "").name == name
         spares = [each for each in rule.fallback if each in dispatcher.providers] if rule and is_default else []
         try:
             async with dispatcher.pool.use(key):
@@ -252,21 +254,21 @@ class App:
         await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
 
     async def unload(self, model: str) -> bool:
-        return await self.dispatcher.unload(model)
+        return await self.dispatcher.catalogue.unload(model)
 
     def adapters(self, model: str) -> tuple[AdapterState, ...]:
-        return self.dispatcher.adapters(model).states()
+        return self.dispatcher.catalogue.adapters(model).states()
 
     def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
-        self.dispatcher.adapters(model).set_scales(scales)
+        self.dispatcher.catalogue.adapters(model).set_scales(scales)
 
     async def copy_model(self, source: str, name: str) -> None:
         self._check_managing()
-        await self.dispatcher.copy(source, name)
+        await self.dispatcher.catalogue.copy(source, name)
 
     async def delete_model(self, name: str) -> None:
         self._check_managing()
-        await self.dispatcher.delete(name)
+        await self.dispatcher.catalogue.delete(name)
 
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
         self._check_managing()
@@ -286,19 +288,19 @@ class App:
 
     async def look_again(self) -> None:
         if self._dispatcher is not None and self._is_ready:
-            await self._dispatcher.look_again()
+            await self._dispatcher.catalogue.look_again()
 
     # state
 
     def models(self) -> tuple[ModelCard, ...]:
         """As `Dispatcher.models`; empty before `load` is done."""
-        return self._dispatcher.models() if self._dispatcher and self._is_ready else ()
+        return self._dispatcher.catalogue.models() if self._dispatcher and self._is_ready else ()
 
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
         backend = self.config.backend
         if self._dispatcher is not None and backend in LOCAL_BACKENDS:
-            backend = next((each.backend for each in self._dispatcher.registry.entries.values()), backend)
+            backend = next((each.backend for each in self._dispatcher.catalogue.registry.entries.values()), backend)
         active = self._conversations.active if self._conversations else None
         first = next((Path(each.path).name for each in self.config.models), "")
         name = active.path.name if active else first
@@ -438,9 +440,8 @@ class App:
             )
             here = [*registry.entries, *providers.names]
             router = Router(routes, here, self.names.meaning, adapters=registry.adapter_names)
-            self._dispatcher = Dispatcher(
-                self.config, registry, pool, router, providers, names=self.names, compactions=self._compactions
-            )
+            catalogue = Catalogue(self.config, registry, pool, router, providers, names=self.names)
+            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
 
     def _tested(self, on_progress: Progress) -> bool:
         """Whether the native library may use its extra buffers here."""
@@ -456,7 +457,7 @@ class App:
         dispatcher, loader = self._dispatcher, self._loader
         assert dispatcher is not None
         assert loader is not None
-        entry, name, began_s = dispatcher.registry.get(key), str(key), time.monotonic()
+        entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
         is_wanted = partial(dispatcher.pool.is_wanted, key)
         if self._starting is not None:
             model = loader.open(entry, self._starting, is_wanted)
@@ -488,7 +489,7 @@ class App:
 
     async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
         """Open the model that makes vectors for the memory; it stays loaded to the end."""
-        key = dispatcher.registry.entries[name].key
+        key = dispatcher.catalogue.registry.entries[name].key
         async with dispatcher.pool.use(key):
             model = dispatcher.pool.hold(key)
         assert self._loader is not None
@@ -498,7 +499,7 @@ class App:
         """Open the model that scores messages for the memory; it stays loaded to the end."""
         from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
 
-        key = dispatcher.registry.entries[name].key
+        key = dispatcher.catalogue.registry.entries[name].key
         async with dispatcher.pool.use(key):
             model = dispatcher.pool.hold(key)
         assert model.reranker is not None

@@ -3,7 +3,7 @@
     our own        session(...) ─▶ Session over a cache, with a toolbox    switch(session, name): another model
     HTTP clients'  stream(request) ─▶ the cache of its route; with our tools, if the operator has allowed it
 
-Not here: which tools there are (`toolset.py`), which model a request names (`dispatch.py`).
+Not here: which tools there are (`toolset.py`), which model a request names (`catalogue.py`).
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Conversations:
     def __init__(self, config: Config, dispatcher: Dispatcher, toolset: Toolset, stores: UserStores) -> None:
         self._config = config
         self._dispatcher = dispatcher
+        self._catalogue = dispatcher.catalogue
         self._toolset = toolset
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
@@ -120,7 +121,7 @@ class Conversations:
         if self._toolset.servers is not None and person is not None:
             self._toolset.servers.person = person
         wants_tools = tools or bool(config.tools.enabled or config.tools.allow)
-        key = None if active.is_provider else dispatcher.entry_of(active.cache).key
+        key = None if active.is_provider else self._catalogue.entry_of(active.cache).key
         if key not in dispatcher.pool.loaded() and self._route_to(active.cache).fallback:
             key = None  # it could not be loaded; each turn tries again
         if key is not None:
@@ -161,7 +162,7 @@ class Conversations:
             if replicas or route.fallback:
                 return _Routed(self._dispatcher, "", route), opened.counting
             return opened.backend, opened.counting
-        loaded = self._dispatcher.pool.loaded().get(self._dispatcher.entry_of(active.cache).key)
+        loaded = self._dispatcher.pool.loaded().get(self._catalogue.entry_of(active.cache).key)
         if not route.fallback:
             assert loaded is not None, "it is held"
             return loaded.memory_backends[active.cache], loaded.backends[active.cache]
@@ -184,7 +185,7 @@ class Conversations:
     def choices(self) -> tuple[ModelChoice, ...]:
         """What our conversation can switch to."""
         pool, providers = self._dispatcher.pool, self._dispatcher.providers
-        entries = {cache: self._dispatcher.entry_of(cache) for cache in self._dispatcher.caches}
+        entries = {cache: self._catalogue.entry_of(cache) for cache in self._catalogue.caches}
         n_caches = Counter(entry.name for entry in entries.values())
         loaded = pool.loaded()
         return tuple(
@@ -206,17 +207,17 @@ class Conversations:
     @property
     def aliases(self) -> Mapping[str, str]:
         """What each alias stands for, of the configuration or of a client."""
-        return self._dispatcher.aliases
+        return self._catalogue.aliases
 
     def find_choice(self, name: str) -> ModelChoice | None:
         """The choice of this name, or of the one that an alias stands for; of a model with an adapter, the model's."""
-        choices, meaning = self.choices(), self._dispatcher.meaning(name.strip())
+        choices, meaning = self.choices(), self._catalogue.meaning(name.strip())
         if adapted := self._find_adapted(meaning):
-            base = self._dispatcher.registry.adapter_names()[adapted]
+            base = self._catalogue.registry.adapter_names()[adapted]
             of_it = [
                 each
                 for each in choices
-                if each.kind != "provider" and self._dispatcher.entry_of(each.cache).name == base
+                if each.kind != "provider" and self._catalogue.entry_of(each.cache).name == base
             ]
             found = next((each for each in of_it if self._is_active(each.cache)), next(iter(of_it), None))
             return None if found is None else replace(found, name=adapted, current=adapted == self._adapted)
@@ -225,12 +226,12 @@ class Conversations:
 
     def _find_adapted(self, meaning: str) -> str:
         """The name of a model with an adapter as the configuration writes it; empty for other names."""
-        return find_name(meaning, self._dispatcher.registry.adapter_names()) or ""
+        return find_name(meaning, self._catalogue.registry.adapter_names()) or ""
 
     @property
     def adapted(self) -> Mapping[str, str]:
         """By the name of a model with one of its adapters, the model's."""
-        return self._dispatcher.registry.adapter_names()
+        return self._catalogue.registry.adapter_names()
 
     def other_providers(self) -> tuple[str, ...]:
         """Providers that a conversation can switch to once a model is named: `NAME/MODEL`."""
@@ -245,23 +246,23 @@ class Conversations:
         loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
         raises.
         """
-        choices, dispatcher = self.choices(), self._dispatcher
+        choices = self.choices()
         before, adapted_before = self.active.cache, self._adapted
-        known, name = dispatcher.caches, name.strip()
+        known, name = self._catalogue.caches, name.strip()
         if name == "next" and choices:
             at = next((at for at, each in enumerate(choices) if self._is_active(each.cache)), -1)
             name = choices[(at + 1) % len(choices)].name
-        choice, name = self.find_choice(name), dispatcher.meaning(name)
+        choice, name = self.find_choice(name), self._catalogue.meaning(name)
         found, added = choice.cache if choice else None, None
         adapted = self._find_adapted(name) if choice else ""
         if found is None:
             found = await asyncio.to_thread(self._add_provider, name)
         if found is None:
             try:
-                added = await asyncio.to_thread(dispatcher.add, name, before)
+                added = await asyncio.to_thread(self._catalogue.add, name, before)
             except ConfigError as error:
                 more = (f"{each}/MODEL" for each in self.other_providers())
-                known_names = (*(each.name for each in choices), *dispatcher.aliases, *self.adapted, *more)
+                known_names = (*(each.name for each in choices), *self._catalogue.aliases, *self.adapted, *more)
                 raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
             found = added.name
         if not self._is_active(found) or adapted != adapted_before:
@@ -270,7 +271,7 @@ class Conversations:
             except ShepherdError:
                 await self._move(session, before, adapted_before)
                 if added is not None and added.name not in known:
-                    dispatcher.remove(added)
+                    self._catalogue.remove(added)
                 raise
         return self.active
 
@@ -303,7 +304,7 @@ class Conversations:
         """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
         one. `adapted`: the name of its model with an adapter, or empty."""
         pool, is_provider = self._dispatcher.pool, cache in self._dispatcher.providers
-        key = None if is_provider else self._dispatcher.entry_of(cache).key
+        key = None if is_provider else self._catalogue.entry_of(cache).key
         old = self._held.get(session)
         if old is not None and (old != key or not self._is_active(cache)):
             del self._held[session]
@@ -313,7 +314,7 @@ class Conversations:
         if not self._is_active(cache):
             loading_log.info("Loading provider: %s", self._name_of(cache))
         if key is not None:
-            async with self._dispatcher.lease(self._dispatcher.entry_of(cache)):
+            async with self._dispatcher.lease(self._catalogue.entry_of(cache)):
                 if session not in self._held:
                     pool.hold(key)
                     self._held[session] = key
@@ -333,7 +334,7 @@ class Conversations:
         """Whether it answers now; a provider that is to answer with another model does not, nor does a lost model."""
         active, providers, dispatcher = self.active, self._dispatcher.providers, self._dispatcher
         if cache not in providers:
-            loaded = dispatcher.pool.loaded().get(dispatcher.entry_of(cache).key)
+            loaded = dispatcher.pool.loaded().get(self._catalogue.entry_of(cache).key)
             return cache == active.cache and not (loaded is not None and loaded.is_lost)
         return cache == active.cache and (not active.is_provider or providers.model(cache) == active.model)
 
@@ -363,7 +364,7 @@ class Conversations:
         active, dispatcher = self.active, self._dispatcher
         if active.cache in dispatcher.providers:
             return None
-        loaded = dispatcher.pool.loaded().get(dispatcher.entry_of(active.cache).key)
+        loaded = dispatcher.pool.loaded().get(self._catalogue.entry_of(active.cache).key)
         backend = None if loaded is None else loaded.backends.get(active.cache)
         if backend is None:
             return None
@@ -421,7 +422,7 @@ class Conversations:
         if route.target in providers:
             n_ctx = providers.window(route.target) or AGENT_CTX
         else:
-            n_ctx = self._dispatcher.entry_of(route.target).card.n_cells
+            n_ctx = self._catalogue.entry_of(route.target).card.n_cells
         has_window = any(each.name == route.target and each.window is not None for each in self._config.caches)
 
         async def search_left(query: str) -> str:
@@ -455,7 +456,7 @@ class Conversations:
             )
         from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
 
-        entry, backend = self._dispatcher.entry_of(cache), self._dispatcher.backends().get(cache)
+        entry, backend = self._catalogue.entry_of(cache), self._dispatcher.backends().get(cache)
         assert entry.header is not None
         return ActiveModel(
             backend="TensorRT-LLM" if entry.backend == "tensorrt" else f"llama.cpp ({next(iter(devices()), 'CPU')})",
@@ -515,7 +516,7 @@ class _OwnFirst:
 
     def _own(self) -> MemoryBackend | None:
         cache = self.route.target
-        loaded = self.dispatcher.pool.loaded().get(self.dispatcher.entry_of(cache).key)
+        loaded = self.dispatcher.pool.loaded().get(self.dispatcher.catalogue.entry_of(cache).key)
         return loaded.memory_backends[cache] if loaded else None
 
     def _loaded(self) -> MemoryBackend:
