@@ -2,7 +2,7 @@
 
 A run of whole folders takes three workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
 none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share; `@pytest.mark.costly` marks a
-test of seconds, which one quick run in five takes (`sampling.py`).
+test of seconds, which one quick run in 25 takes (`sampling.py`).
 """
 
 import gc
@@ -108,23 +108,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
     if sampling.LEVEL > 0 or _names_tests(config) or config.option.keyword:
         return
-    of_all = pytest.mark.sampled(sampling.GLANCE).mark if sampling.LEVEL < 0 else None
-    costly = [item for item in items if (mark := item.get_closest_marker("costly")) and not _is_due(item, mark)]
-    marks = {item: mark for item in items if (mark := of_all or item.get_closest_marker("sampled"))}
+    costly = {item: mark for item in items if (mark := item.get_closest_marker("costly"))}
+    shares = {item: share for item in items if (share := _share_of(item)) is not None}
 
     def family(item: pytest.Item) -> tuple[str, object]:
+        test, name = item.nodeid.partition("[")[0], shares[item][1]
+        if name is None:
+            return test, None
         assert isinstance(item, pytest.Function)
-        name = marks[item].kwargs.get("family")
-        return item.nodeid.partition("[")[0], item.callspec.params[name] if name else None
+        return test, item.callspec.params[name]
 
-    chosen = sampling.sampled(
-        marks, lambda item: float(marks[item].args[0]), name=lambda item: item.nodeid, family=family
-    )
-    gone = (marks.keys() - chosen) | set(costly)
+    chosen = sampling.sampled(shares, lambda item: shares[item][0], name=lambda item: item.nodeid, family=family)
+    gone = (shares.keys() - chosen) | {item for item, mark in costly.items() if not _is_due(item, mark)}
     left_out = [item for item in items if item in gone]
     if left_out:
         items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _share_of(item: pytest.Item) -> tuple[float, str | None] | None:
+    """The share of a test's cases that this run takes, and the parameter whose families it takes the first of; None
+    for all cases."""
+    if sampling.LEVEL < 0:
+        return sampling.GLANCE, None
+    if (mark := item.get_closest_marker("sampled")) is not None:
+        return float(mark.args[0]), mark.kwargs.get("family")
+    return None if item.get_closest_marker("costly") else (sampling.HALF, None)
 
 
 def _is_due(item: pytest.Item, costly: pytest.Mark) -> bool:

@@ -4,8 +4,9 @@
 | ------------------- | ---------------------------------------------------------------------- | ---------------- |
 | `-1`                | the first case of every test; nothing `costly`                        | under a minute   |
 |                     | `make check` sets it, for the tests that need no model                 |                  |
-| not set             | a share of every grid, the first of each family in it; short searches; | under 4 minutes  |
-|                     | one in sixteen of the tests that take longest (`costly`)               |                  |
+| not set             | the first case of every test, and half of the others; of a grid        | under 4 minutes  |
+|                     | (`sampled`) its share; short searches; one in 25 of the tests that     |                  |
+|                     | take longest (`costly`)                                                |                  |
 | `1`                 | all of it; `.ci/run` sets it                                           | under 30 minutes |
 | `2`                 | longer searches from other random numbers, a thousand kills            | hours            |
 
@@ -32,6 +33,9 @@ QUICK = 0.04
 
 COSTLY = QUICK if LEVEL == 0 else 0.0
 """The share that this run takes where it takes shares at all."""
+
+HALF = 0.5
+"""Share of the cases behind the first one that a quick run takes of every test that names no share."""
 
 GLANCE = 0.02
 """Share of the cases behind the first one that `SHEPHERD_THOROUGH=-1` takes of every test."""
