@@ -36,7 +36,7 @@ from llama_tools import tool
 from paired import Estimate, median
 from sides import MODELS, Server, Setup, in_turn, model_path, running
 
-from shepherd.optimize.measure import Run
+from shepherd.measure.trial import Run
 
 Settings = dict[str, Any]
 DEFAULTS: Settings = {"n_threads": os.cpu_count() or 1, "n_batch": 2048, "n_ubatch": 512, "flash_attn": True}

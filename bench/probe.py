@@ -41,11 +41,11 @@ from shepherd.app.probing import Prober, depth_of
 from shepherd.core import Message, Request, TextDelta
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp import probe
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import catalog, gguf
 from shepherd.models.sizing import Cells
+from shepherd.process.child import Unwanted
 
 LOWEST = ("nice", "-n", "39", sys.executable, "-m", "shepherd.engine.llamacpp.probe")
 """The child of a background probe, which does not look whether the machine is busy."""

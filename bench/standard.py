@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 from sides import Setup, model_path, running
 
-from shepherd.bench.figures import BY_NAME, paired, spread
-from shepherd.optimize.measure import Workload, measure
-from shepherd.optimize.space import Candidate
+from shepherd.measure.figures import BY_NAME, paired, spread
+from shepherd.measure.space import Candidate
+from shepherd.measure.trial import Workload, measure
 
 DEPTH, N_GENERATE = 512, 32
 TESTS = {
@@ -47,7 +47,7 @@ REPEATS = {"prompt": 2}
 """Of llama-bench, more than one; 10 for what is not here."""
 BY_PROCESSOR = (
     "import sys, time; time.perf_counter = time.process_time; "
-    "from shepherd.optimize.measure import _child; sys.exit(_child(sys.argv[1]))"
+    "from shepherd.measure.trial import _child; sys.exit(_child(sys.argv[1]))"
 )
 """The child of `shepherd bench`, with a clock that stands still while other programs run."""
 CANDIDATE = Candidate(n_threads=1, n_batch=512, n_ubatch=512, flash_attn=False)

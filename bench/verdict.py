@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from sides import MODELS, Side, model_path
 
-from shepherd.bench import figures
+from shepherd.measure import figures
 
 Better = Literal["less", "more"]
 

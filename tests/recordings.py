@@ -7,7 +7,7 @@ import struct
 
 from tests.pictures import picture
 
-from shepherd.core import sound_file
+from shepherd.media import sound
 
 NAMES = ("audio/wav", "audio/flac", "audio/mpeg")
 
@@ -25,7 +25,7 @@ def samples(seed: int, seconds: float, rate: int = 16_000) -> bytes:
 
 
 def wav(seed: int = 0, seconds: float = 0.5, rate: int = 16_000) -> bytes:
-    return sound_file.wav(samples(seed, seconds, rate), rate)
+    return sound.wav(samples(seed, seconds, rate), rate)
 
 
 def wav_of(

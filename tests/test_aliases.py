@@ -11,7 +11,7 @@ import pytest
 from tests.test_trust import asked_about
 
 from shepherd import config
-from shepherd.app.names import Names
+from shepherd.app.directory.names import Names
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config
 from shepherd.core import ConfigError, InvalidRequest, UnknownModel

@@ -1,4 +1,4 @@
-"""The map is the territory: docs/modules.md is what the modules say of themselves, and the layers hold."""
+"""The map is the territory: files that the page of the architecture names exist, modules have heads, layers hold."""
 
 import ast
 import functools
@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "shepherd"
-PAGE = ROOT / "docs" / "modules.md"
 MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 
 
@@ -24,24 +23,6 @@ def name(path: Path) -> str:
 def first_line(path: Path) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     return " ".join(doc.partition("\n\n")[0].split())
-
-
-def page() -> str:
-    """`docs/modules.md` as it has to be: every room with what its `__init__` says first, and a line for each module."""
-    rooms: dict[str, list[Path]] = {}
-    for path in MODULES:
-        rooms.setdefault(path.parent.relative_to(SOURCE).as_posix(), []).append(path)
-    parts = ["# Modules", "Made by `uv run python tests/test_architecture.py` from what the files say of themselves."]
-    for room, paths in sorted(rooms.items()):
-        parts += [f"## `{'shepherd' if room == '.' else room}`", first_line(SOURCE / room / "__init__.py")]
-        rows = [f"| `{name(path)}` | {first_line(path)} |" for path in paths if path.name != "__init__.py"]
-        if rows:
-            parts.append("\n".join(["| module | what it is for |", "| --- | --- |", *rows]))
-    return "\n\n".join(parts) + "\n"
-
-
-def test_the_page_of_modules_is_what_they_say_of_themselves() -> None:
-    assert PAGE.read_text("utf-8") == page(), "run: uv run python tests/test_architecture.py"
 
 
 def missing(text: str) -> list[str]:
@@ -97,7 +78,3 @@ def test_the_layers_hold_and_a_planted_upward_import_is_caught(tmp_path: Path) -
     caught = subprocess.run([*program, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert caught.returncode == 1
     assert "BROKEN" in caught.stdout
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")

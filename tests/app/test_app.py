@@ -25,8 +25,8 @@ from tests.proven import proven
 import shepherd
 from shepherd import config as configuration
 from shepherd.app.app import App, compactions_file
+from shepherd.app.directory.entries import Machine, ModelRegistry
 from shepherd.app.loading import LoadProgress
-from shepherd.app.model_registry import Machine, ModelRegistry
 from shepherd.core import (
     Completion,
     ConfigError,

@@ -27,14 +27,14 @@ from shepherd.app.probing import Prober, described, known, setup_of, why_not
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.config import ModelConfig
 from shepherd.core import Event, Message, Request, fold
-from shepherd.core.files import try_lock
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp import probe
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.probe import Finding, Verdict
+from shepherd.measure.subject import subject_of
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
-from shepherd.optimize.subject import subject_of
+from shepherd.process.child import Unwanted
+from shepherd.process.files import try_lock
 
 pytestmark = pytest.mark.model
 

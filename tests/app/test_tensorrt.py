@@ -28,7 +28,7 @@ from shepherd import config as configuration
 from shepherd.agent.session import Session
 from shepherd.app import tensorrt
 from shepherd.app.app import App
-from shepherd.app.model_registry import Machine, ModelRegistry
+from shepherd.app.directory.entries import Machine, ModelRegistry
 from shepherd.core import ConfigError, EngineError, Evicted, TextDelta
 from shepherd.memory.users import LOCAL
 

@@ -23,10 +23,10 @@ from tests.in_time import becomes_true
 from tests.own_server import in_thread, serving
 from tests.providers_replay import Answer, ReplayServer, Way
 
-from shepherd.bench.figures import FIGURES, THROUGH_HTTP
 from shepherd.cli import measuring
 from shepherd.cli.command import bench_server
 from shepherd.core import EngineError
+from shepherd.measure.figures import FIGURES, THROUGH_HTTP
 
 pytestmark = pytest.mark.model
 

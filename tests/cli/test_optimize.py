@@ -24,12 +24,12 @@ from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.cli.command import optimize
 from shepherd.core import ConfigError
+from shepherd.measure.search import State
+from shepherd.measure.space import Candidate, Facts
+from shepherd.measure.subject import Subject
+from shepherd.measure.trial import Run, Workload
+from shepherd.measure.tuning import Progress
 from shepherd.models import catalog, gguf
-from shepherd.optimize.measure import Run, Workload
-from shepherd.optimize.search import State
-from shepherd.optimize.space import Candidate, Facts
-from shepherd.optimize.subject import Subject
-from shepherd.optimize.tuning import Progress
 
 START = Candidate(n_batch=512, n_ubatch=512, flash_attn=False, cache_type_v="q8_0")
 BEST = Candidate(n_threads=2, n_batch=512, n_ubatch=512, flash_attn=True)

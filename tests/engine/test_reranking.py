@@ -18,11 +18,11 @@ from tests.llama_server import llama_server
 
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.embedding import EmbeddingModel
 from shepherd.engine.llamacpp.pooled import PooledModel
 from shepherd.engine.llamacpp.reranking import RerankModel
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.process.child import Unwanted
 
 pytestmark = pytest.mark.model
 

@@ -29,10 +29,10 @@ import shepherd.core.errors
 from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, RateLimited, ShepherdError
 from shepherd.engine.base import Admitted, Done
 from shepherd.engine.engine import InProcessEngine
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.child_engine import ChildEngine, Patience
 from shepherd.engine.worker.messages import ADDRESS, KEY
+from shepherd.process.child import Unwanted
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from shepherd.core import ShepherdError
-from shepherd.engine.llamacpp import child, trial
+from shepherd.engine.llamacpp import trial
+from shepherd.process import child
 
 child.limit_memory(trial.MOST_MEMORY_BYTES)
 for line in sys.stdin:

@@ -40,7 +40,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )  # fmt: skip
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 from shepherd.wire.base import Fields, wrong
 
 FORMAT, VERSION = "shepherd conversation", 1

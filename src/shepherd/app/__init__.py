@@ -1,7 +1,6 @@
 """The application: which models there are, which are loaded, which one answers a request, and the conversations.
 
-    App ── model_registry ── model_pool ── loading        what is configured, what is in memory, how it gets there
-     ├──── catalogue ── names                             which of them a request names
+    App ── directory ── model_pool ── loading             which model a name means, what is in memory, how it gets there
      └──── dispatch ── conversations ── toolset           a request to its back end, a conversation with its tools
 
 Open first: `app.py`, the composition root; a request then goes through `dispatch.py`. Not here: protocols (`wire`,

@@ -28,13 +28,13 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
-from shepherd.app.catalogue import Catalogue
 from shepherd.app.conversations import Conversations
+from shepherd.app.directory.catalogue import Catalogue
+from shepherd.app.directory.entries import Machine, ModelEntry, ModelKey, ModelRegistry, machine_of
+from shepherd.app.directory.names import Names
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.model_registry import Machine, ModelEntry, ModelKey, ModelRegistry, machine_of
-from shepherd.app.names import Names
 from shepherd.app.probing import Prober, known
 from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
@@ -272,7 +272,7 @@ class App:
 
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
         self._check_managing()
-        from shepherd.app import pulling  # noqa: PLC0415 - few servers pull
+        from shepherd.app.directory import pulling  # noqa: PLC0415 - few servers pull
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
         await pulling.pull_model(self.config, parse_ollama(name), env=self._env, keys=self._keys, show=show)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from shepherd.agent.storage import Quote
     from shepherd.agent.with_memory import CountingBackend, MemoryBackend
+    from shepherd.app.directory.entries import ModelKey
     from shepherd.app.dispatch import Dispatcher
-    from shepherd.app.model_registry import ModelKey
     from shepherd.app.toolset import Toolset
     from shepherd.backends.base import Backend
     from shepherd.backends.local.window import Window

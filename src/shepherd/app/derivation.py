@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from shepherd.dialects import derive
 from shepherd.dialects.parse.tags import TagDialect
-from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.isolated import run_isolated
+from shepherd.process.isolated import WorkFailed, run_isolated
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ def derived_dialect(template: str, *, deadline_s: float = DEADLINE_S) -> TagDial
     try:
         # The process derives once itself, so what its texts cost here has been spent there, below the deadline.
         printed = run_isolated("shepherd.dialects.derive:provable", template, deadline_s=deadline_s)
-    except ToolError as error:
+    except WorkFailed as error:
         logger.warning("the markup of calls cannot be derived from the model's chat template: %s", error.message)
         return None
     return derive.derived(printed) if printed else None

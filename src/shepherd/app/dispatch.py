@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
+from shepherd.app.directory.entries import ModelEntry
 from shepherd.app.loading import LoadedModel
 from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.model_registry import ModelEntry
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.media import MediaLimits
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from shepherd.agent.compaction import EditableBackend
     from shepherd.agent.compaction_store import CompactionStore
     from shepherd.agent.with_memory import MemoryBackend
-    from shepherd.app.catalogue import Catalogue
+    from shepherd.app.directory.catalogue import Catalogue
     from shepherd.backends.local.backend import LocalBackend
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@
                              └─▶ EmbeddingModel                                           for a model that embeds
     checkpoint ─▶ vocabulary, the library in a child ─▶ Engine ─▶ LocalBackend ─▶ MemoryBackend
 
-Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`model_registry.py`).
+Not here: when a model is loaded (`model_pool.py`), and how large its caches are (`directory/entries.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app import tensorrt
+from shepherd.app.directory.entries import CachePlan, ModelEntry, chat_format, n_sequences
 from shepherd.app.model_pool import LoadCancelled
-from shepherd.app.model_registry import CachePlan, ModelEntry, chat_format, n_sequences
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
@@ -36,12 +36,12 @@ from shepherd.engine.base import Engine, MediaReader, Vocabulary
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 from shepherd.models.checkpoint import Checkpoint
+from shepherd.process.child import Unwanted
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel

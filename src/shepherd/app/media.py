@@ -27,8 +27,10 @@ from shepherd.backends.local.media import (
     typed,
     with_media,
 )
-from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Unsupported, image_file, sound_file
+from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Unsupported
 from shepherd.core.messages import newest_input
+from shepherd.media import image as image_file
+from shepherd.media import sound
 from shepherd.tools.base import ToolError
 
 FETCH_S = 30.0
@@ -148,8 +150,8 @@ def _text_in(part: Image | Audio) -> str:
         if isinstance(part, Image):
             image_file.read_header(part.data or b"")
         else:
-            sound_file.read_header(part.data)
-    except (image_file.NotAnImage, sound_file.NotSound) as error:
+            sound.read_header(part.data)
+    except (image_file.NotAnImage, sound.NotSound) as error:
         return str(error) if error.is_text else ""
     return ""
 

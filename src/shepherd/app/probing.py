@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from shepherd.config import ModelConfig
-from shepherd.core.files import try_lock
 from shepherd.engine.llamacpp import probe
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.probe import Setup, Verdict
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
+from shepherd.process.child import Unwanted
+from shepherd.process.files import try_lock
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
 from shepherd.config import FoundKey, KeyStore, ProviderConfig, find_key, load
 from shepherd.core import ConfigError, InvalidRequest, ShepherdError
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 if TYPE_CHECKING:
     from shepherd.config import Config

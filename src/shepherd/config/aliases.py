@@ -2,7 +2,7 @@
 
     [aliases] fast = "main", main = "qwen"      fast ─▶ main ─▶ qwen
 
-Not here: what a name at the end of a chain is (`resolve.py`), the names of clients' requests (`app/names.py`).
+Not here: what a name at the end of a chain is (`resolve.py`), the names of clients' requests (`app/directory`).
 """
 
 from __future__ import annotations

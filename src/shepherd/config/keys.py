@@ -20,7 +20,7 @@ from typing import Any, Literal
 from shepherd.backends.cloud.provider import Kind, find_kind
 from shepherd.config.schema import ProviderConfig
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 Place = Literal["configuration", "environment", "file", "keyring"]
 SERVICE = "shepherd"

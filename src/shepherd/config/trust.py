@@ -24,7 +24,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 # -- which settings need trust ----------------------------------------------------------------------------------------
 

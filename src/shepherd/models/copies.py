@@ -1,6 +1,6 @@
 """Names that clients have given to models (`POST /api/copy`): a file beside the pulled models, for all programs.
 
-The user's configuration is never written. Not here: which names may be given (`app/names.py`), aliases of the
+The user's configuration is never written. Not here: which names may be given (`app/directory/names.py`), aliases of the
 configuration (`config/aliases.py`).
 """
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.core.files import replace_private, try_lock
+from shepherd.process.files import replace_private, try_lock
 
 logger = logging.getLogger(__name__)
 

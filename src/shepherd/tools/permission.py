@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.guarded import why_guarded
 from shepherd.tools.sandbox.network import Target

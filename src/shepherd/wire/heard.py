@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from shepherd.core import Audio, InvalidRequest, Message, Part, Text, ToolResult, Unsupported
 from shepherd.core.messages import newest_input
-from shepherd.core.sound_file import is_text
+from shepherd.media.sound import is_text
 from shepherd.wire.client import Target
 from shepherd.wire.parts import joined, seen
 

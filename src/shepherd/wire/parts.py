@@ -22,7 +22,7 @@ from itertools import groupby
 from urllib.parse import unquote, unquote_to_bytes
 
 from shepherd.core import Audio, Document, Image, InvalidRequest, Part, Text
-from shepherd.core.sound_file import find_type
+from shepherd.media.sound import find_type
 from shepherd.wire.base import Fields, shown
 
 AUDIO_TYPES = ("input_audio", "audio_url")

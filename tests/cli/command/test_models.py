@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.app.test_names import NAME, put
+from tests.app.directory.test_names import NAME, put
 from tests.cli.conftest import Home, listen
 from tests.fakes.hub import Hub
 from tests.scripted_service import ScriptedService, saying

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.app.test_names import NAME, put
+from tests.app.directory.test_names import NAME, put
 from tests.cli.conftest import Home
 
 from shepherd.cli.main import cli
-from shepherd.core.files import try_lock
 from shepherd.models import pulled
 from shepherd.models.pull import staging
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import ModelFile
+from shepherd.process.files import try_lock
 
 REPO = "hf:acme/tiny-GGUF:Q4_K_M"
 

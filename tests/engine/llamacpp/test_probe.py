@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.engine.llamacpp import child, probe
+from shepherd.engine.llamacpp import probe
 from shepherd.engine.llamacpp.machine import processors
 from shepherd.engine.llamacpp.probe import LEAST_PAIRS, Finding, Setup, Value, Verdict
 from shepherd.engine.llamacpp.runtime import LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import gguf
+from shepherd.process import child
 
 FOUND = Finding("flash_attn", False, True, "on is 1.40 times as fast as off (at least 1.30, 20 pairs)")
 

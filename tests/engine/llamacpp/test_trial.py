@@ -10,8 +10,9 @@ import pytest
 from tests.engine.tiny_gguf import RECIPES, write
 
 from shepherd.core import ConfigError, EngineError
-from shepherd.engine.llamacpp import child, trial
+from shepherd.engine.llamacpp import trial
 from shepherd.models import catalog, gguf
+from shepherd.process import child
 
 LAMB = catalog.embedded()
 ASSERTION = "/build/vendor/llama.cpp/src/llama-vocab.cpp:2544: GGML_ASSERT(a.size() == b.size()) failed"

@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.in_time import becomes_true, in_time
 
+from shepherd.process.tree import MARK, ProcessTree
 from shepherd.tools.arguments import coerce_arguments
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.shell import HeadAndTail, environment, execute_command, last_line, readable, run, seconds_of
 from shepherd.tools.sandbox.confinement import confine
-from shepherd.tools.sandbox.process_tree import MARK, ProcessTree
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.tool import CommandOptions, ToolContext
 

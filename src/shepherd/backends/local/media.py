@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.core import Audio, Image, Message, ToolResult, image_file, sound_file
-from shepherd.core.image_file import NotAnImage
-from shepherd.core.sound_file import NotSound
+from shepherd.core import Audio, Image, Message, ToolResult
+from shepherd.media import image, sound
+from shepherd.media.image import NotAnImage
+from shepherd.media.sound import NotSound
 
 NOT_FETCHED = "its address was not fetched"
 SHARE_LEFT_OUT = 4
@@ -81,7 +82,7 @@ def _image_fault(data: bytes, limits: ImageLimits) -> Fault | None:
     if len(data) > limits.max_bytes:
         return _too_large(data, limits.max_bytes, "images")
     try:
-        found = image_file.read_header(data)
+        found = image.read_header(data)
     except NotAnImage as error:
         return Fault(str(error), "send a whole PNG, JPEG, GIF, WebP or BMP file")
     if found.width * found.height > limits.max_pixels:
@@ -96,7 +97,7 @@ def _sound_fault(data: bytes, limits: AudioLimits) -> Fault | None:
     if len(data) > limits.max_bytes:
         return _too_large(data, limits.max_bytes, "audio")
     try:
-        found = sound_file.read_header(data)
+        found = sound.read_header(data)
     except NotSound as error:
         return Fault(str(error), "send a whole WAV, MP3 or FLAC file")
     if found.seconds > limits.max_seconds:
@@ -177,6 +178,6 @@ def _examined(part: Image | Audio, limits: MediaLimits) -> Image | Audio:
 
 def typed(part: Image | Audio) -> Image | Audio:
     """The part with the type that its bytes have, where they have one."""
-    find_type = image_file.find_type if isinstance(part, Image) else sound_file.find_type
+    find_type = image.find_type if isinstance(part, Image) else sound.find_type
     kind = find_type(part.data or b"") or part.media_type
     return part if kind == part.media_type else replace(part, media_type=kind)

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
-from shepherd.core import Audio, Image, InvalidRequest, Text, sound_file
+from shepherd.core import Audio, Image, InvalidRequest, Text
 from shepherd.core.encoding import marked_encoding
-from shepherd.core.image_file import HEAD_BYTES, NotAnImage, find_type, read_header
+from shepherd.media import sound
+from shepherd.media.image import HEAD_BYTES, NotAnImage, find_type, read_header
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
@@ -146,7 +147,7 @@ def media_of(raw: bytes, path: str) -> Image | Audio | None:
     """The image or the recording in a file, by its first bytes; None for any other. `path` names it in errors."""
     if (kind := find_type(raw)) is not None:
         return Image(kind, raw, path=path)
-    kind = sound_file.find_type(raw)
+    kind = sound.find_type(raw)
     return None if kind is None else Audio(kind, raw, path=path)
 
 

@@ -31,7 +31,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 Render = Callable[[Sequence[Message], str | None, str], str]
 

@@ -25,9 +25,9 @@ from shepherd.cli.text import json_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shepherd.bench.figures import Change, Figure, Measured
-    from shepherd.bench.report import Compared
-    from shepherd.bench.session import Other, Session
+    from shepherd.measure.figures import Change, Figure, Measured
+    from shepherd.measure.report import Compared
+    from shepherd.measure.session import Other, Session
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim"}
 _WORDS = {"better": "better", "worse": "worse", "same": "within the noise"}
@@ -49,12 +49,12 @@ def run(
     import platformdirs
 
     from shepherd.app.providers import limits_of
-    from shepherd.bench import facts, http, report
-    from shepherd.bench.session import Other, Session
     from shepherd.cli.command import bench_server
     from shepherd.cli.command.replay import listening
     from shepherd.cli.command.server_client import find_address
-    from shepherd.optimize.subject import subject_of
+    from shepherd.measure import facts, http, report
+    from shepherd.measure.session import Other, Session
+    from shepherd.measure.subject import subject_of
 
     if compare is not None and against is not None:
         raise click.UsageError("--compare and --against exclude each other: measure twice.")
@@ -220,25 +220,25 @@ class View:
         return head if self.old is None else (*head, "EARLIER", "CHANGE")
 
     def _figures(self) -> list[Figure]:
-        from shepherd.bench.figures import FIGURES
+        from shepherd.measure.figures import FIGURES
 
         known = {*self.session.found.samples, *self.session.found.missing}
         return [figure for figure in FIGURES if figure.name in known]
 
     def _ratio(self, figure: Figure) -> Change | None:
-        from shepherd.bench.figures import paired
+        from shepherd.measure.figures import paired
 
         ours, theirs = (each.samples.get(figure.name, []) for each in (self.session.found, self.session.other))
         return paired(figure, theirs, ours)
 
     def _compared(self) -> Mapping[str, Compared]:
-        from shepherd.bench import report
+        from shepherd.measure import report
 
         return report.compared(self.old, self.session.found) if self.old is not None else {}
 
 
 def _median(found: Measured, figure: Figure) -> float | None:
-    from shepherd.bench.figures import spread
+    from shepherd.measure.figures import spread
 
     samples = found.samples.get(figure.name)
     return spread(samples).median if samples else None
@@ -249,7 +249,7 @@ def _middle(found: Measured, figure: Figure) -> str:
 
 
 def _interval(found: Measured, figure: Figure) -> str:
-    from shepherd.bench.figures import spread
+    from shepherd.measure.figures import spread
 
     samples = found.samples.get(figure.name)
     if not samples:

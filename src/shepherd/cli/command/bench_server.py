@@ -59,11 +59,11 @@ async def running(
 
 
 def _main() -> int:
-    from shepherd.bench.session import alone
     from shepherd.cli import measuring, render
     from shepherd.core import ShepherdError
-    from shepherd.engine.llamacpp import child
-    from shepherd.optimize.subject import subject_of
+    from shepherd.measure.session import alone
+    from shepherd.measure.subject import subject_of
+    from shepherd.process import child
     from shepherd.server.http.listen import loop_factory
 
     task = json.loads(sys.stdin.buffer.readline())

@@ -167,7 +167,7 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.app import tensorrt
-    from shepherd.app.model_registry import cells_of, makes_vectors, read
+    from shepherd.app.directory.entries import cells_of, makes_vectors, read
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.models import catalog, soundness
     from shepherd.models.checkpoint import Checkpoint

@@ -15,7 +15,7 @@ from typing import Any
 
 from shepherd.cli import render, trust
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 KEY = "mcp_servers"
 HEADER = re.compile(r"^[ \t]*\[\[[ \t]*(?:mcp_servers|\"mcp_servers\"|'mcp_servers')[ \t]*\]\][ \t]*(?:#.*)?$")

@@ -46,7 +46,7 @@ COMMON_CONTEXT = 8192
 def scan_models(config: Config) -> Iterator[dict[str, Any]]:
     """Every model that the configuration names or the catalogue finds, as in `--json`: with the facts of its header, or
     the problem with it."""
-    from shepherd.app.model_registry import capacity_of
+    from shepherd.app.directory.entries import capacity_of
 
     budget_bytes = capacity_of(config)
     running = find_loaded(config)
@@ -112,7 +112,7 @@ def names_by_file(config: Config) -> tuple[dict[Path, list[str]], dict[str, str]
 
 def known_names(config: Config) -> dict[str, str]:
     """What each alias stands for, of the configuration or of a client."""
-    from shepherd.app.names import Names
+    from shepherd.app.directory.names import Names
 
     return Names(config, os.environ).all()
 
@@ -122,7 +122,7 @@ def find_file(config: Config, name: str) -> Path:
 
     Raises: `ConfigError`.
     """
-    from shepherd.app.names import Names
+    from shepherd.app.directory.names import Names
 
     names = Names(config, os.environ)
     names.see_pulled({model.name: model for model in pulled_models(names.folder)})
@@ -161,7 +161,7 @@ def find_loaded(config: Config) -> Running | None:
 
 
 def _facts(path: Path, budget_bytes: int) -> dict[str, Any]:
-    from shepherd.app.model_registry import cells_of, read
+    from shepherd.app.directory.entries import cells_of, read
 
     header = read(path)
     if isinstance(header, Checkpoint):
@@ -230,7 +230,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
     Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
     """
-    from shepherd.app.model_registry import ModelRegistry, machine_of
+    from shepherd.app.directory.entries import ModelRegistry, machine_of
 
     config = configure.load_config(options, looks=True)
     machine = machine_of(config)
@@ -274,7 +274,7 @@ def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
 
     Raises: `ConfigError`, `EngineError` when it cannot be found or read.
     """
-    from shepherd.app.model_registry import cells_of, chat_format, kind_of, read
+    from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
     from shepherd.engine.llamacpp.library import repacked_types
 
     path = find_file(configure.read_config(options, looks=True), name)

@@ -24,9 +24,9 @@ from shepherd.core import ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shepherd.optimize.space import Candidate, Goal
-    from shepherd.optimize.subject import Subject
-    from shepherd.optimize.tuning import Measure, Progress
+    from shepherd.measure.space import Candidate, Goal
+    from shepherd.measure.subject import Subject
+    from shepherd.measure.tuning import Measure, Progress
 
 _UNSET: Mapping[str, Any] = {
     "cache_type_k": "f16", "cache_type_v": "f16", "repack": True, "mmap": True, "mlock": False, "override_tensor": [],
@@ -52,10 +52,10 @@ def run(
     """Search, and print the settings. Raises: `ConfigError`, `EngineError`, `InvalidRequest`."""
     import platformdirs
 
-    from shepherd.optimize import store
-    from shepherd.optimize.measure import Workload
-    from shepherd.optimize.subject import subject_of
-    from shepherd.optimize.tuning import Progress, tune
+    from shepherd.measure import store
+    from shepherd.measure.subject import subject_of
+    from shepherd.measure.trial import Workload
+    from shepherd.measure.tuning import Progress, tune
 
     budget_s = measuring.budget_s(budget)
     measuring.check_writable(json_file, svg_file)
@@ -106,7 +106,7 @@ def run(
 
 def _measure(subject: Subject, folder: Path, cache_folder: Path, text: Path | None) -> Measure:
     from shepherd.engine.llamacpp import selftest
-    from shepherd.optimize.measure import Run, Workload, measure
+    from shepherd.measure.trial import Run, Workload, measure
 
     verdict = selftest.verdict(cache_folder)
 
@@ -164,7 +164,7 @@ def rows(progress: Progress, goal: Goal) -> list[dict[str, Any]]:
 def _table(progress: Progress, goal: Goal) -> Table:
     from rich.table import Table
 
-    from shepherd.optimize.tuning import stage_name
+    from shepherd.measure.tuning import stage_name
 
     title = f"{stage_name(progress)}: {len(progress.runs)} runs, {progress.spent_s:.0f} s"
     table = Table(title=title, title_justify="left", caption=f"best so far: {_best(progress)}", caption_justify="left")
@@ -261,7 +261,7 @@ def to_toml(subject: Subject, progress: Progress) -> str:
     """The settings as a part of a configuration file."""
     import tomlkit
 
-    from shepherd.optimize.space import OF_CACHES
+    from shepherd.measure.space import OF_CACHES
 
     changes = _settings(progress)
     of_model = {name: value for name, value in changes.items() if name not in OF_CACHES}
@@ -294,7 +294,7 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
     import tomlkit
 
     from shepherd.config.layers import read_bytes
-    from shepherd.optimize.space import OF_CACHES
+    from shepherd.measure.space import OF_CACHES
 
     model = subject.name
     document: Any = tomlkit.parse(read_bytes(file).decode("utf-8-sig"))
@@ -323,7 +323,7 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
 def write_settings(file: Path, subject: Subject, changes: Mapping[str, Any]) -> None:
     """Change the settings of a model in a file, and keep the file before. Raises: `ConfigError`."""
     from shepherd.cli.command import mcp_file
-    from shepherd.core.files import replace_private
+    from shepherd.process.files import replace_private
 
     text, after = changed(file, subject, changes)
     backup = file.with_name(f"{file.name}.bak")

@@ -22,7 +22,7 @@ from shepherd.cli.command import keys, mcp_file
 from shepherd.config import ProviderConfig
 from shepherd.config.layers import read_file
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.core.files import replace_private
+from shepherd.process.files import replace_private
 
 KEY = "providers"
 

@@ -54,7 +54,7 @@ def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
 
 def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool) -> None:
     """List repositories of the hub. Raises: `ShepherdError`."""
-    from shepherd.app.pulling import network_of
+    from shepherd.app.directory.pulling import network_of
     from shepherd.models.pull import hub
 
     network = network_of(configure.load_config(options, looks=True), known_providers.store())
@@ -75,7 +75,7 @@ def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool)
 
 def suggest(options: Mapping[str, Any], *, as_json: bool) -> None:
     """List the suggested models, with those that fit this machine marked."""
-    from shepherd.app.model_registry import capacity_of
+    from shepherd.app.directory.entries import capacity_of
     from shepherd.models.suggestions import SUGGESTIONS
 
     capacity = capacity_of(configure.load_config(options, looks=True))
@@ -131,13 +131,13 @@ def offer(config: Config) -> None:
 
 
 async def _planned(config: Config, source: Source) -> Plan:
-    from shepherd.app import pulling
+    from shepherd.app.directory import pulling
 
     return await pulling.plan_model(config, source, env=os.environ, keys=known_providers.store(), show=_Meter(None))
 
 
 async def _pulled(config: Config, source: Source, meter: _Meter) -> tuple[PulledModel, bool]:
-    from shepherd.app import pulling
+    from shepherd.app.directory import pulling
 
     return await pulling.pull_model(config, source, env=os.environ, keys=known_providers.store(), show=meter)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shepherd.app.model_registry import capacity_of
-from shepherd.app.pulling import network_of
+from shepherd.app.directory.entries import capacity_of
+from shepherd.app.directory.pulling import network_of
 from shepherd.cli import configure, known_providers, render
 from shepherd.cli.text import format_size
 from shepherd.core import InvalidRequest

@@ -34,11 +34,11 @@ import numpy.typing as npt
 from shepherd.core import EngineError
 from shepherd.engine.base import Chunk
 from shepherd.engine.llamacpp.batch import Batch
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.library import C, devices, reason_from, start_library
 from shepherd.engine.llamacpp.runtime import default_threads
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.stats import CacheStats
+from shepherd.process.child import Unwanted
 
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]

@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shepherd.core import ShepherdError
-from shepherd.engine.llamacpp import child
 from shepherd.engine.llamacpp.machine import n_processors, processors
 from shepherd.engine.llamacpp.selftest import results_id
 from shepherd.models import gguf
+from shepherd.process import child
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.runtime import LlamaRuntime

@@ -5,7 +5,7 @@
                           └── decode ──▶ cells             the engine thread
 
 libmtmd may change at any release, so this file alone uses it. Pixels come decoded from `pixels.py`; sound is decoded by
-the library (miniaudio), as llama-server does, from a stream that `core/sound_file.py` has checked. Everything of an
+the library (miniaudio), as llama-server does, from a stream that `media/sound.py` has checked. Everything of an
 image or a recording follows from its file and from the projector, so one is encoded again when its embeddings have been
 dropped.
 """
@@ -27,12 +27,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shepherd.core import EngineError, InvalidRequest, sound_file
+from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
 from shepherd.engine.llamacpp.library import C, reason_from, start_library
 from shepherd.engine.llamacpp.pixels import rgb
 from shepherd.engine.llamacpp.weights import Weights, digest_of
+from shepherd.media import sound
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Projector:
 
     def n_at_once(self, media: Media) -> int:
         """How many of its tokens must be computed in one piece."""
-        return media.n_tokens if self.at_once and sound_file.find_type(media.data) is None else 1
+        return media.n_tokens if self.at_once and sound.find_type(media.data) is None else 1
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class Projector:
             Image.new("RGB", (64, 64), "grey").save(file, "PNG")
             files.append(file.getvalue())
         if self.hears:
-            files.append(sound_file.wav(bytes(2 * 16_000), 16_000))
+            files.append(sound.wav(bytes(2 * 16_000), 16_000))
         for each in (each for file in files for each in self.read(file)):
             if isinstance(each, Media):
                 self._encode(each)
@@ -221,7 +222,7 @@ class Projector:
     def _chunks(self, data: bytes) -> Iterator[list[Any]]:
         """What the library makes of a file, valid within. Raises: `InvalidRequest`."""
         mtmd, log = _mtmd(), start_library()
-        is_sound = sound_file.find_type(data) is not None
+        is_sound = sound.find_type(data) is not None
         with ExitStack() as stack:
             bitmap, what = self._sound(data) if is_sound else _picture(data)
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
@@ -240,8 +241,8 @@ class Projector:
         """The samples of a recording as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
         mtmd, log = _mtmd(), start_library()
         try:
-            found = sound_file.read_header(data)
-        except sound_file.NotSound as error:
+            found = sound.read_header(data)
+        except sound.NotSound as error:
             raise InvalidRequest(f"a recording of {len(data)} bytes {error}") from error
         if found.seconds > MOST_SECONDS:
             raise InvalidRequest(
@@ -262,8 +263,8 @@ class Projector:
 
         mtmd = _mtmd()
         n_bytes = int(mtmd.mtmd_bitmap_get_n_bytes(bitmap))
-        if n_bytes < 4 * sound_file.LEAST_SECONDS * mtmd.mtmd_get_audio_sample_rate(self._handle):
-            raise InvalidRequest(f"a recording is decoded to less than {sound_file.LEAST_SECONDS} s of sound")
+        if n_bytes < 4 * sound.LEAST_SECONDS * mtmd.mtmd_get_audio_sample_rate(self._handle):
+            raise InvalidRequest(f"a recording is decoded to less than {sound.LEAST_SECONDS} s of sound")
         address = ctypes.cast(mtmd.mtmd_bitmap_get_data(bitmap), ctypes.c_void_p).value or 0
         samples = np.frombuffer(memoryview((ctypes.c_uint8 * n_bytes).from_address(address)), np.float32)
         if not np.abs(samples).max() <= LOUDEST:  # nor is it where one is no number

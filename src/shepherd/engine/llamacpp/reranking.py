@@ -22,12 +22,12 @@ import numpy as np
 
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.pairs import Pairs, Scores, Side
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.llamacpp.embedding import CHARS_PER_TOKEN
 from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import PooledModel, always
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import gguf
+from shepherd.process.child import Unwanted
 
 _TEMPLATE = b"rerank"
 _PLACES = re.compile(r"\{(query|document)\}")

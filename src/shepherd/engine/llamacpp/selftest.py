@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.llamacpp import child
 from shepherd.engine.llamacpp.machine import hardware
+from shepherd.process import child
 
 if TYPE_CHECKING:
     from shepherd.models import gguf

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 
 from shepherd.core import EngineError, Sampling, ShepherdError
 from shepherd.core.pairs import Pairs
-from shepherd.engine.llamacpp import child
 from shepherd.models import gguf, soundness
+from shepherd.process import child
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.pooled import Pooling

@@ -28,7 +28,6 @@ from typing import Any
 
 from shepherd.core import EngineDown, EngineError, Evicted, ShepherdError
 from shepherd.engine.base import CachedPrefix, Done, Engine, Job, Span, Ticket, Whose
-from shepherd.engine.llamacpp.child import Unwanted
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.worker.messages import (
@@ -49,6 +48,7 @@ from shepherd.engine.worker.messages import (
     Submit,
 )
 from shepherd.engine.worker.process import POLL_S, as_socket, start
+from shepherd.process.child import Unwanted
 
 logger = logging.getLogger(__name__)
 

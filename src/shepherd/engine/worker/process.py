@@ -30,8 +30,8 @@ from typing import Any
 import psutil
 
 from shepherd.core import EngineError
-from shepherd.engine.llamacpp.child import LAST_WORDS, Unwanted
 from shepherd.engine.worker.messages import ADDRESS, KEY
+from shepherd.process.child import LAST_WORDS, Unwanted
 
 logger = logging.getLogger(__name__)
 

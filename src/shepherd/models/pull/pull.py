@@ -23,7 +23,6 @@ from pathlib import Path
 import httpx2
 
 from shepherd.core import BadReply, ConfigError, ShepherdError
-from shepherd.core.files import try_lock
 from shepherd.models import gguf
 from shepherd.models.pull import staging
 from shepherd.models.pull.address import plan_url
@@ -40,6 +39,7 @@ from shepherd.models.pulled import (
     read_record,
     write_record,
 )
+from shepherd.process.files import try_lock
 
 LOCK_S = 0.2
 """Between two looks at a lock that another pull holds."""

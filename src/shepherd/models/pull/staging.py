@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.core import InvalidRequest, ShepherdError
-from shepherd.core.files import try_lock
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import PARTIAL, ModelFile, pulled_models
 from shepherd.models.sizing import gib
+from shepherd.process.files import try_lock
 
 SPARE_BYTES = 2**28
 """Left free on the disk."""

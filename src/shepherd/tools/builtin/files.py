@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from shepherd.core import Image
-from shepherd.core.image_file import NotAnImage, find_type, read_header
+from shepherd.media.image import NotAnImage, find_type, read_header
 from shepherd.tools.base import MOST_MEDIA_BYTES, Result, ToolError
 from shepherd.tools.builtin.content import (
     Part,

@@ -3,7 +3,7 @@
     text ─▶ `check`: depth, NaN, with line and column ─▶ `read`: numbers keep their digits ─▶ `write`
 
 Numbers keep their form: an integer of any length, 1.10, 1e400. Schemas and paths are applied in a child process
-(`tools/sandbox/isolated.py`), since their patterns may never end; a `$ref` to another document is never fetched.
+(`process/isolated.py`), since their patterns may never end; a `$ref` to another document is never fetched.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+from shepherd.process.isolated import run_isolated
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.signature import tool
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A web page as plain text, with headings, lists, links and tables as in Markdown.
 
-Runs in a child process (`tools/sandbox/isolated.py`): hostile pages can make the parser slow.
+Runs in a child process (`process/isolated.py`): hostile pages can make the parser slow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`search_files`: lines that match a pattern in the files of a tree, or files by their names.
 
     walk the tree ─▶ names that the glob takes ─▶ text, in chunks ─▶ matching lines ─▶ as many as there is room for
-                                                      └─ patterns: in a child (`tools/sandbox/isolated.py`),
+                                                      └─ patterns: in a child (`process/isolated.py`),
                                                          since one may never end; plain text: here
 
 Links are not followed; binary files and the folders that `tools/sandbox/tree.py` skips are not searched.
@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.builtin.content import in_utf8, lines_that_fit, opened, sniff
 from shepherd.tools.builtin.files import FOLDER, NOTE_TOKENS, PATH, roots_of, stored_result
 from shepherd.tools.builtin.near_match import occurrences
 from shepherd.tools.sandbox.folder import Folder, kind_of
-from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.sandbox.roots import Location, printable, quoted
 from shepherd.tools.sandbox.tree import alternatives, glob_matches, walk
 from shepherd.tools.signature import in_thread, tool
@@ -223,7 +223,7 @@ class Search:
             }
             try:
                 found = run_isolated("shepherd.tools.builtin.search:lines_that_match", payload)
-            except ToolError as error:
+            except WorkFailed as error:
                 raise ToolError(f"the pattern {quoted(self.pattern)}: {error.message}") from error
         for chunk, hits in zip(chunks, found, strict=True):
             room = self.limit - (self.counts.total() if self.mode == "content" else len(self.counts))

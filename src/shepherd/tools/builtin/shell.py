@@ -280,7 +280,7 @@ def run(
     """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. Raises:
     `ToolError` if it cannot be started.
     """
-    from shepherd.tools.sandbox.process_tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
+    from shepherd.process.tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
     deadline = time.monotonic() + timeout_s
     mark = uuid.uuid4().hex

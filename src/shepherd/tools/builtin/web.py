@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urljoin
 
 from shepherd.core.encoding import marked_encoding
+from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.sandbox.isolated import run_isolated
 from shepherd.tools.sandbox.network import NetworkPolicy, Target
 from shepherd.tools.signature import in_thread, tool
 from shepherd.tools.tool import Tool, ToolContext
@@ -424,7 +424,7 @@ async def as_result(answer: HttpResponse, *, url: str, as_text: bool) -> Result:
         page = {"html": text, "url": answer.target.url}
         try:
             text = await in_thread(lambda: run_isolated("shepherd.tools.builtin.page:as_text", page))
-        except ToolError as error:
+        except WorkFailed as error:
             notes.append(f"shown as it is: {error.message}")
     shown = [f"{name}: {value[:500]}" for name, value in answer.headers if name in SHOWN_HEADERS or not body]
     lines = [f"HTTP {status}", *shown[:MOST_HEADERS], *(f"({note})" for note in notes)]

@@ -18,9 +18,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.core import Message
+from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.values import AskModel, LoginOptions, ServerLog, ServerOptions, ServerTool, State
-from shepherd.tools.sandbox.guardian import Guardian
 
 if TYPE_CHECKING:
     from shepherd.tools.mcp.session import Connector, Kind, Mode, Session

@@ -13,7 +13,7 @@ from typing import Any
 import mcp_types as types
 
 from shepherd.core import Audio, Image, Message, Text
-from shepherd.core.sound_file import find_type
+from shepherd.media.sound import find_type
 from shepherd.tools.base import Result
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerTool
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from shepherd.core.files import replace_private, try_lock
+from shepherd.process.files import replace_private, try_lock
 from shepherd.tools.mcp.values import ServerOptions
 
 LOCKED_S = 90.0

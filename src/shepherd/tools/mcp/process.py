@@ -26,17 +26,17 @@ from typing import IO, TYPE_CHECKING
 import anyio
 from mcp.shared.message import SessionMessage
 
+from shepherd.process.tree import STEP_S, ProcessTree, exit_code_of, start
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.framing import Lines, TooLong, decode
 from shepherd.tools.mcp.values import LOG_CHARS, LOG_LINES, ServerLog, ServerOptions
-from shepherd.tools.sandbox.process_tree import STEP_S, ProcessTree, exit_code_of, start
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
     from mcp_types import JSONRPCMessage
 
-    from shepherd.tools.sandbox.guardian import Guardian
+    from shepherd.process.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from shepherd.core import Message
+from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.connection import Connection
 from shepherd.tools.mcp.values import AskModel, LoginOptions, Prompt, Resource, ServerOptions, ServerStatus, ServerTool
 from shepherd.tools.registry import MOST_CHARS, free_name
-from shepherd.tools.sandbox.guardian import Guardian
 from shepherd.tools.selection import normalized
 from shepherd.tools.tool import Tool, ToolContext
 

@@ -24,13 +24,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from shepherd.core import Message
+from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
 from shepherd.tools.mcp.login import ServerLogin, open_login
 from shepherd.tools.mcp.server_requests import ServerRequestHandler
 from shepherd.tools.mcp.values import LoginOptions, Prompt, Resource, ServerLog, ServerOptions, ServerTool
-from shepherd.tools.sandbox.guardian import Guardian
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ import math
 import re
 from typing import Any, Literal
 
-from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel, image_file, sound_file
+from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
 from shepherd.core.errors import names_near
 from shepherd.core.limit import INT64_MAX
+from shepherd.media import image, sound
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
@@ -92,9 +93,9 @@ def _decode_image(text: str, path: str) -> Image | Audio:
         raise InvalidRequest(f"{path} must be an image in base64, not {shown(text)}: {error}", field=path) from error
     if not data:
         raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)
-    if (kind := sound_file.find_type(data)) is not None:
+    if (kind := sound.find_type(data)) is not None:
         return Audio(kind, data, path=path)
-    return Image(image_file.find_type(data) or "application/octet-stream", data, path=path)
+    return Image(image.find_type(data) or "application/octet-stream", data, path=path)
 
 
 # ---- the fields that both ways share

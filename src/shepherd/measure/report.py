@@ -1,0 +1,135 @@
+"""The report: a JSON object with all samples and what they were measured on; read back, and compared with another.
+
+Measured, facts ─ made ─▶ {format, machine, build, model, settings, figures} ─ file ─▶ read ─▶ compared
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shepherd.core import ConfigError
+from shepherd.measure.figures import FIGURES, Change, Figure, Measured, change, spread
+
+FORMAT, VERSION = "shepherd bench", 1
+_COMPARED = (
+    ("machine", "cpu"), ("machine", "processors"), ("machine", "memory_bytes"), ("machine", "gpus"),
+    ("build", "shepherd"), ("build", "library"), ("model", "name"), ("model", "type"), ("model", "digest"),
+)  # fmt: skip
+"""Facts whose difference is named above a comparison, besides all settings."""
+
+
+def made(found: Measured, facts: Mapping[str, Any], *, against: Measured | None = None) -> dict[str, Any]:
+    """A report. `facts`: date, machine, build, model, settings, whether it is complete."""
+    report = {"format": FORMAT, "version": VERSION, **facts, "figures": _figures(found)}
+    if against is not None:
+        report["against"] = {**facts["against"], "figures": _figures(against)}
+    return report
+
+
+def _figures(found: Measured) -> list[dict[str, Any]]:
+    rows = []
+    for figure in FIGURES:
+        row: dict[str, Any] = {
+            "name": figure.name,
+            "title": found.title(figure),
+            "unit": figure.unit,
+            "better": "higher" if figure.more_is_better else "lower",
+            "workload": _workload(found, figure),
+        }
+        if samples := found.samples.get(figure.name):
+            low, median, high, n = spread(samples)
+            row |= {"n": n, "median": median, "low": low, "high": high, "samples": samples}
+        elif figure.name in found.missing:
+            row["missing"] = found.missing[figure.name]
+        else:
+            continue
+        rows.append(row)
+    return rows
+
+
+def _workload(found: Measured, figure: Figure) -> dict[str, Any]:
+    return {name: found.workload.get(name) for name in ("through", *figure.workload)}
+
+
+def read(file: Path) -> dict[str, Any]:
+    """An earlier report. Raises: `ConfigError` for a file that is none, or has another version."""
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            "is no report: it is no JSON; 'shepherd bench --json FILE' writes one", file=str(file)
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ConfigError("is no report of shepherd bench; 'shepherd bench --json FILE' writes one", file=str(file))
+    if found.get("version") != VERSION:
+        raise ConfigError(
+            f"is a report of version {found.get('version')}, and this Shepherd compares version {VERSION}; measure "
+            "again with one of the two programs",
+            file=str(file),
+        )
+    try:
+        for row in found["figures"]:
+            if not isinstance(row["name"], str) or not isinstance(row["workload"], dict):
+                raise TypeError(row)
+            [float(each) for each in row.get("samples", ())]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError("is a damaged report: its figures cannot be read; measure again", file=str(file)) from error
+    return found
+
+
+def busy(report: Mapping[str, Any]) -> str:
+    """How busy other programs have kept the machine, as the end of a sentence; empty where every process had a
+    processor."""
+    machine, threads = _part(report, "machine"), _part(report, "settings").get("n_threads") or 1
+    before, after, n = (machine.get(name) or 0.0 for name in ("load", "load_after", "processors"))
+    if before <= n and after - threads <= n:
+        return ""
+    return f"{max(before, after):.1f} processes want its {n} processors"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What else has changed, a phrase each: the machine, the build, the model, the settings."""
+    names = [*_COMPARED, *(("settings", name) for name in sorted({*_part(old, "settings"), *_part(new, "settings")}))]
+    pairs = ((part, name, _part(old, part).get(name), _part(new, part).get(name)) for part, name in names)
+    return [f"{part} {name}: {before} → {now}" for part, name, before, now in pairs if before != now]
+
+
+def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = report.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One figure in two reports."""
+
+    figure: Figure
+    change: Change | None
+    problem: str = ""
+    """Why there is no change to tell."""
+
+
+def compared(old: Mapping[str, Any], new: Measured) -> dict[str, Compared]:
+    """By name, every figure of `new`, against an earlier report."""
+    before = {row["name"]: row for row in old["figures"]}
+    found = {}
+    for figure in FIGURES:
+        if not (samples := new.samples.get(figure.name)):
+            continue
+        row = before.get(figure.name, {})
+        workload, earlier = _workload(new, figure), row.get("workload")
+        if not row.get("samples"):
+            found[figure.name] = Compared(figure, None, "not in the earlier report")
+        elif workload != earlier:
+            changed = ", ".join(f"{name} {(earlier or {}).get(name)} → {workload[name]}" for name in workload
+                                if (earlier or {}).get(name) != workload[name])  # fmt: skip
+            found[figure.name] = Compared(figure, None, f"not comparable: {changed}")
+        else:
+            found[figure.name] = Compared(figure, change(figure, [*map(float, row["samples"])], samples))
+    return found

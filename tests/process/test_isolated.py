@@ -1,0 +1,40 @@
+"""Work in a process of its own: what comes back, and what cannot hurt us.
+
+The work is done by functions of the standard library and by the JSON tools, which are what this is for.
+"""
+
+from typing import Any
+
+import pytest
+
+from shepherd.process.isolated import WorkFailed, run_isolated
+
+
+@pytest.mark.parametrize("payload", [None, 1, "ü\ud800\0", [1, {"a": [None]}], "x" * 300_000])
+def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
+    assert run_isolated("copy:deepcopy", payload) == payload
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("work", "payload", "says"),
+    [
+        ("builtins:eval", "all(1 for _ in iter(int, 1))", "took longer than 0.5 s and was stopped"),
+        ("time:sleep", 3600, "took longer than 0.05 s and was stopped"),
+        ("builtins:bytearray", 100 * 2**30, "too much memory"),
+        ("json:loads", "[" * 100_000, "nested too deeply"),
+        ("json:loads", "[", "this cannot be done: JSONDecodeError: Expecting value"),
+        ("os:_exit", 3, "too much for one call .status 3."),
+        ("shepherd.tools.builtin.json_tools:matches", ["[]", "$["], "path: unexpected end"),
+    ],
+)
+def test_what_goes_wrong_there_is_a_sentence_here(work: str, payload: Any, says: str) -> None:
+    with pytest.raises(WorkFailed, match=says):
+        run_isolated(work, payload, deadline_s={"builtins:eval": 0.5, "time:sleep": 0.05}.get(work, 60))
+
+
+def test_the_working_folder_cannot_slip_in_a_module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.py").write_text("def deepcopy(it): return 'stolen'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run_isolated("copy:deepcopy", "mine") == "mine"
