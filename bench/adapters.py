@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from tests.engine.adapter_files import write_lora  # from the root of the repository
+    from tests.unit.engine.adapter_files import write_lora  # from the root of the repository
 
     model, verdict = model_path(options.model), Verdict()
     with tempfile.TemporaryDirectory(prefix="shepherd-bench-") as folder, ExitStack() as stack:

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.dialects.conformance import cases, shared_templates
-from tests.dialects.test_conformance import FENCED, shown, tools_of, wanted
+from tests.unit.dialects.conformance import cases, shared_templates
+from tests.unit.dialects.test_conformance import FENCED, shown, tools_of, wanted
 
 from shepherd.dialects import Dialect, derive, detect, get, parse
 from shepherd.dialects.base import Keep

@@ -17,7 +17,7 @@ from llama_tools import folder
 from random_gguf import add_vocabulary
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.engine.tiny_gguf import add_keys
+from tests.unit.engine.tiny_gguf import add_keys
 
 Value = int | float | str | bool | list[int]
 Shapes = dict[str, tuple[int, ...]]

@@ -22,7 +22,7 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.cli.test_tmux import Pane
+from tests.unit.cli.test_tmux import Pane
 
 ROOT = Path(__file__).parent.parent
 AT_THE_PROMPT = r"(?m)^>( Type a message.*)?\s*\Z"

@@ -27,8 +27,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.engine import tiny_projector as tiny
-from tests.engine.tiny_gguf import N_EMBD
+from tests.unit.engine import tiny_projector as tiny
+from tests.unit.engine.tiny_gguf import N_EMBD
 
 from shepherd.engine.base import Media
 from shepherd.engine.llamacpp import library

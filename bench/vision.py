@@ -35,7 +35,7 @@ WIDTH_OF_MODEL = 896
 
 def write(path: Path) -> None:
     """A projector of the size of CLIP's small ones."""
-    from tests.engine import tiny_projector as tiny
+    from tests.unit.engine import tiny_projector as tiny
 
     tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.PATCH = 384, 1536, 12, 6, 14
     layers = tiny._layers() | tiny._patches(224, extra=1)
@@ -51,7 +51,7 @@ def write(path: Path) -> None:
 
 def write_ear(path: Path) -> None:
     """A projector with an encoder of the size of Whisper's tiny one."""
-    from tests.engine import tiny_projector as tiny
+    from tests.unit.engine import tiny_projector as tiny
 
     tiny.WIDTH, tiny.N_FF, tiny.N_LAYER, tiny.N_HEAD, tiny.STACK = 384, 1536, 4, 6, 10
     tiny.HEARING["bench"] = tiny.Projector("plain", "ultravox", tiny._ultravox(), hears=True, stack=10)
@@ -66,7 +66,7 @@ def recording(seed: int) -> dict[str, Any]:
 
 
 def image(seed: int) -> dict[str, Any]:
-    from tests.engine.tiny_projector import png
+    from tests.unit.engine.tiny_projector import png
 
     url = "data:image/png;base64," + base64.b64encode(png(seed, 640, 480)).decode()
     return {"type": "image_url", "image_url": {"url": url}}

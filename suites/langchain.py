@@ -19,9 +19,9 @@ from pathlib import Path
 
 from suites.report import Report, Row
 from suites.venv import python_of, rows_of_cases, version_in
-from tests.clients.script import Line, Use, performing
 from tests.own_server import in_thread, serving
 from tests.scripted_service import ScriptedService
+from tests.search.clients.script import Line, Use, performing
 
 from shepherd.core import Request
 from shepherd.server.app import create_app, serve

@@ -32,7 +32,7 @@ from suites.random_models import write_chat_model, write_embedding_model
 from suites.report import FOLDER, Report, Row
 from suites.stories_model import has_stories, write_stories_model
 from suites.venv import CACHE, python_of, rows_of
-from tests.engine.adapter_files import write_lora
+from tests.unit.engine.adapter_files import write_lora
 
 from shepherd.models.gguf import read_header
 

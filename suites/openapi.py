@@ -23,9 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from suites.report import Report, Row
-from tests.engine.adapter_files import write_lora
-from tests.engine.tiny_bert import write_bert
 from tests.own_server import serving
+from tests.unit.engine.adapter_files import write_lora
+from tests.unit.engine.tiny_bert import write_bert
 
 from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header

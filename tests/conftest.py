@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import sampling
+from tests.places import CONFORMANCE, ROOT, SOURCE
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
 
-ROOT = Path(__file__).parent.parent
-LAMB = ROOT / "src" / "shepherd" / "models" / "lamb.gguf"
+LAMB = SOURCE / "models" / "lamb.gguf"
 
 MEMORIES = tempfile.TemporaryDirectory(prefix="shepherd-memories-")
 number = itertools.count()
@@ -56,10 +56,10 @@ WORKERS = 2 if sampling.LEVEL < 0 else 3
 """Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
 
 LONGEST = (
-    "tests/test_soak.py", "tests/test_conversations.py", "tests/test_scenarios.py", "tests/cli/test_process.py",
-    "tests/test_memory.py", "tests/server/endpoints/test_mcp.py", "tests/cli/test_terminal.py",
-    "tests/server/test_stall.py", "tests/test_liveness.py", "tests/engine/test_matrix.py", "tests/test_sessions.py",
-    "tests/server/test_extremes.py",
+    "tests/unit/test_soak.py", "tests/unit/test_conversations.py", "tests/unit/test_scenarios.py",
+    "tests/unit/cli/test_process.py", "tests/unit/test_memory.py", "tests/unit/server/endpoints/test_mcp.py",
+    "tests/unit/cli/test_terminal.py", "tests/unit/server/test_stall.py", "tests/unit/test_liveness.py",
+    "tests/unit/engine/test_matrix.py", "tests/unit/test_sessions.py", "tests/unit/server/test_extremes.py",
 )  # fmt: skip
 """The files that take longest, and run first: no worker begins one when the other has nothing left to do."""
 
@@ -276,7 +276,6 @@ cache = "main"
 @pytest.fixture(scope="session")
 def conformance() -> Path:
     """The folder of real templates and outputs; tests that need it are skipped where it is absent."""
-    folder = Path(os.environ.get("CONFORMANCE_DIR", ROOT.parent / "shared" / "conformance"))
-    if not folder.is_dir():
-        pytest.skip(f"no conformance data at {folder} (set CONFORMANCE_DIR)")
-    return folder
+    if not CONFORMANCE.is_dir():
+        pytest.skip(f"no conformance data at {CONFORMANCE} (set CONFORMANCE_DIR)")
+    return CONFORMANCE

@@ -80,8 +80,8 @@ def windows() -> list[list[str]]:
 
 
 def matrix() -> list[list[str]]:
-    """What `tests/server/test_providers.py` proves, a row for what a client does."""
-    from tests.server import test_providers as proved
+    """What `tests/unit/server/test_providers.py` proves, a row for what a client does."""
+    from tests.unit.server import test_providers as proved
 
     surfaces = len(proved.SURFACES)
     rows = [[f"all {surfaces} surfaces", *(TITLES[wire.name] for wire in proved.WIRES)]]

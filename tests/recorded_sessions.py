@@ -24,8 +24,8 @@ from typing import Any
 import gguf
 import httpx2
 import numpy as np
-from tests.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES, values
 from tests.in_time import until
+from tests.unit.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES, values
 
 from shepherd import config
 from shepherd.app.app import App

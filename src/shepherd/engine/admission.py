@@ -9,7 +9,7 @@
 All decisions come before any change. Both sources are judged by the same function (`ledger.usable`), so a restored
 snapshot is used as it was planned. After `MAX_REFUSED` refusals a job starts without cached tokens, which cannot be
 refused. So a job starts after at most `MAX_REFUSED` + 1 attempts, each attempt loads at most one snapshot, and a job
-loads at most `MAX_LOADS` in all (the law of `tests/engine/test_liveness.py`). Engine thread only.
+loads at most `MAX_LOADS` in all (the law of `tests/unit/engine/test_liveness.py`). Engine thread only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The signatures of the real package's public calls, as far as the FAKE has them; facts restated from
-spec/tensorrt_api_signatures.json, which `tests/engine/trtllm/test_fake.py` compares with this table.
+spec/tensorrt_api_signatures.json, which `tests/unit/engine/trtllm/test_fake.py` compares with this table.
 
 Parameters stand in the order of the real ones; `*` begins those that are keywords only.
 """

@@ -5,8 +5,8 @@ these rows. Return values of the library are not evidence: on a recurrent model 
 that the state still contains, and on a YaRN model a shift also scales all keys.
 
 `shift` (moving positions) is dangerous, so it is allowed only by a list: for architectures whose attention layers all
-rotate their whole keys in one plain way, and only with cache types that survive it. `tests/engine/test_matrix.py` runs
-a whole conversation on models of every kind, and plants the faults that this table prevents.
+rotate their whole keys in one plain way, and only with cache types that survive it. `engine/test_matrix.py` runs a
+whole conversation on models of every kind, and plants the faults that this table prevents.
 """
 
 from __future__ import annotations

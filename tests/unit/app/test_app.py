@@ -1,0 +1,834 @@
+"""The composition root: what is opened, in which order, and what is refused before anything is loaded; and models that
+are loaded when they are asked for."""
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import gguf
+import httpx2
+import psutil
+import pytest
+from tests.in_time import until
+from tests.proven import proven
+from tests.unit.engine.tiny_bert import write_bert
+
+import shepherd
+from shepherd import config as configuration
+from shepherd.app.app import App, compactions_file
+from shepherd.app.directory.entries import Machine, ModelRegistry
+from shepherd.app.loading import LoadProgress
+from shepherd.core import (
+    Completion,
+    ConfigError,
+    EngineDown,
+    EngineError,
+    Event,
+    Finished,
+    InvalidRequest,
+    MemoryFailure,
+    Message,
+    Request,
+    Started,
+    TextDelta,
+    UnknownModel,
+    fold,
+)
+from shepherd.core.pairs import Pairs
+from shepherd.engine.llamacpp.selftest import build_id
+from shepherd.memory.records import Entry
+from shepherd.server.app import create_app
+from shepherd.server.endpoints.ollama import stream_load
+
+pytestmark = pytest.mark.model
+
+
+def make(tmp_path: Path, text: str = "", **flags: Any) -> App:
+    file = tmp_path / "shepherd.toml"
+    file.write_text(text)
+    config = configuration.load(flags={"threads": 1, **flags}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+    return App(config, cache_folder=proven(tmp_path / "cache"), env={})
+
+
+async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str = "") -> str:
+    events: list[Event] = []
+    async with aclosing(app.stream(Request(model, (Message.user(text),)), endpoint=endpoint)) as stream:
+        async for event in stream:
+            events.append(event)
+    return fold(events).message.text
+
+
+def jobs(app: App) -> dict[str, int]:
+    return {name: stats.jobs for name, stats in app.stats().items()}
+
+
+@pytest.mark.costly
+async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    assert app.health().status == "loading"
+    seen: list[LoadProgress] = []
+    await app.load(seen.append)
+    assert await ask(app) == "Hello! How can I help you?"
+    assert app.health().status == "ok"
+    facts = app.conversations.active
+    assert (facts.model, facts.n_ctx, facts.embedded, facts.dialect) == ("lamb", 4096, True, "hermes")
+    assert [loading.stage for loading in seen if loading.fraction == 1.0] == ["selftest", "weights", "context"]
+    await app.aclose()
+
+
+async def test_before_loading_and_after_closing_requests_are_refused_as_passing(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    with pytest.raises(EngineDown, match="still loading"):
+        await ask(app)
+    with pytest.raises(EngineDown):
+        app.conversations.session()
+    await app.load()
+    await app.aclose()
+    with pytest.raises(EngineDown):
+        await ask(app)
+
+
+async def test_the_collector_leaves_out_what_is_loaded_until_it_is_closed(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    gc.unfreeze()
+    await app.load()
+    assert gc.get_freeze_count() > 10_000
+    await app.aclose()
+    assert gc.get_freeze_count() == 0
+
+
+async def test_closing_while_loading_is_orderly(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    loading = asyncio.create_task(app.load())
+    await asyncio.sleep(0)
+    await app.aclose()
+    await loading
+
+
+async def test_two_caches_share_one_models_weights_and_answer_at_once(tmp_path: Path) -> None:
+    caches = '[models.lamb]\npath = "embedded"\n[caches.a]\nmodel = "lamb"\nn_ctx = 512\n[caches.b]\nmodel = "lamb"\n'
+    routes = '[[routes]]\nmodel = "one"\ncache = "a"\n[[routes]]\nmatch = "*"\ncache = "b"\n'
+    app = make(tmp_path, caches + routes)
+    seen: list[LoadProgress] = []
+    await app.load(seen.append)
+    assert sum(loading.stage == "weights" and loading.fraction == 1.0 for loading in seen) == 1
+    first, second = await asyncio.gather(ask(app, "one"), ask(app, "two"))
+    assert first == second == "Hello! How can I help you?"
+    await until(lambda: all(usage.used > 0 for usage in app.health().caches.values()))
+    assert {name: usage.used > 0 for name, usage in app.health().caches.items()} == {"a": True, "b": True}
+    assert [stats.jobs for stats in app.stats().values()] == [1, 1]
+    await app.clear("a")
+    assert {name: usage.used > 0 for name, usage in app.health().caches.items()} == {"a": False, "b": True}
+    await app.aclose()
+
+
+async def test_a_library_that_crashed_in_the_self_test_runs_without_extra_buffers_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cache").mkdir()
+    verdict = {"use_extra_bufts": False, "detail": "quantised models crash (SIGSEGV) with this build"}
+    (tmp_path / "cache" / f"selftest-{build_id()}.json").write_text(json.dumps(verdict))
+    app = make(tmp_path)
+    await app.load()
+    assert "SIGSEGV" in caplog.text
+    assert await ask(app) == "Hello! How can I help you?"
+    await app.aclose()
+
+
+def write_gguf(
+    path: Path, *, architecture: str = "llama", template: str | None = None, **more: Mapping[str, Any]
+) -> Path:
+    """A GGUF without tensors: enough to be looked at, not to be loaded."""
+    writer = gguf.GGUFWriter(path, architecture)
+    if template is not None:
+        writer.add_chat_template(template)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+REFUSED = {
+    "a missing file": ("nope.gguf", None, "nope.gguf"),
+    "not a GGUF": ("text.gguf", b"Hello, I am a text file.", "text.gguf"),
+    "cut off": ("cut.gguf", "half of the embedded model", "cut.gguf"),
+    "an unknown architecture": ("alien.gguf", "an architecture nobody knows", "alien"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_bad_model_file_is_refused_with_one_sentence(case: str, lamb: Path, tmp_path: Path) -> None:
+    name, content, told = REFUSED[case]
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "half of the embedded model":
+        path.write_bytes(lamb.read_bytes()[: lamb.stat().st_size // 2])
+    elif content is not None:
+        write_gguf(path, architecture="alien")
+    app = make(tmp_path, model=str(path))
+    with pytest.raises(shepherd.ShepherdError) as caught:
+        await app.load()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    health = app.health()
+    assert (health.status, told in health.detail) == ("error", True)
+    await app.aclose()
+
+
+async def test_a_model_without_a_chat_template_speaks_as_its_control_tokens_show_or_as_it_is_told(
+    lamb: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = tmp_path / "bare.gguf"
+    copy_without_template(lamb, bare)
+    app = make(tmp_path, model=str(bare))
+    await app.load()
+    assert "bare.gguf has no chat template: using that of Shepherd for ChatML" in caplog.text
+    await app.aclose()
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
+    app = make(tmp_path, f'[models.bare]\npath = "{bare}"\nchat_template = "{template}"\n')
+    await app.load()
+    assert app.conversations.active.dialect == "plain"
+    await app.aclose()
+
+
+async def test_a_base_model_completes_texts_and_chats_in_chatml(
+    lamb: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tmp_path / "base.gguf"
+    copy_without_template(lamb, base)
+    base.write_bytes(base.read_bytes().replace(b"<|im_end|>", b"<|in_end|>"))  # as long as it was: nothing moves
+    app = make(tmp_path, model=str(base))
+    await app.load()
+    assert "base.gguf has no chat template: using that of ChatML, which the model may not know" in caplog.text
+    for asked in ({"completion": Completion("Once upon")}, {"messages": (Message.user("Hello"),)}):
+        async with aclosing(app.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")) as stream:
+            answer = fold([event async for event in stream])
+        assert answer.usage.output > 0
+    await app.aclose()
+
+
+def copy_without_template(source: Path, target: Path) -> None:
+    """The same model with the key of its template renamed, byte for byte otherwise."""
+    data = source.read_bytes()
+    key = b"tokenizer.chat_template"
+    assert data.count(key) == 1
+    target.write_bytes(data.replace(key, b"tokenizer.chat_templatX"))
+
+
+async def test_too_little_memory_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+    app = make(tmp_path, context_size=2**31 - 1)
+    seen: list[LoadProgress] = []
+    with pytest.raises(ConfigError, match=r"GiB of memory.*is free.*smaller context"):
+        await app.load(seen.append)
+    assert not [loading for loading in seen if loading.stage == "weights"]
+    await app.aclose()
+
+
+async def test_another_back_end_is_refused_by_name(tmp_path: Path) -> None:
+    app = make(tmp_path, backend="openai")
+    with pytest.raises(ConfigError, match="OpenAI needs a key; set OPENAI_API_KEY"):
+        await app.load()
+    await app.aclose()
+    app = make(tmp_path, backend="tensorrt")
+    with pytest.raises(ConfigError, match=r"lamb\.gguf is a GGUF file, which llama\.cpp runs; .* trtllm-serve"):
+        await app.load()
+    await app.aclose()
+
+
+async def test_a_conversation_in_python() -> None:
+    async with shepherd.open("embedded") as session:
+        said = ""
+        for text in ("My name is Bob.", "What is my name?"):
+            said = ""
+            async for event in session.chat(text):
+                if isinstance(event, TextDelta):
+                    said += event.text
+        assert "Bob" in said
+        assert session.usage.cache_read > 0
+
+
+async def test_a_conversation_in_python_has_the_tools_that_are_named_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.txt").write_text("The meeting is on Friday.")
+    async with shepherd.open("embedded") as session:
+        assert session.tools == ()
+    async with shepherd.open("embedded", tools=["read_file"]) as session:
+        assert [spec.name for spec in session.tools] == ["read_file"]
+        async with aclosing(session.chat("Read the file plan.txt")) as events:
+            said = "".join([event.text async for event in events if isinstance(event, TextDelta)])
+        assert "Friday" in said
+
+
+# Models on demand
+
+SAID = "Hello! How can I help you?"
+THREE = """
+[models.main]
+path = "embedded"
+[models.other]
+path = "embedded"
+[models.third]
+path = "embedded"
+[caches.main]
+model = "main"
+n_ctx = 512
+[caches.other]
+model = "other"
+n_ctx = 512
+[caches.third]
+model = "third"
+n_ctx = 512
+"""
+DEMAND = THREE.replace("[models.other]", '[models.other]\nload = "demand"').replace(
+    "[models.third]", '[models.third]\nload = "demand"'
+)
+
+
+def loaded(app: App) -> list[str]:
+    return [card.id for card in app.models() if card.loaded]
+
+
+@asynccontextmanager
+async def running(app: App) -> AsyncIterator[App]:
+    await app.load()
+    try:
+        yield app
+    finally:
+        await app.aclose()
+
+
+async def test_the_loading_keys_reach_the_library(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\n"
+    with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
+        async with running(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
+            pass
+    assert "(load_mode = mlock)" in caplog.text
+    assert re.search(r"tensor blk\.0\.ffn_up\.weight .* overridden to CPU", caplog.text)
+
+
+async def test_without_routes_a_models_name_is_its_own_and_every_other_name_the_default(tmp_path: Path) -> None:
+    async with running(make(tmp_path, "[models.a]\npath = 'embedded'\n[models.b]\npath = 'embedded'\n")) as app:
+        assert loaded(app) == ["a"]
+        assert await ask(app, "gpt-4") == SAID
+        assert loaded(app) == ["a"]
+        for name in ("b", "B:latest", "claude-local-b"):
+            assert await ask(app, name) == SAID
+        assert loaded(app) == ["a", "b"]
+        await until(lambda: jobs(app) == {"a": 1, "b": 3})
+        assert app.n_loads() == {"a": 1, "b": 1}
+
+
+async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    needed = card_of(make(tmp_path, DEMAND), tmp_path).memory_bytes
+    app = make(tmp_path, f"memory_budget = {2 * needed + needed // 2}\n{DEMAND}")
+    async with running(app):
+        assert loaded(app) == ["main"]
+        assert list(app.health().caches) == list(app.stats()) == ["main"]
+        with caplog.at_level(logging.INFO):
+            assert await ask(app, "other") == SAID
+        assert "loading model 'other': 100 %" in caplog.text
+        assert loaded(app) == ["main", "other"]
+        assert list(app.stats()) == ["main", "other"]
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            assert await ask(app, "third") == SAID
+        assert "unloading model 'other': to make room for 'third'" in caplog.text
+        assert loaded(app) == ["main", "third"]
+        async with aclosing(app.stream(Request("third", (Message.user("Hello!"),)))) as stream:
+            await anext(stream)
+            with pytest.raises(EngineDown, match=r"model 'other' needs .*MiB.*'main'.*'third'.*memory_budget"):
+                await ask(app, "other")
+        assert await ask(app, "other") == SAID
+        assert loaded(app) == ["main", "other"]
+
+
+def card_of(app: App, tmp_path: Path) -> Any:
+    """Of the default model, without loading anything."""
+    made = ModelRegistry(app.config, env={}, machine=Machine(2**40))
+    return next(entry.card for entry in made.entries.values())
+
+
+async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        names = ["other", "third", "main", "other", "third", "other"]
+        assert await asyncio.gather(*(ask(app, name) for name in names)) == [SAID] * len(names)
+        assert app.n_loads() == {"main": 1, "other": 1, "third": 1}
+
+
+async def test_names_that_only_routes_have_are_listed_too(tmp_path: Path) -> None:
+    routes = """
+[[routes]]
+model = "gpt-4"
+cache = "other"
+[[routes]]
+match = "*haiku*"
+cache = "third"
+[[routes]]
+match = "*"
+cache = "main"
+"""
+    async with running(make(tmp_path, DEMAND + routes)) as app:
+        cards = {card.id: card for card in app.models()}
+        assert list(cards) == ["main", "other", "third", "gpt-4"]
+        assert (cards["gpt-4"].n_ctx, cards["gpt-4"].loaded) == (512, False)
+        assert await ask(app, "gpt-4") == SAID
+        assert {card.id for card in app.models() if card.loaded} == {"main", "other", "gpt-4"}
+
+
+async def test_a_model_tells_its_other_names_and_its_tags(tmp_path: Path) -> None:
+    routes = '[[routes]]\nmatch = "{}"\ncache = "main"\n'
+    text = "[models.code]\npath = 'embedded'\ntags = ['small', 'chat']\n[caches.main]\nmodel = 'code'\n"
+    app = make(tmp_path, text + "".join(map(routes.format, ("fim", "gpt-*", "*"))))
+    transport = httpx2.ASGITransport(create_app(app))
+    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+        assert (model["id"], model["aliases"], model["tags"]) == ("code", ["code", "fim"], ["small", "chat"])
+
+
+async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+
+        async def use(keep_alive: float) -> None:
+            request = Request("other", (Message.user("Hello!"),), extra={"keep_alive": keep_alive})
+            async with aclosing(app.stream(request)) as stream:
+                _ = [event async for event in stream]
+
+        await use(60.0)
+        now = time.time()
+        by_name = {card.id: card for card in app.models()}
+        assert 50 < (by_name["other"].expires or 0) - now < 70
+        assert by_name["main"].expires is None
+        await use(-1.0)
+        assert {card.id: card.expires for card in app.models()}["other"] is None
+        await use(0.0)
+        await until(lambda: loaded(app) == ["main"])
+        assert app.health().status == "ok"
+
+
+async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+
+        async def say_nothing(model: str, **extra: float) -> list[Event]:
+            request = Request(model, extra=extra)
+            return [event async for event in stream_load(app, request, "/api/chat")]
+
+        assert await say_nothing("other") == [Started("other"), Finished("end")]
+        assert loaded(app) == ["main", "other"]
+        assert await say_nothing("other", keep_alive=0) == [Started("other"), Finished("end")]
+        assert loaded(app) == ["main"]
+        await say_nothing("other", keep_alive=0)
+        assert app.n_loads()["other"] == 1
+
+
+async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        assert await app.unload("MAIN:latest")
+        assert not await app.unload("main")
+        assert loaded(app) == []
+        assert app.stats() == {}
+        with pytest.raises(UnknownModel, match="known: main, other, third"):
+            await app.unload("nope")
+        assert await ask(app, "main") == SAID
+        assert loaded(app) == ["main"]
+
+
+async def test_what_a_model_has_counted_stays_when_it_is_unloaded(tmp_path: Path) -> None:
+    async with running(make(tmp_path, VECTORS)) as app:
+        await ask(app, "main")
+        await app.embed("vec", ["a cat", "a dog"])
+        await until(lambda: (now := app.stats()["main"]).jobs == 1 and not now.live)
+        before = app.totals()
+        assert before["main"].generated_tokens > 0
+        vectors = before["vec (vectors)"]
+        assert (vectors.decodes, vectors.decoded_chunks, vectors.generated_tokens) == (1, 2, 0)
+        assert vectors.prefilled_tokens > 2
+        assert vectors.prefill_s > 0
+        for name in ("main", "vec"):
+            assert await app.unload(name)
+        after = app.totals()
+        assert app.stats() == {}
+        assert (after["main"].n_ctx, after["main"].used, after["main"].sequences) == (0, 0, ())
+        for name, was in before.items():
+            assert (after[name].jobs, after[name].prefilled_tokens) == (was.jobs, was.prefilled_tokens)
+        await ask(app, "main")
+        await until(lambda: (now := app.totals()["main"]).jobs == 2 and not now.live)
+        now = app.totals()["main"]
+        assert now.n_ctx == before["main"].n_ctx
+        assert now.generated_tokens == 2 * before["main"].generated_tokens
+
+
+async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_looked_for_again(
+    tmp_path: Path, lamb: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = tmp_path / "late.gguf"
+    text = DEMAND.replace(
+        '[models.other]\nload = "demand"\npath = "embedded"', f'[models.other]\nload = "demand"\npath = "{late}"'
+    )
+    async with running(make(tmp_path, text)) as app:
+        assert "model 'other' cannot be loaded now" in caplog.text
+        assert await ask(app, "main") == SAID
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"model 'other' cannot be loaded: .*late\.gguf"):
+                await ask(app, "other")
+        late.write_bytes(lamb.read_bytes())
+        assert await ask(app, "other") == SAID
+        assert {card.id: card.n_ctx for card in app.models()}["other"] == 512
+
+
+@pytest.mark.costly
+async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path: Path) -> None:
+    alien = write_gguf(tmp_path / "alien.gguf", architecture="alien")
+    async with running(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"alien\.gguf cannot be loaded"):
+                await ask(app, "alien")
+        assert await ask(app, "other") == SAID
+
+
+async def test_background_requests_leave_the_main_conversation_where_it_is(
+    tmp_path: Path, two_caches: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[LoadProgress] = []
+    app = make(tmp_path, two_caches)
+    with caplog.at_level(logging.INFO):
+        await app.load(seen.append)
+    assert sum(loading.stage == "weights" and loading.fraction == 1.0 for loading in seen) == 1
+    history = [Message.user("My name is Bob.")]
+    cached = []
+    for turn in range(3):
+        async with aclosing(app.stream(Request("claude-sonnet-4", tuple(history)))) as stream:
+            reply = fold([event async for event in stream])
+        cached.append((reply.usage.cache_read, reply.usage.prompt))
+        history += [reply.message, Message.user(f"Question {turn}")]
+        assert await ask(app, "claude-3-5-haiku-20241022", "Title for: " + "word " * 100 + str(turn))
+    before = cached[0][1]
+    for n_cached, n_prompt in cached[1:]:
+        assert n_cached >= before - 2
+        before = n_prompt
+    await until(lambda: jobs(app) == {"main": 3, "fast": 3})
+    with pytest.raises(UnknownModel, match="known"):
+        await ask(app, "gpt-4")
+    await app.aclose()
+
+
+async def test_prompts_are_counted_and_texts_cut_into_tokens(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        request = Request("main", (Message.user("Hello!"),), tools=())
+        counted = await app.count(request)
+        async with aclosing(app.stream(request)) as stream:
+            events = [event async for event in stream]
+        assert fold(events).usage.prompt == counted
+        tokens = await app.tokenize("main", "Hello <|im_end|>", special=False, bos=False)
+        assert b"".join(await app.detokenize("main", tokens)) == b"Hello <|im_end|>"
+        assert len(await app.tokenize("main", "Hello <|im_end|>", special=True, bos=False)) < len(tokens)
+        assert await app.count(Request("main", completion=Completion("Hello"))) >= 1
+        with pytest.raises(InvalidRequest, match="99999999"):
+            await app.detokenize("main", [99999999])
+
+
+async def test_what_is_recalled_is_counted_with_the_prompt(tmp_path: Path) -> None:
+    async with running(make(tmp_path, f"[memory]\ndatabase_path = '{tmp_path / 'm.db'}'\n")) as app:
+        store = app.memory("ann")
+        assert store is not None
+        await asyncio.to_thread(store.adopt, "Answer in French.")
+        request = Request("lamb", (Message.user("Hello!"),), user="ann", recall=True)
+        plain = await app.count(Request("lamb", request.messages))
+        async with aclosing(app.stream(request)) as stream:
+            reply = fold([event async for event in stream])
+        assert reply.usage.prompt > plain
+        assert await app.count(request) == reply.usage.prompt
+
+
+VECTORS = """
+[models.main]
+path = "embedded"
+[models.vec]
+path = "embedded"
+pooling = "mean"
+"""
+
+
+async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_made_for_them(tmp_path: Path) -> None:
+    async with running(make(tmp_path, VECTORS)) as app:
+        assert loaded(app) == ["main"]
+        kinds = {card.id: (card.kind, card.capabilities) for card in app.models()}
+        assert kinds["vec"] == ("embedding", ("embedding",))
+        assert kinds["main"][0] == "chat"
+        made = await app.embed("text-embedding-3-small", ["a cat", "a dog"])
+        assert (made.model, len(made.vectors)) == ("vec", 2)
+        assert sum(value * value for value in made.vectors[0]) == pytest.approx(1, abs=1e-5)
+        assert loaded(app) == ["main", "vec"]
+        assert (await app.embed("", ["a cat"])).model == "vec"
+        own = await app.embed("main", ["a cat"], dimensions=8)
+        assert (own.model, len(own.vectors[0])) == ("main", 8)
+        assert await app.unload("main")
+        with pytest.raises(InvalidRequest, match=r"'vec' makes vectors of texts and cannot chat.*/v1/embeddings"):
+            await ask(app, "vec")
+        tokens = await app.tokenize("vec", "a cat<|im_end|>", special=True, bos=True)
+        assert b"".join(await app.detokenize("vec", tokens)) == b"a cat<|im_end|>"
+
+
+async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path) -> None:
+    app = make(tmp_path, VECTORS.replace("mean", "none"))
+    transport = httpx2.ASGITransport(create_app(app))
+    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        body = {"model": "vec", "input": ["a cat", "a black dog"]}
+        made = (await client.post("/embeddings", json=body)).json()
+        assert [each["index"] for each in made] == [0, 1]
+        n_tokens = [len(await app.tokenize("vec", text, bos=True)) for text in body["input"]]
+        assert [len(each["embedding"]) for each in made] == n_tokens
+        lengths = [sum(number**2 for number in vector) for each in made for vector in each["embedding"]]
+        assert all(abs(length - 1) > 1e-3 for length in lengths), "they are as the model computes them"
+        for path in ("/v1/embeddings", "/api/embed"):
+            refused = await client.post(path, json=body)
+            assert refused.status_code == 400
+            assert "pooling none" in refused.text
+            assert "/embeddings" in refused.text
+        single = await client.post("/embeddings", json={"model": "main", "input": "a"})
+        assert single.json()["object"] == "list"
+
+
+async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_memory(
+    tmp_path: Path, lamb: Path
+) -> None:
+    text = f"{DEMAND}[memory]\nembedding_model = '{lamb}'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
+    async with running(make(tmp_path, text)) as app:
+        assert loaded(app) == ["main", "lamb"]
+        assert (await app.embed("", ["a"])).model == "lamb"
+        await app.unload("lamb")
+        request = Request("main", (Message.user("I keep sheep."),), user="ann", archive=True, max_tokens=4)
+        async with aclosing(app.stream(request)) as stream:
+            _ = [event async for event in stream]
+        store = app.memory("ann")
+        assert store is not None
+        await asyncio.to_thread(store.embed)
+        assert await asyncio.to_thread(store.search, "sheep")
+        removed = await app.forget("ann", matching="sheep")
+        assert removed
+        assert loaded(app) == ["main", "lamb"]
+
+
+async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        with pytest.raises(InvalidRequest, match=r"no model that makes vectors is configured; add one") as caught:
+            await app.embed("", ["a"])
+        assert caught.value.status == 400
+        with pytest.raises(InvalidRequest, match="'nope' does not exist") as caught:
+            await app.embed("nope", ["a"])
+        assert caught.value.status == 404
+
+
+async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Path) -> None:
+    async with running(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
+        assert (app.conversations.active.cache, app.health().status) == ("", "ok")
+        assert len((await app.embed("x", ["a"])).vectors) == 1
+        with pytest.raises(ConfigError, match="cannot chat"):
+            app.conversations.session()
+
+
+@pytest.mark.costly
+async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:
+    kv = f"[kv]\ndisk = true\nfolder = '{tmp_path / 'kv'}'\n"
+    async with running(make(tmp_path, kv + DEMAND)) as app:
+        text = "Tell me about sheep. " * 20
+
+        async def cached() -> int:
+            async with aclosing(app.stream(Request("other", (Message.user(text),), max_tokens=4))) as stream:
+                return fold([event async for event in stream]).usage.cache_read
+
+        assert await cached() == 0
+        await app.unload("other")
+        assert list((tmp_path / "kv").glob("*.kv"))
+        assert await cached() > 50
+        await app.unload("other")
+        await app.clear("other")
+        assert not list((tmp_path / "kv").glob("*.kv"))
+        assert await cached() == 0
+
+
+async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, lamb: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        main, other, _ = app.models()
+        assert (main.loaded, other.loaded) == (True, False)
+        assert (other.n_ctx, other.architecture, other.parameters) == (512, "llama", "5.3M")
+        assert other.n_bytes == lamb.stat().st_size
+        assert other.capabilities == ("completion", "tools")
+        assert "im_start" in other.template
+        assert other.memory_bytes > other.n_bytes
+        assert other.expires is None
+
+
+async def test_the_memory_of_what_is_loaded_is_about_what_was_computed(tmp_path: Path) -> None:
+    """The estimate is what the budget is kept with: it may be too high, and must not be far too low."""
+    before = psutil.Process().memory_info().rss
+    async with running(make(tmp_path, THREE)) as app:
+        told = sum(card.memory_bytes for card in app.models())
+        assert psutil.Process().memory_info().rss - before < 2 * told
+
+
+async def test_a_default_model_may_wait_for_its_first_request_where_a_server_wants_that(tmp_path: Path) -> None:
+    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
+    await app.load(lazy=True)
+    assert loaded(app) == []
+    assert (app.health().status, app.conversations.active.n_ctx, app.conversations.active.model) == ("ok", 4096, "lamb")
+    assert await ask(app) == SAID
+    await app.aclose()
+    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
+    await app.load()
+    assert loaded(app) == ["lamb"]
+    await app.aclose()
+
+
+# ---- a memory whose disk is full
+
+
+ARCHIVING = '[[routes]]\nmatch = "*"\ncache = "lamb"\nuser = "ann"\narchive = true\n[memory]\ndatabase_path = "m.db"\n'
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_answer(
+    tmp_path: Path, required: bool
+) -> None:
+    app = make(tmp_path, f"{ARCHIVING}required = {str(required).lower()}\n", model="embedded")
+    await app.load()
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+
+    async def ask_over_http(**fields: Any) -> httpx2.Response:
+        return await client.post("/v1/chat/completions", json=body | fields)
+
+    transport = httpx2.ASGITransport(create_app(app))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        store = app.memory("ann")
+        assert store is not None
+        store.write(lambda connection: connection.pragma("max_page_count", 1))
+        for size in (4000, 400, 40, 4):  # to the last free byte of its pages
+            with contextlib.suppress(MemoryFailure):
+                while True:
+                    store.archive([Entry("user", os.urandom(size).hex())])
+        n_archived = app.n_archived()
+        assert (await client.get("/health")).json()["status"] == "ok"
+        for stream in (False, True):
+            answer = await ask_over_http(stream=stream)
+            assert answer.status_code == (500 if required else 200)
+            assert answer.headers.get("x-shepherd-archived") == (None if required else "false")
+            assert ("its disk is full" in answer.text) == required
+        health = await client.get("/health")
+        found = health.json()
+        assert (health.status_code, found["status"], found["backend_connected"]) == (200, "degraded", True)
+        assert found["detail"].startswith("messages are not archived")
+        assert str(tmp_path) not in health.text
+        figures = (await client.get("/metrics")).text
+        assert app.n_archived() == n_archived
+        failures = next(line for line in figures.splitlines() if line.startswith("shepherd_archive_failures_total"))
+        assert float(failures.split()[1]) >= 2
+        store.write(lambda connection: connection.pragma("max_page_count", 2**30))
+        answer = await ask_over_http()
+        assert (answer.status_code, "x-shepherd-archived" in answer.headers) == (200, False)
+        assert (await client.get("/health")).json()["status"] == "ok"
+        assert app.n_archived() == n_archived + 2
+    await app.aclose()
+
+
+def test_compacted_conversations_are_beside_the_memory_unless_nothing_is_kept_on_the_disk(tmp_path: Path) -> None:
+    env = {"RAG_DB_PATH": str(tmp_path / "env" / "memory.db")}
+    off = "[memory]\nenable_archival = false\n"
+    assert compactions_file(make(tmp_path).config, env) == tmp_path / "env" / "compactions.db"
+    named = f'[memory]\ndatabase_path = "{tmp_path / "named" / "memory.db"}"\n'
+    assert compactions_file(make(tmp_path, named).config, env) == tmp_path / "named" / "compactions.db"
+    assert compactions_file(make(tmp_path, off).config, env) is None
+    assert compactions_file(make(tmp_path, f"{off}[kv]\ndisk = true\n").config, env) is not None
+
+
+# -- reranking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reranker_scores_pairs_and_a_chat_model_names_it(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    text = f"{DEMAND}[models.rank]\npath = '{rank.path}'\nload = 'demand'\n"
+    pairs = Pairs((("a b", "c"), ("a b", "d e f g")))
+    expected = [rank.score(rank.pair(*pair)) for pair in pairs.texts]
+    async with running(make(tmp_path, text)) as app:
+        card = next(card for card in app.models() if card.id == "rank")
+        assert (card.kind, card.capabilities) == ("reranker", ("rerank",))
+        for name in ("rank", "", "rerank-v3.5"):
+            made = await app.rerank(name, pairs)
+            assert made.model == "rank"
+            assert list(made.values) == pytest.approx(expected, abs=4e-3)
+        assert app.totals()["rank (scores)"].prefilled_tokens == 3 * sum(made.n_tokens)
+        with pytest.raises(InvalidRequest, match=r"model 'main' cannot rerank: .* name one that can: rank"):
+            await app.rerank("main", pairs)
+        with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and makes no vectors; .*/v1/rerank"):
+            await app.embed("rank", ["a"])
+        with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and cannot chat; .*/v1/rerank"):
+            await app.count(Request("rank", (Message.user("a"),)))
+        assert await app.unload("rank")
+        assert (await app.rerank("rank", pairs)).values == made.values
+
+
+async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
+    async with running(make(tmp_path, DEMAND)) as app:
+        for name, words, status in (
+            ("", r"^no reranker is configured; add one, such as \[models.rerank\]", 400),
+            ("nope", "'nope' does not exist, and no reranker is configured", 404),
+            ("main", "'main' cannot rerank: it scores no pairs of texts; add one", 400),
+        ):
+            with pytest.raises(InvalidRequest, match=words) as caught:
+                await app.rerank(name, Pairs((("a", "b"),)))
+            assert caught.value.status == status
+
+
+async def test_a_cancelled_request_leaves_the_model_after_its_group(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    async with running(make(tmp_path, f"[models.rank]\npath = '{rank.path}'\n")) as app:
+        before = app.totals()["rank (scores)"].prefilled_tokens
+        asking = asyncio.create_task(app.rerank("rank", Pairs((("a b c", "d e f g h i"),) * 10_000)))
+        await until(lambda: app.totals()["rank (scores)"].prefilled_tokens > before)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        done = app.totals()["rank (scores)"].prefilled_tokens
+        assert (await app.rerank("rank", Pairs((("a", "b"),)))).n_tokens == (4,)
+        assert app.totals()["rank (scores)"].prefilled_tokens - done == 4
+        assert done - before < 10_000 * 11, "it ends before all of them have been scored"
+
+
+async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(tmp_path: Path) -> None:
+    rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
+    memory = f"database_path = '{tmp_path / 'm.db'}'\n"
+    for name, models in (("rank", f"[models.rank]\npath = '{rank.path}'\n"), (str(rank.path), "")):
+        text = f"{DEMAND}{models}[memory]\nreranker = '{name}'\n{memory}"
+        async with running(make(tmp_path, text)) as app:
+            assert "rank" in loaded(app)
+            store = app.memory("local")
+            assert store is not None
+            for body in ("a b c d", "a c", "a b p"):
+                await asyncio.to_thread(store.archive, [Entry("user", body)])
+            before = app.totals()["rank (scores)"].decoded_chunks
+            assert await asyncio.to_thread(store.rank, "a b", limit=5)
+            assert app.totals()["rank (scores)"].decoded_chunks - before >= 2
+            assert app.n_rerank_failures() == 0
+            await app.unload("rank")
+            assert "rank" in loaded(app), "the memory holds it"
+
+
+async def test_a_chat_model_cannot_be_the_memorys_reranker(tmp_path: Path) -> None:
+    text = f"{DEMAND}[memory]\nreranker = 'main'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
+    with pytest.raises(ConfigError, match="scores no pairs of texts"):
+        async with running(make(tmp_path, text)):
+            pass

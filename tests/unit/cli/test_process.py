@@ -1,0 +1,513 @@
+"""The program as its users run it, on the embedded model, in pipes: in this process, and in one of its own where it is
+the process that matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Home
+
+pytestmark = pytest.mark.model
+
+EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list\n"
+
+
+# -- one answer -------------------------------------------------------------------------------------------------------
+
+
+def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
+    done = home.run("chat", "-p", "Hello", "--temperature", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n")
+    assert len(done.stdout.splitlines()) == 1
+    assert home.run("-p", "Hello", "--temperature", "0").stdout == done.stdout
+    assert home.run("chat", text="Hello\n").stdout == done.stdout
+
+
+@pytest.mark.costly
+def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
+    program = (
+        "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program, "-p", "Hello", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=home.env, stdin=subprocess.DEVNULL, check=True)
+    assert sorted({"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn"} & set(done.stderr.split())) == []
+
+
+def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
+    joined = home.run("chat", "-p", "My name is Ann.\n\nWhat is my name?", "--json").stdout
+    apart = home.run("chat", "-p", "My name is Ann.", "--json", text="What is my name?\n").stdout
+    assert joined == apart
+
+
+@pytest.mark.costly
+def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
+    apart = home.run_apart("--max-tokens", "8", "-p", b"Hello \xff")
+    assert (apart.returncode, apart.stderr) == (0, b"")
+    assert apart.stdout
+    for arguments, raw in ((["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
+        done = home.run(*arguments, text=raw)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+
+
+@pytest.mark.costly
+def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
+    home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = home.run_apart("--max-tokens", "8", "--system", "Say é.", raw="Hello é\n/system\n".encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Say ?" in done.stdout
+
+
+@pytest.mark.costly
+def test_closed_streams_are_no_trouble(home: Home) -> None:
+    command = '"$@" <&- >&- 2>&-'
+    shell = ["sh", "-c", command, "sh", *home.command, "-p", "Hello"]
+    subprocess.run(shell, cwd=home.folder, env=home.env, check=True, timeout=home.timeout_s)
+
+
+def test_log_records_go_to_standard_error_with_their_level(home: Home) -> None:
+    done = home.run("-p", "Hello", "--verbose")
+    assert re.search(r"^\[INFO \] cache 'main': lamb\.gguf", done.stderr, re.MULTILINE)
+    assert "DEBUG" not in done.stderr
+    done = home.run("-p", "Hello", "--log-level", "debug")
+    assert re.search(r"^\[DEBUG\] ", done.stderr, re.MULTILINE)
+    assert "[" not in done.stdout
+
+
+def test_no_prompt_at_all_is_a_usage_error(home: Home) -> None:
+    done = home.run("chat", text=" \n")
+    assert done.returncode == 2
+    assert "There is no prompt" in done.stderr
+
+
+def test_json_prints_one_event_per_line(home: Home) -> None:
+    done = home.run("chat", "-p", "Hello", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert events[0]["event"] == "started"
+    assert events[-1]["event"] == "finished"
+    assert events[-1]["reason"] == "end"
+    text = "".join(event["text"] for event in events if event["event"] == "text")
+    assert text + "\n" == home.run("chat", "-p", "Hello").stdout
+    assert events[-1]["usage"]["output"] > 1
+
+
+def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
+    done = home.run("chat", "-p", "word " * 2000, "--json", "-c", "512")
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[-1])["code"] == "context_length_exceeded"
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.costly
+def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
+    home.never_ending()
+    with home.start("-p", "Hello") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(home.timeout_s) != 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) -> None:
+    home.never_ending()
+    with home.start("-p", "Hello") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.costly
+def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, number: int, status: int) -> None:
+    home.never_ending()
+    for name, n_tokens in (("1", 1), ("2", 30_000)):
+        body = {"model": "lamb", "max_tokens": n_tokens, "messages": [{"role": "user", "content": "Hello"}]}
+        (home.folder / f"{name}.json").write_text(json.dumps({"path": "/v1/chat/completions", "body": body}))
+    with home.start("replay", "1.json", "2.json", "--json", "-c", "32k") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        told = [line for line in process.stderr.read().splitlines() if not line.startswith("[")]
+        assert told == ["shepherd: the replay was stopped before its last request had an answer"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.costly
+def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int, status: int) -> None:
+    os.mkfifo(home.folder / "started")
+    command = f"echo $$ > {home.folder / 'started'}; exec sleep 1000"
+    (home.folder / "shepherd.toml").write_text(
+        f'[[mcp_servers]]\nname = "slow"\ncommand = "sh"\nargs = ["-c", {json.dumps(command)}]\n'
+    )
+    with home.start("mcp", "test") as process:
+        assert process.stderr is not None
+        server = psutil.Process(int((home.folder / "started").read_text()))
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == status
+        assert process.stderr.read() == "shepherd: the test was stopped before every server was ready\n"
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+
+
+# -- a conversation in a pipe -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+def test_a_pipe_plays_one_turn_per_line_with_banner_and_prompts(home: Home) -> None:
+    done = home.run(text="My name is Bob.\n\nWhat is my name?\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    match = re.fullmatch(f"{home.banner}{EMBEDDED}> .+\n> > .*Bob.*\n> \n", done.stdout)
+    assert match, done.stdout
+
+
+def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> None:
+    done = home.run(lamb, text="")
+    assert re.fullmatch(f"{home.banner}> \n", done.stdout), done.stdout
+
+
+@pytest.mark.costly
+def test_the_commands_do_what_they_say(home: Home) -> None:
+    lines = [
+        "/help",
+        "/undo",
+        "/retry",
+        "/system Be brief.",
+        "/system",
+        "My name is Bob.",
+        "/undo",
+        "My name is Ann.",
+        "What is my name?",
+        "/retry",
+        "/model",
+        "/context",
+        "/save talk.md",
+        "/save talk.md",
+        "/save talk.json",
+        "/save",
+        "/clear",
+        "/context",
+        "/hlep",
+        "/quit",
+        "What is my name?",
+    ]
+    done = home.run("--temperature", "0", text="\n".join(lines))
+    assert done.returncode == 0
+    told = done.stdout
+    for piece in (
+        "/save [NAME|FILE]",
+        "There is nothing to take back.",
+        "There is nothing to ask again.",
+        "System prompt: Be brief.",
+        "Taken back: My name is Bob.",
+        "Again: What is my name?",
+        "Dialect: hermes",
+        "4 messages",
+        "Saved 4 messages to talk.md",
+        "talk.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
+        "continues it.",
+        "0 messages",
+        "did you mean /help?",
+    ):
+        assert piece in told, piece
+    assert told.rstrip().endswith("did you mean /help?\n>")
+    markdown = (home.folder / "talk.md").read_text()
+    assert markdown.startswith("# Conversation with lamb\n\n## System\n\nBe brief.\n\n## User\n\nMy name is Ann.\n")
+    saved = json.loads((home.folder / "talk.json").read_text())
+    assert [message["role"] for message in saved["messages"]] == ["user", "assistant"] * 2
+    assert (home.folder / "talk.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_message_that_fails_leaves_the_conversation_usable_and_the_status_1(home: Home) -> None:
+    done = home.run("-c", "512", text="word " * 2000 + "\nHello\n")
+    assert done.returncode == 1
+    assert "prompt is too long" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Hello" in done.stdout
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def truncated(folder: Path, lamb: Path) -> Path:
+    path = folder / "truncated.gguf"
+    path.write_bytes(lamb.read_bytes()[:100_000])
+    return path
+
+
+def no_gguf(folder: Path, lamb: Path) -> Path:
+    path = folder / "text.gguf"
+    path.write_text("This is no model.")
+    return path
+
+
+def unknown_architecture(folder: Path, lamb: Path) -> Path:
+    import gguf
+    import numpy as np
+
+    path = folder / "martian.gguf"
+    writer = gguf.GGUFWriter(path, "martian")
+    writer.add_block_count(1)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
+    "missing": (lambda folder, lamb: folder / "missing.gguf", "4096", "does not exist"),
+    "directory": (lambda folder, lamb: folder, "4096", "holds no GGUF file"),
+    "truncated": (truncated, "4096", "not complete"),
+    "not a GGUF": (no_gguf, "4096", "is not a GGUF file"),
+    "unknown architecture": (unknown_architecture, "4096", "martian"),
+    "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
+}
+"""The input (made from a folder and the embedded model), the context size, and the expected message."""
+CHAT, REPL, SERVE = ("chat", "-p", "Hello"), (), ("serve", "--port", "0")
+
+
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [*((CHAT, case) for case in BAD), *((command, case) for command in (REPL, SERVE) for case in list(BAD)[4:])],
+)
+def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
+    home: Home, lamb: Path, command: Sequence[str], case: str
+) -> None:
+    make, n_ctx, message = BAD[case]
+    done = home.run(*command, "--model", make(home.folder, lamb), "--context-size", n_ctx, text="Hello\n")
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if not line.startswith("[INFO ]")]  # the log of a server
+    assert len(said) == 1, done.stderr
+    assert said[0].startswith("shepherd: ")
+    assert message in said[0]
+    assert done.stdout == ""
+
+
+# -- server -----------------------------------------------------------------------------------------------------------
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if line.startswith("Listening on: "))
+    return line.removeprefix("Listening on: ").strip()
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
+    with home.start("--server", "--port", "0") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = address_of(process)
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
+        with urllib.request.urlopen(f"{address}/health", timeout=home.timeout_s) as answer:
+            assert answer.status == 200
+            assert json.load(answer)["model"] == "lamb.gguf"
+        process.send_signal(number)
+        assert process.wait(home.timeout_s) == 0
+        assert process.stdout.read() == ""
+        told = process.stderr.read().splitlines()
+        assert [line for line in told if not line.startswith("[INFO ]")] == []
+
+
+def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
+    def visit(lines: list[str]) -> None:
+        assert re.match(home.banner + "Endpoints:\n", "\n".join(lines))
+        assert any(re.fullmatch(r"  POST http://127\.0\.0\.1:\d+/v1/chat/completions", line) for line in lines)
+
+    assert home.serve("serve", lamb, "--port", "0", visit=visit).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"), [((), "0"), (("--use-tools",), r"[1-9]\d*"), (("--use-tools", "--notools"), "0")]
+)
+def test_the_banner_counts_the_tools_that_callers_get(home: Home, flags: tuple[str, ...], shown: str) -> None:
+    def visit(lines: list[str]) -> None:
+        assert any(re.fullmatch(f"Tools: {shown} available", line) for line in lines)
+
+    assert home.serve("serve", "--port", "0", *flags, visit=visit).returncode == 0
+
+
+def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
+    (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
+    banners: list[list[str]] = []
+    assert home.serve(visit=banners.append).returncode == 0
+    assert len(banners) == 1
+
+
+def test_a_port_in_use_is_one_sentence_and_status_1(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = home.run("serve", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "already in use" in done.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--api-key", "secret")])
+def test_who_serves_other_machines_asks_for_a_key_and_makes_one_where_there_is_none(
+    home: Home, flags: Sequence[str]
+) -> None:
+    keys: list[str] = []
+
+    def visit(lines: list[str]) -> None:
+        address = lines[-1].removeprefix("Listening on: ").replace("0.0.0.0", "127.0.0.1")
+        made = [line.removeprefix("API key: ") for line in lines if line.startswith("API key: ")]
+        assert len(made) == (0 if flags else 1)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/v1/models", timeout=home.timeout_s)
+        key = made[0] if made else "secret"
+        keys.append(key)
+        asking = urllib.request.Request(f"{address}/v1/models", headers={"authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(asking, timeout=home.timeout_s) as answer:
+            assert answer.status == 200
+
+    done = home.serve("serve", "--host", "0.0.0.0", "--port", "0", *flags, visit=visit)
+    assert keys[0] not in done.stderr
+
+
+def post(address: str, path: str, body: object, timeout_s: float) -> dict[str, Any]:
+    request = urllib.request.Request(
+        address + path,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "anthropic-version": "2023-06-01"},
+    )
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        found = json.load(answer)
+        assert isinstance(found, dict)
+        return found
+
+
+HELLO = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 30}
+
+
+def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text(
+        "[models.main]\npath = 'embedded'\n[models.side]\npath = 'embedded'\n"
+        "[models.vec]\npath = 'embedded'\npooling = 'mean'\n[caches.main]\nmodel = 'main'\nn_ctx = 1024\n"
+    )
+
+    def visit(lines: list[str]) -> None:
+        address = lines[-1].removeprefix("Listening on: ")
+        models = [line.split()[:4] for line in lines[lines.index("Models:") + 1 : lines.index("Endpoints:")]]
+        assert models == [
+            ["main", "chat,", "1024", "tokens,"], ["side", "chat,", "4096", "tokens,"],
+            ["vec", "embedding,", "4096", "tokens,"],
+        ]  # fmt: skip
+        assert post(address, "/v1/chat/completions", {"model": "side", **HELLO}, home.timeout_s)["model"] == "side"
+        assert post(address, "/v1/messages", {"model": "claude-local-side", **HELLO}, home.timeout_s)["content"]
+        made = post(address, "/v1/embeddings", {"model": "text-embedding-3-small", "input": "a"}, home.timeout_s)
+        assert len(made["data"]) == 1
+        with urllib.request.urlopen(f"{address}/v1/caches", timeout=home.timeout_s) as answer:
+            assert set(json.load(answer)["caches"]) == {"main", "side"}
+
+    done = home.serve("serve", "--port", "0", visit=visit)
+    assert done.returncode == 0
+    assert "loading model 'side'" in done.stderr
+    assert "cache=side" in done.stderr
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
+def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
+    # In a process of its own, where the engine is imported after the log level is set.
+    said = b"/system You answer the guests of a shepherd in the mountains, in a short and friendly way.\n"
+    said += b"What is two?\n/edit What is blue?\n"
+    done = home.run_apart("--temperature", "0", "--max-tokens", "5", "--notools", *flags, raw=said)
+    told = done.stderr.decode()
+    assert "miss: token" in told
+    shown = [
+        re.search(each, told) is not None for each in (r"\] \[system\] .*mountains", r"token \d+, '.*' != '.*blue")
+    ]
+    assert shown == [flags == ("--debug",)] * 2
+
+
+def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text("[server]\ndebug_dir = 'stages'\n")
+
+    def visit(lines: list[str]) -> None:
+        address = lines[-1].removeprefix("Listening on: ")
+        post(address, "/v1/chat/completions", {"model": "x", **HELLO}, home.timeout_s)
+
+    done = home.serve("serve", "--port", "0", "--debug", "--record", "taken", visit=visit)
+    assert done.returncode == 0
+    assert "recorded in" in done.stderr
+    (folder,) = (home.folder / "stages").iterdir()
+    assert len(list(folder.iterdir())) == 4
+    assert [file.name for file in (home.folder / "taken").glob("*.json")] == ["001.json"]
+
+
+def test_a_route_that_no_request_comes_by_is_warned_of(home: Home) -> None:
+    (home.folder / "shepherd.toml").write_text(
+        "[caches.main]\n[[routes]]\nendpoint = '/v1/mesages'\ncache = 'main'\n[[routes]]\nmatch = '*'\ncache = 'main'\n"
+    )
+    done = home.serve("serve", "--port", "0", visit=len)
+    assert "routes[0] can never be reached: no endpoint is called '/v1/mesages'" in done.stderr
+
+
+# -- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_this_machine_healthy(home: Home) -> None:
+    done = home.run("doctor")
+    assert done.returncode == 0, done.stdout
+    for word in ("self-test: quantised models decode properly", "CPU features", "threads", "memory", "port", "models"):
+        assert word in done.stdout
+    told = json.loads(home.run("doctor", "--json").stdout)
+    assert {finding["state"] for finding in told} <= {"ok", "note"}
+
+
+def test_doctor_finds_what_is_broken(home: Home) -> None:
+    done = home.run("doctor", "--model", "missing.gguf")
+    assert done.returncode == 1
+    assert re.search(r"^✗ model .*does not exist", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_build_tells_the_verdict_on_the_library(home: Home) -> None:
+    done = home.run("build")
+    assert done.returncode == 0
+    assert "quantised models decode properly" in done.stdout
+
+
+def test_without_a_place_for_a_memory_the_chat_goes_on_without(home: Home) -> None:
+    home.env.pop("RAG_DB_PATH")
+    home.env["XDG_DATA_HOME"] = "/proc/nowhere"
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "goes without memory" in done.stderr
+    assert "/proc/nowhere" in done.stderr
+
+
+def test_a_memory_that_was_chosen_and_cannot_be_opened_is_one_sentence(home: Home) -> None:
+    (home.folder / "notes.txt").write_text("no database at all")
+    home.env["RAG_DB_PATH"] = str(home.folder / "notes.txt")
+    done = home.run("chat", "-p", "Hello")
+    assert done.returncode == 1
+    assert done.stderr.startswith("shepherd: memory.database_path: ")
+    assert "is not a memory of Shepherd" in done.stderr
+    assert (home.folder / "notes.txt").read_text() == "no database at all"

@@ -1,0 +1,400 @@
+"""The chat in a real terminal: a person at a pseudo-terminal, the embedded model behind it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import gguf
+import pytest
+from tests.scripted_service import ScriptedService, saying
+
+from shepherd.agent.storage import SavedConversation, to_json
+from shepherd.core import Message, Text
+from shepherd.core.status import Health
+from shepherd.engine.stats import CacheStats
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Home
+
+    Listening = Callable[..., AbstractContextManager[int]]
+
+pytestmark = pytest.mark.model
+
+OWN_TERMINAL = """\
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the terminal of the new session, so that Ctrl-C there is a signal, and becomes the program.
+Whoever starts the tests may ignore that signal, and children inherit it; no terminal does that to its programs."""
+
+
+class Person:
+    """A person that types into a pseudo-terminal and reads what appears there."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self.seen = ""
+        self.raw = ""
+        """All that was written, codes included."""
+        self._terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", OWN_TERMINAL, *home.command, *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            cwd=home.folder,
+            env=home.env,
+            start_new_session=True,
+        )
+        os.close(inner)
+        self._timeout_s = home.timeout_s
+
+    def leaves(self) -> None:
+        """Whatever became of the program, it ends now."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
+
+    def types(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def sends(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def echoes_and_lines(self) -> bool:
+        """Whether the terminal is as a shell wants it: it echoes, and hands over whole lines."""
+        return self._modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+
+    def waits_for(self, pattern: str) -> str:
+        """What appeared up to the first match; it is taken away."""
+        deadline = time.monotonic() + self._timeout_s
+        while not (match := re.search(pattern, self.seen)):
+            assert time.monotonic() < deadline, f"{pattern!r} did not appear in {self.seen!r}"
+            assert self._reads(deadline), f"the program ended before {pattern!r} appeared: {self.seen!r}"
+        before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
+        return before
+
+    def waits_for_the_end(self) -> int:
+        deadline = time.monotonic() + self._timeout_s
+        while self._reads(deadline):
+            pass
+        self._modes: int = termios.tcgetattr(self._terminal)[3]
+        os.close(self._terminal)
+        self._terminal = -1
+        return self._process.wait(self._timeout_s)
+
+    def _reads(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            raw = os.read(self._terminal, 65536) if ready else b""
+        except OSError:  # Linux's way of saying that the other end is closed
+            return False
+        text = raw.decode("utf-8", "replace")
+        self.raw += text
+        self.seen += re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])|\r", "", text)
+        return bool(raw)
+
+
+Start = Callable[..., Person]
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Start]:
+    """`start(*arguments)` - a person that has started the program, and leaves when the test ends."""
+    with ExitStack() as stack:
+
+        def started(*arguments: str) -> Person:
+            person = Person(home, *arguments)
+            stack.callback(person.leaves)
+            return person
+
+        yield started
+
+
+@pytest.mark.costly
+def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
+    person = start("--temperature", "0")
+    assert re.search(home.banner, person.waits_for("> "))
+    person.types("Hello\r")
+    person.waits_for(r"Hello! .*\n")
+    assert re.search(r"\d+ tokens · .* new \+ 0 cached · ▕.*▏ \d+/4096", person.waits_for("/4096"))
+    person.waits_for("> ")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+    history = home.folder / ".local" / "share" / "shepherd" / "history"
+    assert "+Hello\n" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.costly
+def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -> None:
+    home.never_ending()
+    person = start("-c", "32k")
+    person.waits_for("> ")
+    person.types("Hello\r")
+    person.waits_for("How can I help")
+    person.types("\x03\x03")  # twice, as impatient people do
+    person.waits_for(r"\[stopped\]")
+    person.waits_for("> ")
+    person.types("/context\r")
+    person.waits_for("2 messages")
+    person.waits_for("> ")
+    person.types("\x03")
+    person.waits_for("Ctrl-D or /quit leaves")
+    person.waits_for("> ")
+    person.types("half a message\x03")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+
+
+@pytest.mark.costly
+def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> None:
+    person = start()
+    person.waits_for("> ")
+    person.sends(signal.SIGTERM)
+    assert person.waits_for_the_end() == 143
+    assert person.echoes_and_lines()
+
+
+@pytest.mark.costly
+def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
+    person = start("--temperature", "0", "--notools")
+    person.waits_for("> ")
+    person.types("one\\\rtwo\x1b\rthree\r")
+    person.waits_for("/4096")
+    person.waits_for("> ")
+    person.types("```\rx = 1\r```\r")
+    person.waits_for("/4096")
+    person.waits_for("> ")
+    person.types("/save talk.json\r")
+    person.waits_for("Saved 4 messages")
+    person.types("\x04")
+    assert person.waits_for_the_end() == 0
+    messages = json.loads((home.folder / "talk.json").read_text())["messages"]
+    assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
+
+
+@pytest.mark.costly
+def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
+    home.never_ending()
+    person = start("--max-tokens", "600")
+    person.waits_for("> ")
+    person.types("Hello\r")
+    person.waits_for("How can I help")
+    person.types("/context\r\x04")
+    assert "/context" not in person.waits_for("cut off by the limit")
+    person.waits_for("2 messages")
+    assert person.waits_for_the_end() == 0
+    assert person.echoes_and_lines()
+
+
+# -- shepherd top -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("key", ["q", "\x03"])
+def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listening: Listening, key: str) -> None:
+    with listening(ScriptedService(saying("Hi"))) as port:
+        person = start("top", "--url", f"127.0.0.1:{port}")
+        person.waits_for(r"main .* 17/4096 cells")
+        person.waits_for("q quits")
+        person.types("x")
+        person.types(key)
+        assert person.waits_for_the_end() == 0
+    assert person.echoes_and_lines()
+    assert "Traceback" not in person.seen
+
+
+@pytest.mark.costly
+def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
+    service = ScriptedService(saying("Hi"))
+    with listening(service) as port:
+        person = start("top", "--url", f"127.0.0.1:{port}")
+        person.waits_for("17/4096 cells")
+        service.caches["main"] = CacheStats(4096, used=18, generated_tokens=1000)
+        person.waits_for("18/4096 cells")
+        person.waits_for(r"decode \d+")
+    away = person.waits_for(r"no server answers at (.|\n)*trying\s+again")
+    assert "18/4096 cells" in away
+    service.caches["main"] = CacheStats(4096, used=19)
+    with listening(service, port=port):
+        person.waits_for("19/4096 cells")
+        person.sends(signal.SIGTERM)
+        assert person.waits_for_the_end() == 143
+    assert person.echoes_and_lines()
+
+
+@pytest.mark.costly
+def test_top_waits_for_a_model_that_is_loading(start: Start, listening: Listening) -> None:
+    loading = Health("loading", "llamacpp", "m.gguf")
+    with listening(ScriptedService(saying("Hi"), health=loading, stats={})) as port:
+        person = start("top", "--url", f"127.0.0.1:{port}")
+        person.waits_for(r"still loading(.|\n)*trying\s+again")
+        person.types("q")
+        assert person.waits_for_the_end() == 0
+
+
+# -- text of others ---------------------------------------------------------------------------------------------------
+
+PAYLOADS = (
+    "\x1b]0;owned\x07",  # OSC: the title of the window
+    "\x1b]52;c;b3duZWQ=\x1b\\",  # OSC: the clipboard
+    "\x1b[5;7m",  # CSI: blinks
+    "\x1b[1;1Howned",  # CSI: goes to the first line
+    "\x1bPowned\x1b\\",  # DCS
+    "\x1bc",  # resets the terminal
+    "\x9d0;owned\x9c",  # OSC and its end, as C1
+    "\x9b5;7m",  # CSI, as C1
+    "\x08owned",
+    "\u202edewno",  # what follows reads from right to left
+    "\u2066dewno",
+)
+NASTY = "a" + "b".join(PAYLOADS) + "c"
+IN_A_NAME = NASTY.replace("\\", "")
+"""The same without the end of two sequences: a shell would take the backslash away."""
+
+
+IN_A_CHAT = (
+    *("/mcp", "/mcp restart failing", "/prompts", "/prompt their_prompt", "/prompt nothing"),
+    *("/resource", "/resource note://1", "/resource note://2"),
+    *("/tools", "/tools theirs_their_tool", "/tools nothing", "/permissions"),
+    *("/load", "/load b", "/load talk", "/context", "/system", "/undo", "/stats"),
+    *("/export no/folder.md", "/model", "/model nothing", "/provider", "/save", "/memory dewno", "/facts"),
+)
+IN_A_SHELL = (
+    *("models", "models --json", "models list", "models list --json", "models info mNASTY", "models info NASTY"),
+    *("doctor", "doctor --json", "config", "config show", "config path", "config show --config fNASTY"),
+    *("mcp", "mcp --json", "mcp test", "mcp test --json", "tools", "tools NASTY", "--list-tools"),
+    *("chat mNASTY", "--resume NASTY", "NASTY", "--NASTY", "-m NASTY -p hello", "-p @NASTY", "replay NASTY"),
+    *("chat a NASTY", "memory show NASTY", "memory show", "memory import NASTY", "memory facts show NASTY"),
+)
+
+
+def unclean(raw: str) -> list[str]:
+    """The payloads that reached the terminal."""
+    return [payload for payload in (*PAYLOADS, *"\x9b\x9c\x9d\u202e\u2066") if payload.replace("\\", "") in raw]
+
+
+def server_of_others(folder: Path) -> str:
+    """An MCP server whose every text is an attack, as a table of the configuration."""
+    script = folder / "server.py"
+    script.write_text(f"NASTY = {NASTY!r}\n" + OF_OTHERS)
+    values = {"name": "theirs", "command": sys.executable, "args": ["-I", "-S", str(script)]}
+    failing = {"name": "failing", "command": sys.executable, "args": ["-c", f"import sys; sys.exit({NASTY!r})"]}
+    tables = [values, failing]
+    return "".join(
+        "[[mcp_servers]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+        for table in tables
+    )
+
+
+ONE_BY_ONE = """
+import json, sys
+from shepherd.cli.main import main
+lines = json.loads(sys.argv[1])
+for sys.argv[1:] in lines:
+    try:
+        main()
+    except SystemExit:
+        print("-- next --", flush=True)
+"""
+OF_OTHERS = """
+import json, sys
+SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "description": NASTY}}}
+PROMPT = {"name": "p" + NASTY.replace(" ", ""), "description": NASTY, "arguments": [{"name": NASTY}]}
+SAYS = {
+    "tools/list": {"tools": [{"name": "their_tool", "description": NASTY, "inputSchema": SCHEMA}]},
+    "prompts/list": {"prompts": [PROMPT, {**PROMPT, "name": "their_prompt", "arguments": []}]},
+    "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": NASTY}}]},
+    "resources/list": {"resources": [{"uri": "note://1", "name": NASTY, "description": NASTY}]},
+    "resources/read": {"contents": [{"uri": "note://1", "text": NASTY}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+for line in sys.stdin:
+    said = json.loads(line)
+    if "id" not in said or "method" not in said:
+        continue
+    result = SAYS.get(said["method"], {})
+    if said["method"] == "initialize":
+        offers = {"tools": {}, "prompts": {}, "resources": {}}
+        about = {"name": "theirs" + NASTY, "version": NASTY}
+        wanted = said["params"]["protocolVersion"]
+        result = {"protocolVersion": wanted, "capabilities": offers, "serverInfo": about, "instructions": NASTY}
+    print(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": result}), flush=True)
+"""
+
+
+def saved_by_others(home: Home) -> None:
+    """Two saved conversations: one whose texts are attacks, and a damaged one whose name is an attack."""
+    folder = home.folder / ".local" / "share" / "shepherd" / "conversations"
+    folder.mkdir(parents=True)
+    texts = [("user", NASTY), ("assistant", NASTY)]
+    messages = tuple(Message(role, (Text(text),)) for role, text in texts)  # type: ignore[arg-type] # both are roles
+    saved = SavedConversation("id", messages, system=NASTY, title=NASTY, model=NASTY)
+    (folder / "talk.json").write_text(json.dumps(to_json(saved)))
+    (folder / f"broken{IN_A_NAME}.json").write_text("{")
+
+
+@pytest.mark.costly
+def test_no_text_of_others_steers_the_terminal_of_a_chat(home: Home, start: Start, lamb: Path) -> None:
+    (home.folder / "shepherd.toml").write_text(server_of_others(home.folder))
+    saved_by_others(home)
+    model = home.folder / f"m{IN_A_NAME}.gguf"
+    model.symlink_to(lamb)  # its name is in the loading bar, and in the banner
+    person = start("-m", str(model), "--temperature", "0", "--max-tokens", "5", "--verbose")
+    person.waits_for("> ")
+    found = {"start": unclean(person.raw)}
+    for n, line in enumerate(IN_A_CHAT):
+        person.raw, done = "", "/" + "z" * (n + 2)
+        person.types(f"{line}\r{done}\r")
+        person.waits_for(f"There is no command {done};")
+        found[line] = unclean(person.raw)
+    person.types("\x04")
+    person.waits_for_the_end()
+    assert {line: bad for line, bad in found.items() if bad} == {}
+
+
+@pytest.mark.costly
+def test_no_text_of_others_steers_the_terminal_of_a_command(home: Home, start: Start) -> None:
+    (home.folder / "shepherd.toml").write_text(
+        f"models.{json.dumps('a' + NASTY)} = {{ path = {json.dumps(NASTY)} }}\n"
+        f"unknown = 1\nsystem = {json.dumps(NASTY)}\n" + server_of_others(home.folder)
+    )
+    saved_by_others(home)
+    (home.folder / "models").mkdir()
+    writer = gguf.GGUFWriter(home.folder / "models" / f"m{IN_A_NAME}.gguf", "llama")
+    writer.add_name(NASTY)
+    writer.add_chat_template(NASTY)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    home.command = (sys.executable, "-c", ONE_BY_ONE)
+    person = start(json.dumps([[word.replace("NASTY", IN_A_NAME) for word in line.split()] for line in IN_A_SHELL]))
+    person.waits_for_the_end()
+    assert "Traceback" not in person.raw
+    *shown, _ = person.raw.split("-- next --")
+    assert all(raw.strip() for raw in shown)
+    assert {line: bad for line, raw in zip(IN_A_SHELL, shown, strict=True) if (bad := unclean(raw))} == {}

@@ -1,0 +1,413 @@
+"""The chat in a real terminal emulator (tmux): what is typed goes in as keys, what is looked at is the screen."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from tests.in_time import becomes_true
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Home
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
+]
+
+SETTINGS = """\
+set -g history-limit 20000
+set -g status off
+set -g default-terminal screen-256color
+set -sg escape-time 0
+"""
+
+AT_THE_PROMPT = r"(?m)^>\s*\Z"
+
+
+class Pane:
+    """One program in one terminal. Waiting is for what the program writes, never for a time to pass."""
+
+    def __init__(self, folder: Path, timeout_s: float) -> None:
+        """`folder`: for the socket; its path must be short, of at most 100 bytes."""
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._told = -1
+
+    @contextmanager
+    def running(self, *command: str, cwd: Path, width: int, height: int) -> Iterator[Pane]:
+        """The program waits for its reader."""
+        (self._folder / "settings").write_text(SETTINGS)
+        for name in ("told", "gate"):
+            os.mkfifo(self._folder / name)
+        line = f"trap : INT HUP; read _ < {shlex.quote(str(self._folder / 'gate'))}; {shlex.join(command)}"
+        line += '; echo "[left $?]"; read _'
+        size = ["-x", str(width), "-y", str(height)]
+        try:
+            self.tmux(
+                "-f", str(self._folder / "settings"), "new-session", "-d", *size, "-c", str(cwd), "sh", "-c", line
+            )
+            self.tmux("pipe-pane", f"exec cat > {shlex.quote(str(self._folder / 'told'))}")
+            self._told = os.open(self._folder / "told", os.O_RDONLY)
+            (self._folder / "gate").write_text("go\n")
+            yield self
+        finally:
+            if self._told >= 0:
+                os.close(self._told)
+            subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
+
+    @property
+    def _tmux(self) -> list[str]:
+        return ["tmux", "-S", str(self._folder / "s")]
+
+    def tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *words], capture_output=True, text=True, check=False, timeout=self._timeout_s
+        )
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
+    def types(self, text: str) -> None:
+        """Keys, one for each character."""
+        self.tmux("send-keys", "-l", "--", text)
+
+    def presses(self, *keys: str) -> None:
+        """Keys by their names, such as `Enter`, `Tab`, `C-c`."""
+        self.tmux("send-keys", *keys)
+
+    def pastes(self, text: str) -> None:
+        """As from the clipboard: in brackets, where the program wants that."""
+        (self._folder / "clip").write_text(text)
+        self.tmux("load-buffer", str(self._folder / "clip"))
+        self.tmux("paste-buffer", "-p", "-r")
+
+    def resizes(self, width: int, height: int) -> None:
+        self.tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def shows(self, *, history: bool = False, colours: bool = False) -> str:
+        """The screen, or everything that was ever on it; wrapped lines are joined."""
+        how = [*(["-S", "-"] if history else []), *(["-e"] if colours else [])]
+        return self.tmux("capture-pane", "-p", "-J", *how).rstrip() + "\n"
+
+    def waits_for(self, pattern: str, *, history: bool = False) -> str:
+        """The screen as soon as the pattern is on it."""
+        deadline = time.monotonic() + self._timeout_s
+        while not re.search(pattern, screen := self.shows(history=history)):
+            assert time.monotonic() < deadline, f"{pattern!r} did not appear on\n{screen}"
+            assert "[left " not in screen, f"the program ended before {pattern!r} appeared on\n{screen}"
+            self._listens(deadline)
+        return screen
+
+    def waits_for_the_end(self) -> int:
+        """The exit status; 128 and the signal that has ended it."""
+        return int(re.findall(r"\[left (\d+)\]", self.waits_for(r"\[left \d+\]"))[-1])
+
+    def sends(self, number: int) -> None:
+        """A signal to the program."""
+        shell = psutil.Process(int(self.tmux("display-message", "-p", "#{pane_pid}")))
+        (program,) = shell.children()
+        program.send_signal(number)
+
+    def _listens(self, deadline: float) -> None:
+        """Until something is written."""
+        ready, _, _ = select.select([self._told], [], [], max(0.0, deadline - time.monotonic()))
+        if ready:
+            os.read(self._told, 65_536)
+
+
+Opened = Callable[..., AbstractContextManager[Pane]]
+
+
+@pytest.fixture
+def opened(home: Home) -> Opened:
+    """`with opened("--flag", width=60) as pane:` - Shepherd in a terminal, at its first prompt."""
+
+    @contextmanager
+    def run(*arguments: str, width: int = 100, height: int = 30, **env: str) -> Iterator[Pane]:
+        settings: dict[str, str] = {name: home.env[name] for name in ("HOME", "XDG_CACHE_HOME")} | env
+        unset = [word for name in ("NO_COLOR", "XDG_DATA_HOME", "XDG_CONFIG_HOME") for word in ("-u", name)]
+        command = ["env", *unset, *(f"{name}={value}" for name, value in settings.items()), *home.command, *arguments]
+        with tempfile.TemporaryDirectory(prefix="pane-") as folder:
+            pane = Pane(Path(folder), home.timeout_s)
+            with pane.running(*command, cwd=home.folder, width=width, height=height):
+                pane.waits_for(r"(?m)^>( |$)")
+                yield pane
+
+    return run
+
+
+def prompts(screen: str) -> list[str]:
+    """The lines that were typed."""
+    return [line[2:].rstrip() for line in screen.splitlines() if line.startswith("> ")]
+
+
+# -- typing -----------------------------------------------------------------------------------------------------------
+
+
+def test_commands_and_their_arguments_are_completed(home: Home, opened: Opened) -> None:
+    (home.folder / "notes.txt").write_text("The llama is called Dolly.\n")
+    with opened("--temperature", "0", "--notools") as pane:
+        pane.types("/he")
+        pane.waits_for(r"/help +Show this list, or more")
+        pane.presses("Tab", "Enter")
+        pane.waits_for("Ctrl-C stops an answer")
+        pane.types("/help stat")
+        pane.presses("Tab")
+        pane.waits_for(r"(?m)^> /help stats")
+        pane.presses("Enter")
+        pane.waits_for(r"(?m)^Show the tokens and times of the answers")
+        pane.types("What is in @not")
+        pane.waits_for("@notes.txt")
+        pane.presses("Tab")
+        pane.waits_for(r"(?m)^> What is in @notes.txt")
+        pane.presses("Enter")
+        screen = pane.waits_for(r"/4096")
+        assert "> What is in @notes.txt" in screen
+        pane.types("/export talk.json")
+        pane.presses("Enter")
+        pane.waits_for("Saved 2 messages")
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+    assert "The llama is called Dolly." in (home.folder / "talk.json").read_text()
+
+
+@pytest.mark.costly
+def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> None:
+    with opened("--temperature", "0", "--notools") as pane:
+        pane.pastes("first line\r\n" + "".join(f"line {n}\r\n" for n in range(2, 40)) + "last line")
+        pane.waits_for("last line")
+        assert "tokens/s" not in pane.shows(), "nothing is sent before Enter"
+        pane.presses("Enter")
+        pane.waits_for("/4096")
+        pane.types("/export talk.md")
+        pane.presses("Enter")
+        pane.waits_for("Saved 2 messages")
+    text = (home.folder / "talk.md").read_text()
+    assert "first line\nline 2\n" in text
+    assert "line 39\nlast line\n" in text
+
+
+@pytest.mark.costly
+def test_ctrl_c_at_the_prompt_discards_and_ctrl_d_leaves(opened: Opened) -> None:
+    with opened() as pane:
+        pane.types("half a mess")
+        pane.waits_for("half a mess")
+        pane.presses("C-c")
+        pane.waits_for(r"(?m)^> (?!half)")
+        pane.presses("C-c")
+        pane.waits_for("Ctrl-D or /quit leaves")
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+
+
+# -- while an answer comes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("width", "height"), [(50, 12), (140, 50)])
+def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
+    home: Home, opened: Opened, width: int, height: int
+) -> None:
+    home.never_ending()
+    with opened("-c", "32k") as pane:
+        pane.types("Hello")
+        pane.presses("Enter")
+        pane.waits_for(r"> Hello\n+(.*\n){5}")
+        pane.resizes(width, height)
+        pane.waits_for(r"> Hello\n+(.*\n){15}", history=True)
+        pane.presses("C-c")
+        pane.waits_for(r"\[stopped\]")
+        pane.types("/stats")
+        pane.presses("Enter")
+        pane.waits_for("Prefix hits")
+        screen = pane.waits_for(AT_THE_PROMPT)
+        assert prompts(pane.shows(history=True))[:2] == ["Hello", "/stats"]
+        assert all(len(line) <= width for line in pane.tmux("capture-pane", "-p").splitlines()), screen
+
+
+def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened: Opened) -> None:
+    home.never_ending()
+    with opened("-c", "32k") as pane:
+        pane.types("Hello")
+        pane.presses("Enter")
+        pane.waits_for("How can I help")
+        pane.presses("C-c", "C-c")
+        pane.waits_for(r"\[stopped\]")
+        pane.types("/context")
+        pane.presses("Enter")
+        screen = pane.waits_for("2 messages")
+        assert re.search(r"▕.*[█▓▒▚].*▏", screen)
+        assert re.search(r"(?m)^1 +\d+  .*Hello", screen)
+        pane.types("/continue")
+        pane.presses("Enter")
+        pane.waits_for(r"> /continue\n+(.*\n){2}")
+        pane.presses("C-c")
+        pane.waits_for(r"(?s)\[stopped\].*\[stopped\]", history=True)
+        pane.types("/load")
+        pane.presses("Enter")
+        pane.waits_for(r"\d+ (s|min)  2 messages  Hello")
+
+
+COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
+
+
+ODD, EVEN = ([*itertools.permutations(digits, n)] for digits, n in (("13579", 4), ("2468", 3)))
+
+
+def seconds(n: int) -> str:
+    """Seven digits for `n`, no two alike: the small model that has to copy them miscounts those that come again."""
+    odd, even = ODD[n % len(ODD)], EVEN[n // len(ODD) % len(EVEN)]
+    return "".join(itertools.chain(*itertools.zip_longest(odd, even, fillvalue="")))
+
+
+names = map(seconds, itertools.count(os.getpid() * 37))
+"""Seconds that no other process sleeps."""
+
+
+@contextmanager
+def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
+    """A pane in which the model has started a command that never ends; and whether that runs."""
+    time_s = next(names)
+    with opened(*COMMANDS) as pane:
+        pane.types(f"Run sleep {time_s}")
+        pane.presses("Enter")
+        pane.waits_for(rf"Tool Call: execute_command\(command=.sleep {time_s}.\)")
+        pane.waits_for(r"(?m)^\S \d+ s")  # it is on its way
+        yield pane, lambda: any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.costly
+def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: Opened) -> None:
+    with sleeping(opened) as (pane, runs):
+        assert becomes_true(runs)
+        pane.presses("C-c")
+        pane.waits_for(r"\[stopped\]")
+        pane.waits_for(AT_THE_PROMPT)
+        assert not runs()
+        pane.types("Hello")
+        pane.presses("Enter")
+        pane.waits_for(r"(?s)> Hello.*tokens/s")
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+
+
+@pytest.mark.costly
+def test_a_terminal_that_is_closed_leaves_no_command_behind(opened: Opened) -> None:
+    with sleeping(opened) as (pane, runs):
+        assert becomes_true(runs)
+        pane.sends(signal.SIGHUP)
+        assert pane.waits_for_the_end() == 128 + signal.SIGHUP
+        assert not runs()
+
+
+# -- how it looks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+def test_colours_are_shown_unless_nobody_wants_them(opened: Opened) -> None:
+    for unwanted, has_colours in (("", True), ("1", False)):
+        with opened("--temperature", "0", "--notools", NO_COLOR=unwanted) as pane:
+            for line in ("Hello", "/context"):
+                pane.types(line)
+                pane.presses("Enter")
+                pane.waits_for("4096" if line == "Hello" else "Last prompt")
+            written = pane.shows(colours=True).split("Context: ")[-1]
+            assert bool(re.search(r"\x1b\[[0-9;]*[39][0-7]m", written)) == has_colours
+            assert re.search(r"▕.*[█▓▒▚].*▏", pane.shows()), "signs say it without colours, too"
+
+
+@pytest.mark.costly
+def test_the_simplest_terminal_gets_plain_text_and_ctrl_c(home: Home, opened: Opened) -> None:
+    home.never_ending()
+    with opened("-c", "32k", TERM="dumb") as pane:
+        pane.types("Hello")
+        pane.presses("Enter")
+        pane.waits_for(".{200}")
+        pane.presses("C-c")
+        pane.waits_for(r"\[stopped\]")
+        pane.types("/context")
+        pane.presses("Enter")
+        screen = pane.waits_for("2 messages")
+        assert re.search(r"(?m)^\[[#=+x.%]+\]$", screen)
+        pane.presses("C-c")
+        pane.waits_for("Ctrl-D or /quit leaves")
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+        assert "\x1b" not in pane.shows(colours=True).replace("\x1b[0m", "")
+
+
+# -- the editor, and saved conversations -------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Opened) -> None:
+    editor = home.folder / "editor"
+    editor.write_text('#!/bin/sh\ncat "$1"; printf "What then? "; read line; printf "%s\\n" "$line" > "$1"\n')
+    editor.chmod(0o700)
+    with opened("--temperature", "0", "--notools", EDITOR=str(editor)) as pane:
+        pane.types("My name is Ann.")
+        pane.presses("Enter")
+        pane.waits_for("/4096")
+        pane.types("/edit")
+        pane.presses("Enter")
+        pane.waits_for(r"What then\?")
+        pane.types("My name is Eve.")
+        pane.presses("Enter")
+        pane.waits_for("Instead: My name is Eve.")
+        pane.waits_for(r"(?s)Instead:.*/4096")
+        pane.types("/export talk.md")
+        pane.presses("Enter")
+        pane.waits_for("Saved 2 messages")
+        pane.types("/undo")
+        pane.presses("Enter")
+        pane.waits_for("Taken back")
+        for key in ("Enter", "y"):
+            pane.types("/export talk.md")
+            pane.presses("Enter")
+            pane.waits_for(r"talk\.md exists\. Overwrite it\?\n\[y\] yes  \[n\] no")
+            text = (home.folder / "talk.md").read_text()
+            assert "Eve" in text
+            assert "Ann" not in text
+            pane.presses(key)
+            pane.waits_for("No." if key == "Enter" else "Saved 0 messages")
+            pane.waits_for(AT_THE_PROMPT)
+        pane.presses("C-d")
+        assert pane.waits_for_the_end() == 0
+    assert "Eve" not in (home.folder / "talk.md").read_text()
+
+
+@pytest.mark.costly
+def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, opened: Opened) -> None:
+    with opened("--temperature", "0", "--notools") as pane:
+        pane.types("My name is Ann.")
+        pane.presses("Enter")
+        pane.waits_for("/4096")
+        pane.waits_for(AT_THE_PROMPT)
+        pane.sends(signal.SIGKILL)
+        pane.waits_for_the_end()
+    with opened("--temperature", "0", "--notools", "--no-recall", "--continue") as pane:
+        pane.waits_for("Last question: My name is Ann.")
+        pane.types("What is my name?")
+        pane.presses("Enter")
+        pane.waits_for(r"(?s)> What is my name\?.*Ann.*/4096")
+        pane.types("/clear")
+        pane.presses("Enter")
+        pane.waits_for("The conversation is empty now")
+        pane.types("/load ")
+        pane.waits_for("4 messages  My name is Ann.")
+        pane.presses("Tab", "Enter")
+        pane.waits_for("Continuing .*: 4 messages.")

@@ -1,0 +1,278 @@
+"""Calls in a JSON list between two tags or behind one: Apertus, Apriel, Nemotron, Granite 3, MiniMax-M1 and others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sampling import examples
+from tests.unit.dialects.laws import (
+    ALL_FRAMES,
+    TOOLS,
+    Calls,
+    Write,
+    arguments,
+    assert_alike,
+    assert_calls_stand_between_text,
+    assert_cut_calls_never_leak,
+    assert_no_character_is_lost,
+    calls_of,
+    calls_of_events,
+    dialect,
+    hard_arguments,
+    outputs,
+    text_of,
+)
+from tests.unit.dialects.streams import events_of
+
+from shepherd.core import BadCall, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
+from shepherd.dialects import detect, parse
+from shepherd.dialects.base import Keep
+
+SIX = '{"sides": 6}'
+ROLL = '{"name": "roll", "arguments": {"sides": 6}}'
+
+
+def objects(calls: Calls) -> list[str]:
+    return [f'{{"name": "{name}", "arguments": {text}}}' for name, text in calls]
+
+
+def listed(calls: Calls) -> str:
+    return f"[{', '.join(objects(calls))}]"
+
+
+def keyed(calls: Calls) -> list[str]:
+    return [f'{{"{name}": {text}}}' for name, text in calls]
+
+
+def actions(calls: Calls) -> str:
+    shown = (f'    {{\n        "tool_name": "{name}",\n        "parameters": {text}\n    }}' for name, text in calls)
+    return "Action:\n```json\n[\n" + ",\n".join(shown) + "\n]```"
+
+
+FAMILIES: dict[str, tuple[Write, tuple[str, ...]]] = {
+    "apertus": (
+        lambda calls: f"<|tools_prefix|>[{', '.join(keyed(calls))}]<|tools_suffix|>",
+        ("<|tools_prefix|>", "<|tools_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>"),
+    ),
+    "apriel": (
+        lambda calls: f"<tool_calls>{listed(calls)}</tool_calls>",
+        ("<tool_calls>", "</tool_calls>", "Here are my reasoning steps:", "\n[BEGIN FINAL RESPONSE]", "<thinking>"),
+    ),
+    "hunyuan-a13b": (
+        lambda calls: f"<tool_calls>{listed(calls)}</tool_calls>",
+        ("<tool_calls>", "</tool_calls>", "<answer>", "</answer>", "<think>", "</think>"),
+    ),
+    "minimax-m1": (
+        lambda calls: "<tool_calls>\n" + "\n".join(objects(calls)) + "\n</tool_calls>",
+        ("<tool_calls>", "</tool_calls>", "<think>", "</think>"),
+    ),
+    "nemotron-v2": (
+        lambda calls: f"<TOOLCALL>{listed(calls)}</TOOLCALL>",
+        ("<TOOLCALL>", "</TOOLCALL>", "<think>", "</think>", "[{{"),
+    ),
+    "granite-3": (
+        lambda calls: f"<|tool_call|>{listed(calls)}",
+        ("<|tool_call|>", "<response>", "</response>", "<think>", "</think>"),
+    ),
+    "phi-4": (
+        lambda calls: "".join(f"<|tool_call|>{call}<|/tool_call|>" for call in objects(calls)),
+        ("<|tool_call|>", "<|/tool_call|>", "functools["),
+    ),
+    "internlm": (
+        lambda calls: "".join(f"<|action_start|><|plugin|>\n{call}<|action_end|>" for call in objects(calls)),
+        ("<|action_start|><|plugin|>", "<|action_end|>"),
+    ),
+    "granite-20b": (lambda calls: "".join(f"<function_call> {call}" for call in objects(calls)), ("<function_call>",)),
+    "command-r": (actions, ("Action:", "\n```json", "Action:\n```json")),
+}
+each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
+modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
+
+
+@each_family
+def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(name: str, write: Write) -> None:
+    assert_calls_stand_between_text(write, dialect(name), [("roll", SIX)], ALL_FRAMES)
+    for text in hard_arguments(*FAMILIES[name][1]):
+        assert_calls_stand_between_text(write, dialect(name), [("roll", text), ("now", "{}"), ("undeclared", text)])
+
+
+@each_family
+@settings(max_examples=examples(15), deadline=None)
+@given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=4))
+def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
+    raw = f"Hi\n{write([('roll', text), ('now', text)])}"
+    assert calls_of_events(assert_alike(raw, dialect(name), places)) == [("roll", text), ("now", text)]
+
+
+@each_family
+def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Write) -> None:
+    if name != "command-r":  # its marker is a word
+        assert_cut_calls_never_leak(
+            write, dialect(name), [("roll", '{"sides": 6, "note": "a [b] {c}"}'), ("now", "{}")]
+        )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=4), reasoning=modes, truncated=st.booleans())
+def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
+    name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool
+) -> None:
+    raw = data.draw(outputs(*FAMILIES[name][1]))
+    assert_alike(raw, dialect(name), places, reasoning=reasoning, truncated=truncated)
+    assert_no_character_is_lost(raw, dialect(name), FAMILIES[name][1])
+
+
+@pytest.mark.sampled(0.2)
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("apertus", '<|tools_prefix|>{"roll": {"sides": 6}}<|tools_suffix|>'),
+        ("apertus", '<|tools_prefix|>[{"roll": {"sides": 6}}]'),
+        ("apertus", f"<|tools_prefix|>[{ROLL}]<|tools_suffix|>"),
+        ("apriel", f"<tool_call>[{ROLL}]</tool_call>"),
+        ("apriel", f"<tool_calls>{ROLL}</tool_calls>"),
+        ("apriel", f'<tool_calls>[{{"name": "roll", "arguments": {SIX}, "id": "x1"}}]</tool_calls>'),
+        ("minimax-m1", f"<tool_calls>[{ROLL}]</tool_calls>"),
+        ("minimax-m1", f"<tool_calls>{ROLL}"),
+        ("nemotron-v2", f"<TOOLCALL>{ROLL}</TOOLCALL>"),
+        ("nemotron-v2", f"<TOOLCALL>[{{{ROLL}}}]</TOOLCALL>"),
+        ("nemotron-v2", '<TOOLCALL>[{"name": "roll", "arguments": "{\\"sides\\": 6}"}]</TOOLCALL>'),
+        ("granite-3", f"<tool_call>[{ROLL}]"),
+        ("granite-3", f"<|tool_call|>{ROLL}"),
+        ("phi-4", f"functools[{ROLL}]"),
+        ("phi-4", f'<|tool_call|>[{{"type": "function", "function": {ROLL}}}]<|/tool_call|>'),
+        ("command-r", 'Action: ```json\n[{"tool_name": "roll", "parameters": {"sides": 6}}]\n```'),
+        ("command-r", 'Action:\n[{"tool_name": "roll", "parameters": {"sides": 6}}]'),
+        ("command-r", f"Action:\n```json\n[{ROLL}]\n```"),
+        ("internlm", '<|action_start|> <|plugin|>\n{"name": "roll", "parameters": {"sides": 6}}<|action_end|>'),
+        ("olmo-3", "<function_calls>\nroll(sides=6)\n</function_calls>"),
+        ("olmo-3", f"<function_calls>[{ROLL}]</function_calls>"),
+        ("hunyuan-a13b", f"<tool_calls>[{ROLL}]</tool_calls>"),
+        *((name, ROLL) for name in FAMILIES),
+    ],
+)
+def test_slips_are_read(name: str, raw: str) -> None:
+    assert calls_of(raw, dialect(name)) == [("roll", SIX)]
+    assert text_of(raw, dialect(name)).strip() == ""
+
+
+def test_ids_are_kept() -> None:
+    raw = f'<tool_calls>[{{"name": "roll", "arguments": {SIX}, "id": "x1"}}, {ROLL}]</tool_calls>'
+    calls = [part for part in parse(raw, dialect="apriel").parts if isinstance(part, ToolCall)]
+    assert calls[0].id == "x1"
+    assert calls[1].id not in {"", "x1"}
+
+
+def test_braces_within_strings_are_not_taken_for_doubled_ones() -> None:
+    raw = '<TOOLCALL>[{{"name": "roll", "arguments": {"note": "{{a}} }}", "deep": {"x": {}}}}}]</TOOLCALL>'
+    assert calls_of(raw, dialect("nemotron-v2")) == [("roll", '{"note": "{{a}} }}", "deep": {"x": {}}}')]
+
+
+def test_an_empty_list_is_no_call_and_no_empty_answer() -> None:
+    assert text_of("Sure.\n<TOOLCALL>[]</TOOLCALL>", dialect("nemotron-v2")) == "Sure."
+    assert calls_of("Sure.\n<TOOLCALL>[]</TOOLCALL>", dialect("nemotron-v2")) == []
+    assert calls_of("<TOOLCALL>[]</TOOLCALL>", dialect("nemotron-v2")) == [("", "bad")]
+
+
+def test_apriel_thinks_aloud_until_its_final_response_begins() -> None:
+    final = f"Hi\n<tool_calls>[{ROLL}]</tool_calls>\n[END FINAL RESPONSE]"
+    raw = f"Here are my reasoning steps:\nhm\n[BEGIN FINAL RESPONSE]\n{final}"
+    parts = parse(raw, dialect="apriel", tools=TOOLS).parts
+    assert parts[:2] == (Reasoning("Here are my reasoning steps:\nhm"), Text("Hi"))
+    assert [type(part) for part in parts[2:]] == [ToolCall]
+    opened = parse("hm\n[BEGIN FINAL RESPONSE]\nHi", dialect="apriel", prefill="Here are my reasoning steps:\n").parts
+    assert opened == parts[:2]
+    streamed = events_of(["hm\n[BEGIN FINAL RESPONSE]\nHi"], dialect("apriel"), opened="Here are my reasoning steps:\n")
+    assert streamed == [ReasoningDelta("Here are my reasoning steps:\nhm"), TextDelta("Hi")], "the prompt begins it"
+    continued = events_of(
+        [" more\n[BEGIN FINAL RESPONSE]\nHi"], dialect("apriel"), opened="Here are my reasoning steps:\nhm"
+    )
+    assert continued == [ReasoningDelta(" more"), TextDelta("Hi")], "a client has begun it"
+    kept = parse(raw[:60], dialect="apriel", reasoning="keep")
+    assert kept.parts == (Text(raw[:60].strip()),)
+
+
+def test_command_r_speaks_no_tokens_of_its_turns() -> None:
+    turn = "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"
+    assert parse(f"{turn}Hello.<|END_OF_TURN_TOKEN|>", dialect="command-r").parts == (Text("Hello."),)
+    assert parse("Hello.", dialect="command-r", prefill=turn).parts == (Text("Hello."),)
+
+
+def test_apertus_calls_in_the_middle_of_its_thoughts() -> None:
+    raw = '<|inner_prefix|>Dice, then.<|tools_prefix|>[{"roll": {"sides": 6}}]<|tools_suffix|>'
+    parts = parse(raw, dialect="apertus").parts
+    assert [type(part) for part in parts] == [Reasoning, ToolCall]
+    assert parse("<|inner_prefix|>hm<|inner_suffix|>Hi", dialect="apertus").parts == (Reasoning("hm"), Text("Hi"))
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "text"),
+    [
+        ("granite-3", "<think>hm</think><response>Hi</response>", "Hi"),
+        ("granite-3", "<think>hm</think>\n\n<response>\nHi\n</response>\n", "Hi"),
+        ("granite-3", "<response>Hi", "Hi"),
+        ("granite-3", "Wrap it in <response>a</response> tags.", "Wrap it in <response>a</response> tags."),
+        ("granite-3", "```xml\n<response>\n</response>\n```", "```xml\n<response>\n</response>\n```"),
+        ("hunyuan-a13b", "<think>\nhm\n</think>\n<answer>\nHi\n</answer>", "Hi"),
+        ("hunyuan-a13b", "助手：Hi", "Hi"),
+        ("hunyuan-a13b", "See <answer>x</answer>.", "See <answer>x</answer>."),
+    ],
+)
+def test_the_tags_around_an_answer_go_and_the_same_tags_within_text_stay(name: str, raw: str, text: str) -> None:
+    for tools in (TOOLS, ()):
+        assert text_of(raw, dialect(name), tools) == text
+    assert_alike(raw, dialect(name), range(1, len(raw), 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("command-r", "Action: go left\nAction:\nThen stop."),
+        ("apertus", "Use <|tools_prefix|> to begin, please."),
+        ("minimax-m1", "Write <tool_calls> first."),
+        ("apriel", "So: Here are my reasoning steps: none."),
+    ],
+)
+def test_text_that_speaks_of_a_marker_stays_text(name: str, text: str) -> None:
+    assert calls_of(text, dialect(name)) == []
+    assert text_of(text, dialect(name)) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "error"),
+    [
+        ("apertus", '<|tools_prefix|>[{"roll": {"sid', "ended inside"),
+        ("apertus", '<|tools_prefix|>[{"roll": 6}]<|tools_suffix|>', ""),
+        ("nemotron-v2", "<TOOLCALL>roll a die</TOOLCALL>", "not valid JSON"),
+        ("command-r", 'Action:\n```json\n[{"tool_na', "ended inside"),
+    ],
+)
+def test_what_cannot_be_read_is_a_bad_call_that_says_why(name: str, raw: str, error: str) -> None:
+    (bad,) = parse(raw, dialect=name, tools=TOOLS).parts
+    assert isinstance(bad, BadCall)
+    assert error in bad.error
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("<|tools_prefix|>", "apertus"),
+        ("<tool_calls>[ ... [BEGIN FINAL RESPONSE]", "apriel"),
+        ("<tool_calls>[", "hunyuan-a13b"),
+        ('<tool_calls>\\n{"name":', "minimax-m1"),
+        ("<AVAILABLE_TOOLS> <TOOLCALL>[", "nemotron-v2"),
+        ("respond with <|tool_call|> followed by a list", "granite-3"),
+        ("<|tool|> <|/tool|>", "phi-4"),
+        ("<|tool|> <|/tool|> <|tool_call|>{}<|/tool_call|>", "phi-4"),
+        ("<|action_start|><|plugin|>", "internlm"),
+        ("output <function_call> {", "granite-20b"),
+        ("<function_calls>\\nget(a=1)\\n</function_calls>", "olmo-3"),
+        ("Action:\\n```json\\n[", "command-r"),
+    ],
+)
+def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> None:
+    assert detect(template).name == name

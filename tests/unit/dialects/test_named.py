@@ -1,0 +1,353 @@
+"""Calls that name their tool before their arguments: Mistral, Kimi K2, DeepSeek R1 to V3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sampling import examples
+from tests.unit.dialects.laws import (
+    ALL_FRAMES,
+    TOOLS,
+    Calls,
+    Write,
+    arguments,
+    assert_alike,
+    assert_calls_stand_between_text,
+    assert_cut_calls_never_leak,
+    assert_linear,
+    assert_no_character_is_lost,
+    calls_of,
+    dialect,
+    hard_arguments,
+    outputs,
+    text_of,
+)
+from tests.unit.dialects.streams import events_of, message_of
+
+from shepherd.core import BadCall, CallEnded, Reasoning, Text, TextDelta, ToolCall
+from shepherd.dialects import detect, get, parse
+from shepherd.dialects.base import Keep
+
+SECTION, BEGIN, ARGUMENTS = "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"
+END, SECTION_END = "<|tool_call_end|>", "<|tool_calls_section_end|>"
+WIDE, WIDE_BEGIN, WIDE_SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
+WIDE_CALL_END, WIDE_END = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
+SIX = '{"sides": 6}'
+
+
+def mistral(calls: Calls) -> str:
+    return "".join(f"[TOOL_CALLS]{name}[ARGS]{text}" for name, text in calls)
+
+
+def mistral_id(calls: Calls) -> str:
+    return "".join(f"[TOOL_CALLS]{name}[CALL_ID]Ab3dE5g{at:02}[ARGS]{text}" for at, (name, text) in enumerate(calls))
+
+
+def mistral_list(calls: Calls) -> str:
+    listed = (
+        f'{{"name": "{name}", "arguments": {text}, "id": "Ab3dE5g{at:02}"}}' for at, (name, text) in enumerate(calls)
+    )
+    return f"[TOOL_CALLS][{', '.join(listed)}]"
+
+
+def kimi(calls: Calls) -> str:
+    written = (f"{BEGIN}functions.{name}:{at}{ARGUMENTS}{text}{END}" for at, (name, text) in enumerate(calls))
+    return SECTION + "".join(written) + SECTION_END
+
+
+def deepseek_r1(calls: Calls) -> str:
+    written = (f"{WIDE_BEGIN}function{WIDE_SEP}{name}\n```json\n{text}\n```{WIDE_CALL_END}" for name, text in calls)
+    return WIDE + "\n".join(written) + WIDE_END
+
+
+def deepseek_v31(calls: Calls) -> str:
+    return WIDE + "".join(f"{WIDE_BEGIN}{name}{WIDE_SEP}{text}{WIDE_CALL_END}" for name, text in calls) + WIDE_END
+
+
+MISTRAL_MARKS = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]", "roll", "roll[ARGS]")
+KIMI_MARKS = (SECTION, BEGIN, "functions.roll:0", ARGUMENTS, END, SECTION_END, "<think>", "</think>")
+WIDE_MARKS = (WIDE, WIDE_BEGIN, "function", WIDE_SEP, "roll", WIDE_CALL_END, WIDE_END, "<think>", "</think>")
+FAMILIES = {
+    "mistral": (mistral, MISTRAL_MARKS),
+    "mistral-id": (mistral_id, MISTRAL_MARKS),
+    "mistral-list": (mistral_list, MISTRAL_MARKS),
+    "mistral-spaced-list": (lambda calls: mistral_list(calls).replace("][", "] [", 1), MISTRAL_MARKS),
+    "kimi-k2": (kimi, KIMI_MARKS),
+    "deepseek-r1": (deepseek_r1, WIDE_MARKS),
+    "deepseek-v3.1": (deepseek_v31, WIDE_MARKS),
+}
+each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
+modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
+
+
+@each_family
+def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(name: str, write: Write) -> None:
+    assert_calls_stand_between_text(write, dialect(name), [("roll", SIX)], ALL_FRAMES)
+    for text in hard_arguments(*FAMILIES[name][1]):
+        assert_calls_stand_between_text(write, dialect(name), [("roll", text), ("now", "{}"), ("undeclared", text)])
+
+
+@each_family
+@settings(max_examples=examples(15), deadline=None)
+@given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=5))
+def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
+    raw = f"Hi\n{write([('roll', text), ('now', text)])}"
+    events = assert_alike(raw, dialect(name), places)
+    calls = [event.call for event in events if isinstance(event, CallEnded)]
+    assert [(call.name, getattr(call, "arguments", "bad")) for call in calls] == [("roll", text), ("now", text)]
+
+
+@each_family
+def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Write) -> None:
+    assert_cut_calls_never_leak(write, dialect(name), [("roll", '{"sides": 6, "note": "a [b] {c}"}'), ("now", "{}")])
+
+
+@each_family
+def test_what_the_calls_were_written_as_spells_the_whole_block(name: str, write: Write) -> None:
+    raw = write([("roll", SIX), ("now", "{}")])
+    assert "".join(call.raw or "" for call in message_of(raw, dialect(name)).calls) == raw
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=5), reasoning=modes, truncated=st.booleans())
+def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
+    name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool
+) -> None:
+    raw = data.draw(outputs(*FAMILIES[name][1]))
+    assert_alike(raw, dialect(name), places, reasoning=reasoning, truncated=truncated)
+    assert_no_character_is_lost(raw, dialect(name), FAMILIES[name][1])
+    message = parse(raw, dialect=dialect(name), tools=TOOLS, reasoning=reasoning)
+    assert all(part.text for part in message.parts if isinstance(part, Text | Reasoning))
+
+
+@pytest.mark.parametrize(
+    ("raw", "calls"),
+    [
+        ('[TOOL_CALLS]roll{"sides": 6}', ["roll"]),
+        ('[TOOL_CALLS] [{"name": "roll", "arguments": {"sides": 6}}]', ["roll"]),
+        (
+            '[TOOL_CALLS]{"name": "roll", "arguments": {"sides": 6}}\n{"name": "roll", "arguments": {"sides": 6}}',
+            ["roll"] * 2,
+        ),
+        ("[TOOL_CALLS]\nroll\n[ARGS]\n" + SIX, ["roll"]),
+        (f"[TOOL_CALLS]roll[ARGS]{SIX}roll[ARGS]{SIX}", ["roll"] * 2),
+        (f"[TOOL_CALLS]roll[ARGS]{SIX}, roll[ARGS]{SIX}", ["roll"] * 2),
+        (f"[TOOL_CALLS]roll[ARGS]{SIX}[TOOL_CALLS]roll{SIX}", ["roll"] * 2),
+        (f"[TOOL_CALLS][TOOL_CALLS]roll[ARGS]{SIX}", ["roll"]),
+        (f"[TOOL_CALLS]roll[CALL_ID]x[ARGS]{SIX}", ["roll"]),
+        (f"[TOOL_CALLS]roll[CALL_ID][ARGS]{SIX}", ["roll"]),
+        (f"roll[ARGS]{SIX}", ["roll"]),
+        (f"roll[CALL_ID]abc[ARGS]{SIX}", ["roll"]),
+        ("[TOOL_CALLS]roll[ARGS]{'sides': 6}", ["roll"]),
+        ('[TOOL_CALLS]roll[ARGS]"{\\"sides\\": 6}"', ["roll"]),
+        ('[TOOL_CALLS]roll[ARGS]{"sides": 6}}', ["roll"]),
+        ("[TOOL_CALLS]roll(sides=6)", ["roll"]),
+        (f"[TOOL_CALLS]roll ```json\n{SIX}\n```", ["roll"]),
+        (f"[TOOL_CALLS]a.b-c/d[ARGS]{SIX}", ["a.b-c/d"]),
+        ('{"name": "roll", "arguments": {"sides": 6}}', ["roll"]),
+        ('[{"name": "roll", "arguments": {"sides": 6}}]', ["roll"]),
+        ('<tool_call>{"name": "roll", "arguments": {"sides": 6}}</tool_call>', ["roll"]),
+    ],
+)
+def test_mistral_is_read_however_it_is_written(raw: str, calls: list[str]) -> None:
+    found = calls_of(raw, dialect("mistral"))
+    assert [name for name, _ in found] == calls
+    assert {text for _, text in found} <= {SIX, '{"sides": 6}'}
+    assert text_of(raw, dialect("mistral")) == ""
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        f"{BEGIN}functions.roll:0{ARGUMENTS}{SIX}{END}",
+        f"{BEGIN}functions.roll:0{ARGUMENTS}{SIX}",
+        f"{SECTION}functions.roll:0{ARGUMENTS}{SIX}{SECTION_END}",
+        f"{SECTION}\n{BEGIN}\nfunctions.roll:0\n{ARGUMENTS}\n{SIX}\n{END}\n{SECTION_END}\n",
+        f"{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}{SIX}{END}{SECTION_END}{SECTION_END}",
+        f"{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}{SIX}\n}}{END}{SECTION_END}",
+        f"<|tool_call_section_begin|>{BEGIN}functions.roll:0{ARGUMENTS}{SIX}{END}<|tool_call_section_end|>",
+        f"{SECTION}{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}{SIX}{END}{SECTION_END}",
+        f"{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}```json\n{SIX}\n```{END}{SECTION_END}",
+    ],
+)
+def test_kimi_is_read_with_markers_missing_doubled_or_blanks_between(raw: str) -> None:
+    (call,) = parse(raw, dialect="kimi-k2", tools=TOOLS).parts
+    assert isinstance(call, ToolCall)
+    assert (call.id, call.name, call.arguments) == ("functions.roll:0", "roll", SIX)
+    assert calls_of(raw, dialect("kimi-k2")) == [("roll", SIX)]
+
+
+@pytest.mark.parametrize(
+    ("head", "name"), [("roll:3", "roll"), ("roll", "roll"), ("functions.a.b-c:12", "a.b-c"), ("call_9fA", "call_9fA")]
+)
+def test_kimi_ids_are_kept_whatever_they_look_like(head: str, name: str) -> None:
+    (call,) = parse(f"{BEGIN} {head} {ARGUMENTS} {SIX}", dialect="kimi-k2").parts
+    assert isinstance(call, ToolCall)
+    assert (call.name, call.arguments) == (name, SIX)
+    assert call.id == head
+
+
+@pytest.mark.sampled(0.2)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        f"function{WIDE_SEP}roll\n```json\n{SIX}\n```",
+        f"{WIDE_BEGIN}function{WIDE_SEP}roll\n```json\n{SIX}\n```{WIDE_CALL_END}",
+        f"{WIDE}function{WIDE_SEP}roll\n```json\n{SIX}\n```\n{WIDE_END}",
+        f"{WIDE}{WIDE_BEGIN}function{WIDE_SEP}roll\n{SIX}{WIDE_CALL_END}{WIDE_END}",
+        f"{WIDE}{WIDE_BEGIN}function{WIDE_SEP}roll\n```json\n{SIX}{WIDE_CALL_END}{WIDE_END}",
+        f"{WIDE}{WIDE_BEGIN}roll\n```json\n{SIX}\n```{WIDE_CALL_END}{WIDE_END}",
+        f"roll{WIDE_SEP}{SIX}{WIDE_CALL_END}{WIDE_END}",
+        f"<｜tool▁calls｜>{WIDE_BEGIN}roll{WIDE_SEP}{SIX}{WIDE_CALL_END}",
+        f"{WIDE}{WIDE_BEGIN}{WIDE_BEGIN}roll{WIDE_SEP}{SIX}{WIDE_CALL_END}{WIDE_CALL_END}{WIDE_END}",
+        f"{deepseek_v31([('roll', SIX)])}\n{WIDE_END}",
+        *(
+            deepseek_r1([("roll", SIX)]).replace("▁", joint).replace("｜", bar)
+            for bar, joint in (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", r"\_"), ("|", "▁"), ("|", "_"))
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["deepseek-r1", "deepseek-v3.1"])
+def test_deepseek_is_read_with_markers_missing_misspelt_or_doubled(name: str, raw: str) -> None:
+    assert calls_of(raw, dialect(name)) == [("roll", SIX)]
+    assert text_of(raw, dialect(name)).strip() == ""
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1", "deepseek-v3.1"])
+def test_deepseek_must_not_write_the_output_of_a_tool(name: str) -> None:
+    begin, end = "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>", "<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
+    assert {"<｜tool▁outputs▁begin｜>", "<｜tool▁output▁begin｜>"} <= set(get(name).stops)
+    raw = f"{deepseek_v31([('roll', SIX)])}{begin}4{end}You rolled a 4."
+    assert calls_of(raw, dialect(name)) == [("roll", SIX)]
+    assert text_of(raw, dialect(name)) == "You rolled a 4."
+    assert calls_of(f"{begin}4", dialect(name)) == [("", "bad")]
+    assert text_of(f"The marker {begin[:24]} is one.", dialect(name)) == f"The marker {begin[:24]} is one."
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mistral", "Use the [TOOL_CALLS] token."),
+        ("mistral", "The tokens `[TOOL_CALLS]`, [ARGS] and [CALL_ID] are Mistral's."),
+        ("mistral", "[TOOL_CALLS] is the marker, [ARGS] too."),
+        ("mistral", "[1] is a citation, [link](x) a link,\n[ ] a box."),
+        ("kimi-k2", f"Write {SECTION} before a call, {BEGIN} is next."),
+        ("deepseek-r1", f"The marker {WIDE} is what begins the calls."),
+        ("deepseek-v3.1", f"(see {WIDE_BEGIN}, please)"),
+    ],
+)
+def test_text_that_speaks_of_a_marker_stays_text(name: str, text: str) -> None:
+    assert assert_alike(text, dialect(name), range(1, len(text), 3)) == [TextDelta(text)]
+    assert text_of(text, dialect(name), ()) == text
+
+
+def test_a_forgotten_end_of_a_thought_does_not_hide_a_call() -> None:
+    for name, raw in (
+        ("mistral", f"[THINK]hm [TOOL_CALLS]roll[ARGS]{SIX}"),
+        ("kimi-k2", f"<think>hm{kimi([('roll', SIX)])}"),
+        ("deepseek-v3.1", f"<think>hm\n{deepseek_v31([('roll', SIX)])}"),
+    ):
+        parts = parse(raw, dialect=name).parts
+        assert [type(part) for part in parts] == [Reasoning, ToolCall]
+        assert parts[0] == Reasoning("hm")
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "x [TOOL_CALLS] y",
+        f"I may write [TOOL_CALLS]roll[ARGS]{SIX} and more",
+        f"I may write\n[TOOL_CALLS]roll[ARGS]{SIX}\nand more",
+        f"I may write [TOOL_CALLS]roll[ARGS]{SIX}",
+        "The marker [TOOL_CALLS]roll is next",
+        f"Both [TOOL_CALLS]roll[ARGS]{SIX} and [TOOL_CALLS]roll[ARGS]{SIX}, then.",
+    ],
+)
+def test_a_thought_that_speaks_of_a_marker_goes_on(thought: str) -> None:
+    mistral = dialect("mistral")
+    cases: list[tuple[str, str, list[str]]] = [("z", "z", []), (f"[TOOL_CALLS]roll[ARGS]{SIX}", "", [SIX])]
+    for behind, words, calls in cases:
+        text = f"[THINK]{thought}[/THINK]{behind}"
+        message = parse(text, dialect="mistral")
+        assert message.parts[0] == Reasoning(thought)
+        assert (message.text, [call.arguments for call in message.calls]) == (words, calls)
+        assert_alike(text, mistral, range(1, len(text)))
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "called", "error"),
+    [
+        ("mistral", '[TOOL_CALLS]roll[ARGS]{"sides": 6', "roll", "ended inside"),
+        ("mistral", "[TOOL_CALLS]roll[ARGS]", "roll", ""),
+        ("mistral", "[TOOL_CALLS]ro", "ro", ""),
+        ("mistral", "[TOOL_CALLS]", "", "empty"),
+        ("mistral", "[TOOL_CALLS]roll[ARGS][1, 2]", "roll", "must be a JSON object"),
+        ("mistral", '[TOOL_CALLS]roll[ARGS]{"a": NaN}', "roll", "NaN"),
+        ("mistral", "[TOOL_CALLS]roll the dice", "roll", "not a name and a JSON object"),
+        ("kimi-k2", f"{SECTION}{SECTION_END}", "", "empty"),
+        ("kimi-k2", f"{BEGIN}functions.roll_all:0{ARGUMENTS}{END}", "roll_all", "no arguments"),
+        ("kimi-k2", f"{BEGIN}functions.roll:0{ARGUMENTS}six{END}", "functions.roll:0", "not a name and a JSON object"),
+        ("deepseek-r1", f"{WIDE}{WIDE_BEGIN}function{WIDE_SEP}roll\n```js", "roll", ""),
+        ("deepseek-v3.1", f"{WIDE_BEGIN}roll{WIDE_SEP}{{sides: 6}}{WIDE_CALL_END}", "roll", "not valid JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_a_bad_call_that_says_why(name: str, raw: str, called: str, error: str) -> None:
+    (bad,) = parse(raw, dialect=name, tools=TOOLS).parts
+    assert isinstance(bad, BadCall)
+    assert (bad.name, bad.raw) == (called, raw)
+    assert error in bad.error
+
+
+def test_a_brace_that_is_missing_before_the_end_is_put_there() -> None:
+    raw = f'{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}{{"sides": 6{END}{SECTION_END}Done.'
+    assert calls_of(raw, dialect("kimi-k2")) == [("roll", SIX)]
+    assert text_of(raw, dialect("kimi-k2")) == "Done."
+    raw = '[TOOL_CALLS]roll[ARGS]{"sides": 6[TOOL_CALLS]roll[ARGS]{"sides": 6}'
+    assert calls_of(raw, dialect("mistral")) == [("roll", SIX), ("roll", SIX)]
+
+
+def test_a_tool_without_parameters_needs_no_arguments() -> None:
+    for raw in (f"{BEGIN}functions.now:0{END}", f"{BEGIN}functions.now:0{ARGUMENTS}null{END}"):
+        assert calls_of(raw, dialect("kimi-k2")) == [("now", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("[AVAILABLE_TOOLS] [TOOL_CALLS][", "mistral-list"),
+        ("[TOOL_CALLS] [", "mistral-spaced-list"),
+        ("[TOOL_CALLS] + name + [ARGS]", "mistral"),
+        ("[TOOL_CALLS] name [CALL_ID] id [ARGS]", "mistral-id"),
+        (SECTION, "kimi-k2"),
+        (f"{WIDE} ```json", "deepseek-r1"),
+        (WIDE, "deepseek-v3.1"),
+    ],
+)
+def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> None:
+    assert detect(template).name == name
+
+
+@pytest.mark.parametrize("name", ["mistral", "mistral-list", "deepseek-r1"])
+def test_the_cost_is_linear_in_the_length_of_a_call(name: str) -> None:  # S18
+    write = FAMILIES[name][0]
+
+    assert_linear(lambda text: write([("roll", f'{{"note": "{text}"}}')]), dialect(name), TOOLS)
+
+
+def test_endless_blanks_within_a_call_cost_no_more_than_others() -> None:
+    parser = dialect("mistral").parser()
+    for chunk in ("[TOOL_CALLS]", *["\n"] * 5000, "roll[ARGS]", *["\n"] * 5000, SIX, *["\n"] * 5000):
+        parser.feed(chunk)
+    (end,) = [event for event in parser.close() if isinstance(event, CallEnded)]
+    assert end.call.name == "roll"
+
+
+def test_events_of_a_call_come_as_soon_as_something_else_does() -> None:
+    parser = dialect("mistral").parser()
+    assert parser.feed(f"[TOOL_CALLS]roll[ARGS]{SIX}") == []
+    assert len(parser.feed("[TOOL_CALLS]")) == 3
+    assert events_of(["[TOOL_CALLS"], dialect("mistral"), truncated=True) == []

@@ -1,0 +1,160 @@
+"""The kinds of engines that `test_contract.py` tests: one row each, over a model that the tests know.
+
+A new kind is a function from `Setup` to an engine, and a row of `KINDS`. Its model says `next_token`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults
+from tests.places import ROOT
+
+from shepherd.engine.base import Chunk, Decoded, Engine
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.grammar.mask import Constrainer
+from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.worker.child_engine import ChildEngine, Patience
+
+if TYPE_CHECKING:
+    from shepherd.engine.trtllm.engine import TensorRTEngine
+
+MODELS = tempfile.TemporaryDirectory(prefix="shepherd-models-")
+END = BYTES + 1
+POISON = BYTES + 32
+"""A prompt with this token fails."""
+CRASH = BYTES + 33
+"""A prompt with this token breaks the engine: a bug."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a test wants of its engine."""
+
+    gate: str = ""
+    """A file: while it exists, nothing is computed, and what is asked between two decodes still is."""
+    n_ctx: int = 4096
+    sequences: int = 4
+    queue: int = 64
+    stall_s: float = 60.0
+    has_grammars: bool = False
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """The number of tokens so far; it ends at every multiple of 40."""
+    return END if len(tokens) % 40 == 0 else len(tokens) % BYTES
+
+
+class GatedRuntime(FakeRuntime):
+    """Waits for its gate, as a decode of a large model takes long."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(next_token, frozenset({END}), n_ctx=setup.n_ctx, faults=Faults(poison=POISON))
+        self._gate = Path(setup.gate) if setup.gate else None
+        self._stopped = threading.Event()
+
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        if any(CRASH in chunk.tokens for chunk in batch):
+            raise RuntimeError("a planted bug")
+        while self._gate is not None and self._gate.exists():
+            if self._stopped.is_set():
+                return "aborted"
+            time.sleep(0.002)
+        return super().decode(batch)
+
+    def interrupt(self, on: bool) -> None:
+        super().interrupt(on)
+        if on:
+            self._stopped.set()
+        else:
+            self._stopped.clear()
+
+
+def in_process(setup: Setup) -> InProcessEngine:
+    options = EngineOptions(sequences=setup.sequences, queue=setup.queue, stall_s=setup.stall_s)
+    constrainer = Constrainer(FakeVocabulary(), frozenset({END})) if setup.has_grammars else None
+    return InProcessEngine(GatedRuntime(setup), options=options, constrainer=constrainer)
+
+
+def on_lamb(setup: Setup) -> InProcessEngine:
+    """Over the embedded model."""
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
+
+    weights = Weights.load(ROOT / "src" / "shepherd" / "models" / "lamb.gguf")
+    context = ContextOptions(n_ctx=setup.n_ctx, n_seq=8, n_outputs=setup.sequences, n_threads=1)
+    options = EngineOptions(sequences=setup.sequences)
+    constrainer = Constrainer(weights, weights.end_tokens)
+    return InProcessEngine(LlamaRuntime(weights, context), show=weights.piece, options=options, constrainer=constrainer)
+
+
+def seeing(model: str, projector: str, n_ctx: int) -> InProcessEngine:
+    """Over a model with its projector, which live as long as the process."""
+    from shepherd.engine.llamacpp.projector import Projector
+    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+    from shepherd.engine.llamacpp.weights import Weights
+
+    weights = Weights.load(Path(model))
+    eyes = Projector.load(Path(projector), weights, n_threads=1)
+    return InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx, n_seq=5, n_threads=1), eyes))
+
+
+COMMAND = (sys.executable, "-m", "shepherd.engine.worker")
+
+
+def environment() -> dict[str, str]:
+    """Of a child that imports the tests."""
+    paths = (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def child(
+    *arguments: object, factory: str = "tests.unit.engine.kinds:in_process", patience: Patience | None = None
+) -> ChildEngine:
+    return ChildEngine(
+        COMMAND, factory, *arguments, environment=environment(), patience=patience or Patience(connect_s=60)
+    )
+
+
+def tensorrt(setup: Setup) -> TensorRTEngine:
+    """Over the fake library, in this process."""
+    from tests.fakes import model_directory
+    from tests.unit.engine.trtllm.trt import FAKE
+
+    from shepherd.engine.trtllm.engine import TensorRTOptions, open_engine
+    from shepherd.engine.trtllm.library import LibraryOptions
+
+    directory = model_directory.make(
+        Path(tempfile.mkdtemp(dir=MODELS.name)), n_ctx=setup.n_ctx, tokenizer=model_directory.bytewise(),
+        rule="tests.unit.engine.kinds:next_token", gate=setup.gate, poison=POISON, crash=CRASH, blocks=128,
+    )  # fmt: skip
+    library = LibraryOptions(
+        str(directory), False, setup.n_ctx, sequences=setup.sequences, has_grammars=setup.has_grammars, module=FAKE
+    )
+    ends = frozenset({END})
+    return open_engine(
+        TensorRTOptions(library, queue=setup.queue, low_water=0.75, end_tokens=ends, stall_s=setup.stall_s)
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    make: Callable[[Setup], Engine]
+    lacks: str = ""
+    """What it refuses, by the name of the test."""
+
+
+KINDS = (
+    Kind("in process", in_process),
+    Kind("child", child),
+    Kind("tensorrt", tensorrt, lacks="test_scores_cross_too"),
+)

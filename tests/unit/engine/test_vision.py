@@ -1,0 +1,455 @@
+"""Conversations with images and recordings on real memories: forks, evictions, snapshots and restarts change no
+answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests import recordings
+from tests.sampling import amount
+from tests.unit.engine import kinds
+from tests.unit.engine.tiny_projector import PROJECTORS, TILED, png, write_projector, write_seeing
+
+from shepherd.core import EngineError, Evicted, InvalidRequest, Sampling
+from shepherd.engine.base import Admitted, Chunk, Copy, Engine, Job, Media, Remove, Span
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.kv.pool import WORTH_SAVING, Tiers
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
+from shepherd.engine.media import tokens_of
+from shepherd.engine.scheduler import EngineOptions
+
+pytestmark = pytest.mark.model
+
+N_CTX = 384
+GREEDY = Sampling(temperature=0.0, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Model:
+    weights: Weights
+    projector: Projector
+    is_tiled: bool
+    """An image is several spans."""
+
+    def file(self, seed: int, width: int = 48) -> bytes:
+        """An image, or a recording for a model that hears: one that does both gets them in turn."""
+        if self.projector.hears and (not self.projector.sees or seed % 2):
+            return recordings.wav(seed, width / 60)
+        return png(seed, width, 40)
+
+    def runtime(self, n_batch: int | None = None) -> LlamaRuntime:
+        options = ContextOptions(N_CTX, n_seq=5, n_threads=1, n_batch=n_batch, n_ubatch=n_batch)
+        return LlamaRuntime(self.weights, options, self.projector)
+
+    def engine(self, folder: Path | None = None) -> InProcessEngine:
+        tiers = Tiers(2_000_000, folder, 50_000_000 if folder else 0)
+        engine = InProcessEngine(self.runtime(), options=EngineOptions(sequences=2, tiers=tiers))
+        engine.wait_for_disk()
+        return engine
+
+
+@pytest.fixture(scope="module", params=[*PROJECTORS, "speech", "both"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path, projector = write_seeing(request.param, tmp_path_factory.mktemp("models"))
+    weights = Weights.load(path)
+    made = Model(weights, Projector.load(projector, weights, n_threads=1), request.param in TILED)
+    yield made
+    made.projector.close()
+    weights.close()
+
+
+@dataclass
+class Talk:
+    """One conversation: messages as tokens, and what was asked so far."""
+
+    messages: list[tuple[array[int], dict[int, Media]]] = field(default_factory=list)
+    asked: list[tuple[Job, list[int]]] = field(default_factory=list)
+    n_evicted: int = 0
+    family: int = 0
+    """Conversations that began alike: one may continue the cells of another, with the holes that are there."""
+
+    def say(self, model: Model, *parts: str | bytes) -> None:
+        tokens, media = array("i"), dict[int, Media]()
+        for part in parts:
+            for each in (
+                [array("i", model.weights.tokenize(part))] if isinstance(part, str) else model.projector.read(part)
+            ):
+                if isinstance(each, Media):
+                    media[len(tokens)] = each
+                tokens.extend(tokens_of(each) if isinstance(each, Media) else each)
+        self.messages.append((tokens, media))
+
+    def job(self, n: int = 6) -> Job:
+        tokens, spans, media = array("i"), list[Span](), dict[int, Media]()
+        for at, (own, images) in enumerate(self.messages):
+            media |= {start + len(tokens): each for start, each in images.items()}
+            keep = at == 0 or at == len(self.messages) - 1
+            spans.append(Span(len(tokens), len(tokens) + len(own), at, (at + 1) // 2, keep))
+            tokens.extend(own)
+        return Job(tokens, n, GREEDY, tuple(spans), "evict", reserve=n, media=media)
+
+
+def one_span(model: Model, seed: int = 1) -> Media:
+    """The first span of an image or a recording."""
+    return next(each for each in model.projector.read(model.file(seed)) if isinstance(each, Media))
+
+
+async def ask(engine: Engine, talk: Talk) -> tuple[Admitted, int]:
+    """Ask for an answer, which becomes a message; what was cached, and how many tokens left."""
+    job, answer, admitted, gone = talk.job(), [], None, 0
+    async with aclosing(engine.submit(job).batches()) as batches:
+        async for steps in batches:
+            answer += [step for step in steps if isinstance(step, int)]
+            admitted = next((step for step in steps if isinstance(step, Admitted)), admitted)
+            gone += sum(step.tokens for step in steps if isinstance(step, Evicted))
+    assert admitted is not None
+    assert len(answer) == job.max_tokens
+    talk.asked.append((job, answer))
+    talk.n_evicted += gone
+    talk.messages.append((array("i", answer), {}))
+    return admitted, gone
+
+
+async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
+    """A random life of conversations on one cache; those whose answers follow from their own jobs alone."""
+    drawn = random.Random(seed)
+    engine, talks = model.engine(folder), list[Talk]()
+    for _ in range(22):
+        whole = [talk for talk in talks if not talk.n_evicted]
+        match drawn.choice(["new", "on", "on", "on", "branch", "restart"]):
+            case "branch" if whole:
+                parent = drawn.choice(whole)
+                begun = parent.messages[: 2 * drawn.randrange(1, len(parent.messages) // 2 + 1)]
+                talk = Talk(begun, family=parent.family)
+                talks.append(talk)
+            case "on" | "branch" if talks:
+                talk = drawn.choice(talks)
+            case "restart" if talks:
+                assert await asyncio.to_thread(engine.close)
+                engine, talk = model.engine(folder), drawn.choice(talks)
+            case _:
+                talk = Talk(family=len(talks))
+                talk.say(model, f"you see and say what is there, number {len(talks)}. ")
+                talks.append(talk)
+        parts: list[str | bytes] = ["look " * drawn.randrange(1, 5)]
+        for _ in range(drawn.choice([0, 1, 1, 2])):
+            parts += [model.file(drawn.randrange(4), drawn.choice([30, 60])), " and then " * drawn.randrange(3)]
+        n_before = len(talk.job().tokens) - len(talk.messages[-1][0]) if talk.asked else 0
+        n_left, was_asked = talk.n_evicted, bool(talk.asked)
+        talk.say(model, *parts, "\nsay: ")
+        admitted, gone = await ask(engine, talk)
+        job = talk.asked[-1][0]
+        # Windows lose their beginning by themselves, so that what is saved of them may not be cut back far enough.
+        if was_asked and not gone and not n_left and not model.projector.at_once:
+            n_new = len(job.tokens) - n_before
+            assert admitted.n_new <= n_new + WORTH_SAVING + 8, "only what is new, and too little to save, is computed"
+    assert await asyncio.to_thread(engine.close)
+    return talks
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("seed", range(3))
+def test_every_answer_is_that_of_a_fresh_cache(model: Model, tmp_path: Path, seed: int) -> None:
+    async def alone(talk: Talk) -> list[list[int]]:
+        engine = model.engine()
+        answers = []
+        for job, _ in talk.asked:
+            ticket = engine.submit(job)
+            answers.append([step async for steps in ticket.batches() for step in steps if isinstance(step, int)])
+        assert await asyncio.to_thread(engine.close)
+        return answers
+
+    talks = asyncio.run(live(model, tmp_path, seed))
+    assert any(talk.n_evicted for talk in talks), "nothing was evicted: make the conversations longer"
+    assert any(job.media for talk in talks for job, _ in talk.asked)
+    for talk in talks:
+        kin = [other for other in talks if other.family == talk.family]
+        if len(kin) == 1 or not any(other.n_evicted for other in kin):
+            assert asyncio.run(alone(talk)) == [answer for _, answer in talk.asked]
+
+
+def test_an_evicted_image_does_not_come_back_by_itself(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "you see. ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
+        await ask(engine, talk)
+        for number in range(60):
+            talk.say(model, f"and number {number}, which is not an image, what is that? ")
+            await ask(engine, talk)
+            if talk.n_evicted:
+                break
+        assert talk.n_evicted > 16
+        resident = next(iter(engine._scheduler.pool.ledger))
+        media = talk.asked[-1][0].media
+        first, stop = min(media), max(at + each.n_tokens for at, each in media.items())
+        assert len(media) > 1 or not model.is_tiled
+        assert resident.n_resident_in(first, stop) == 0, "with what stands between its tiles"
+        talk.say(model, "what was the first? ")
+        admitted, _ = await ask(engine, talk)
+        assert admitted.n_new < 60
+        assert resident.n_resident_in(first, stop) == 0
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_an_image_is_encoded_beside_the_answers_of_others(model: Model) -> None:
+    """While one is encoded, the engine thread computes; the job starts when it is ready."""
+
+    async def run() -> None:
+        engine, talk, other = model.engine(), Talk(), Talk()
+        other.say(model, "hello")
+        talk.say(model, "see ", model.file(901), "?")
+        results = await asyncio.gather(ask(engine, talk), ask(engine, other))
+        assert [admitted.n_cached for admitted, _ in results] == [0, 0]
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_no_operation_cuts_an_image(model: Model) -> None:
+    runtime = model.runtime()
+    media = one_span(model)
+    assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
+    assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
+    assert runtime.held(0) == (0, 2 + media.n_tokens)
+    assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + media.n_tokens, True)]) == "ok"
+    assert runtime.held(0) == (0, 4 + media.n_tokens)
+    if model.projector.squeezes:
+        assert not runtime.apply(Remove(0, 4, 5))
+        assert not runtime.apply(Copy(0, 1, 0, 5))
+    state = runtime.save(0)
+    assert runtime.load(2, state)
+    assert runtime.held(2)[1] == 4 + media.n_tokens
+    assert runtime.apply(Remove(0, 3, 3 + media.n_tokens)), "the whole image leaves a hole"
+    assert runtime.held(0) == (0, 4 + media.n_tokens)
+    assert runtime.apply(Remove(2, 3))
+    assert runtime.held(2)[1] == 2
+    runtime.close()
+
+
+def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
+    media = one_span(model)
+    runtime = model.runtime(n_batch=8)
+    if model.projector.at_once:
+        with pytest.raises(EngineError, match=f"n_ubatch = {media.n_tokens} or more"):
+            runtime.prepare([media], lambda: None)
+    else:
+        runtime.prepare([media], lambda: None)
+        assert runtime.decode([_chunk(media)]) == "ok"
+        assert runtime.held(0)[1] == media.n_tokens - 1
+    runtime.close()
+
+
+def _chunk(media: Media) -> Chunk:
+    return Chunk(0, tokens_of(media), 0, False, media=media)
+
+
+def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "see")
+        media = one_span(model)
+        job = talk.job()
+        job = replace(job, tokens=job.tokens + tokens_of(media), media={len(job.tokens): media})
+        with pytest.raises(InvalidRequest, match="ends with an image"):
+            engine.submit(job)
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"", "no image"), (b"<svg></svg>", "no image"), (png(1)[:200], "damaged"), (b"GIF89a", "no image")],
+)
+def test_a_damaged_image_is_refused(model: Model, data: bytes, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        model.projector.read(data)
+
+
+def test_an_image_that_was_never_read_fails_its_job_alone(model: Model) -> None:
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "see ", model.file(950), "?")
+        job = talk.job()
+        unread = {at: replace(each, data=b"<html>") for at, each in job.media.items()}
+        with pytest.raises(EngineError, match="no image"):
+            async for _ in engine.submit(replace(job, media=unread)).batches():
+                pass
+        await ask(engine, talk)
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+def test_a_projector_of_another_model_is_refused(model: Model, tmp_path: Path) -> None:
+    write_projector("llava", tmp_path / "mmproj-other.gguf", n_embd=96)
+    with pytest.raises(EngineError, match="mmproj-other.gguf cannot be used as the projector of".replace(".", "[.]")):
+        Projector.load(tmp_path / "mmproj-other.gguf", model.weights, n_threads=1)
+    (tmp_path / "mmproj-none.gguf").write_bytes(b"GGUF")
+    with pytest.raises(EngineError, match="mmproj-none"):
+        Projector.load(tmp_path / "mmproj-none.gguf", model.weights, n_threads=1)
+
+
+async def test_images_cross_into_a_child() -> None:
+    """Its runtime checks that the tokens of each image are those of its key."""
+    media = Media(b"an image", 5, b"its file")
+    tokens = array("i", [1, 2, *tokens_of(media), 3])
+    engine = kinds.child(kinds.Setup())
+    try:
+        job = Job(tokens, 3, media={2: media})
+        answers = [[step async for steps in engine.submit(job).batches() for step in steps] for _ in range(2)]
+    finally:
+        assert await asyncio.to_thread(engine.close)
+    assert [answer[0] for answer in answers] == [Admitted(0, 8), Admitted(7, 1)]
+    assert len([step for step in answers[0] if isinstance(step, int)]) == 3
+
+
+@pytest.mark.costly
+async def test_a_model_in_a_child_sees_what_it_sees_here(model: Model) -> None:
+    """Only jobs cross: the image is encoded in the child. A second turn computes new tokens only."""
+    names = (str(model.weights.path), str(model.projector.path), N_CTX)
+    engines: tuple[Engine, ...] = (model.engine(), kinds.child(*names, factory="tests.unit.engine.kinds:seeing"))
+    talks = (Talk(), Talk())
+    try:
+        for turn in range(2):
+            results = []
+            for engine, talk in zip(engines, talks, strict=True):
+                talk.say(model, "you see. " if turn == 0 else "\n", "look: ", model.file(turn), " what is it? ")
+                results.append(await ask(engine, talk))
+            assert results[0] == results[1]
+            assert (results[1][0].n_cached > 0) == (turn == 1)
+        assert [answer for _, answer in talks[0].asked] == [answer for _, answer in talks[1].asked]
+    finally:
+        for each in engines:
+            assert await asyncio.to_thread(each.close)
+
+
+def test_what_is_taken_back_behind_a_hole_takes_the_image_in_it_along(model: Model) -> None:
+    runtime = model.runtime()
+    media = one_span(model)
+    n = media.n_tokens
+    assert runtime.decode([Chunk(0, array("i", [1, 2, 3]), 0, False)]) == "ok"
+    assert runtime.decode([Chunk(0, tokens_of(media), 3, False, media=media)]) == "ok"
+    assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + n, False)]) == "ok"
+    assert runtime.apply(Remove(0, 3, 3 + n))
+    assert runtime.apply(Remove(0, 3 + n))
+    assert runtime.held(0) == (0, 2)
+    for position in (3, 6):
+        assert runtime.decode([Chunk(0, array("i", [6, 7, 8]), position, True)]) == "ok"
+    logits = runtime.logits(0)
+    assert runtime.held(0) == (0, 8)
+    for start, tokens in ((0, [1, 2, 3]), (3, [6, 7, 8]), (6, [6, 7, 8])):
+        assert runtime.decode([Chunk(1, array("i", tokens), start, True)]) == "ok"
+    assert max(abs(a - b) for a, b in zip(logits, runtime.logits(0), strict=True)) < 1e-3
+    runtime.close()
+
+
+def test_turns_leave_on_request_though_the_prompt_ends_with_an_image(model: Model) -> None:
+    """The last token of a prompt is always computed, and the whole image with it."""
+
+    async def run() -> None:
+        engine, talk = model.engine(), Talk()
+        talk.say(model, "you see. ")
+        talk.say(model, "first: ", model.file(1), " what is it? ")
+        await ask(engine, talk)
+        pixels = [each for each in model.projector.read(model.file(2)) if isinstance(each, Media)]
+        talk.messages.append((tokens_of(pixels[0]), {0: pixels[0]}))
+        left = await engine.evict(talk.job(), 1)
+        assert left.tokens > 16
+        await engine.evict(talk.job(), 1)  # from the cells, which hold the image already
+        ends = [each.tokens[-pixels[0].n_tokens :] for each in engine._scheduler.pool.ledger]
+        assert tokens_of(pixels[0]) in ends
+        assert await asyncio.to_thread(engine.close)
+
+    asyncio.run(run())
+
+
+DAMAGE = """
+import contextlib, json, random, sys
+from pathlib import Path
+from tests import recordings
+from shepherd.core import InvalidRequest, sound_file
+from shepherd.engine.llamacpp.projector import Projector
+from shepherd.engine.llamacpp.weights import Weights
+
+path, projector, seed, count = json.loads(sys.argv[1])
+weights = Weights.load(Path(path))
+made = Projector.load(Path(projector), weights, n_threads=1)
+drawn = random.Random(seed)
+right = [recordings.wav(1, 0.2), recordings.flac(1, 0.2), recordings.mp3(1, 6, promised=6, tag=True)]
+right += [recordings.wav_of(3, 32, 2, bytes(8000)), recordings.wav_of(7, 8, 1, bytes(4000), extensible=True)]
+n_read = 0
+for number in range(count):
+    data = bytearray(right[number % len(right)])
+    for _ in range(drawn.choice([1, 1, 3, 10])):
+        at = drawn.randrange(drawn.choice([60, len(data)]))
+        data[at] = drawn.choice([0, 0xFF, drawn.randrange(256), data[at] ^ 1 << drawn.randrange(8)])
+    if drawn.randrange(4) == 0:
+        del data[drawn.randrange(len(data)) :]
+    try:
+        with contextlib.suppress(sound_file.NotSound):
+            if sound_file.read_header(bytes(data)).seconds > 5:
+                continue  # takes as long as it says, and nothing else
+        made.read(bytes(data))
+        n_read += 1
+    except InvalidRequest as error:
+        assert "recording" in error.message or "no image" in error.message, error.message
+print(n_read)
+"""
+
+
+@pytest.mark.costly
+def test_damaged_recordings_never_end_the_process(tmp_path: Path) -> None:
+    n_files = amount(60, 300)
+    task = json.dumps([*map(str, write_seeing("speech", tmp_path)), 1, n_files])
+    ended = subprocess.run([sys.executable, "-c", DAMAGE, task], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert 0 < int(ended.stdout.split()[-1]) < n_files
+
+
+@pytest.mark.parametrize("sample", [float("nan"), float("inf"), -1e30])
+def test_samples_without_a_value_reach_no_cell(tmp_path: Path, sample: float) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    content = struct.pack("<4000f", *[0.25] * 3999, sample)
+    try:
+        with pytest.raises(InvalidRequest, match="a recording has samples far out of range"):
+            made.read(recordings.wav_of(3, 32, 1, content))
+        assert made.read(recordings.wav_of(3, 32, 1, content[:-4] + content[:4]))
+    finally:
+        made.close()
+        weights.close()
+
+
+def test_half_a_minute_each_is_encoded_once_and_alone_where_it_was_dropped(tmp_path: Path) -> None:
+    path, projector = write_seeing("speech", tmp_path)
+    weights = Weights.load(path)
+    made = Projector.load(projector, weights, n_threads=1)
+    try:
+        parts = [each for each in made.read(recordings.wav(1, 61, 8000)) if isinstance(each, Media)]
+        assert [each.part for each in parts] == [0, 1, 2]
+        assert len({tokens_of(each).tobytes() for each in parts}) == 3
+        whole = [bytes(made._encode(each).embeddings) for each in parts]
+        alone = [bytes(made._encode(each, alone=True).embeddings) for each in parts]
+        assert alone == whole
+        assert len(set(whole)) == 3
+    finally:
+        made.close()
+        weights.close()

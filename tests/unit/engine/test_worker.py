@@ -1,0 +1,510 @@
+"""A child process that dies, freezes or misbehaves is an error of its requests; nothing waits and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.fake_engine import FakeRuntime
+from tests.in_time import PATIENCE_S, becomes_true, until
+from tests.places import ROOT
+from tests.sampling import amount
+from tests.unit.engine.kinds import COMMAND, GatedRuntime, Setup, child, environment, in_process
+from tests.unit.engine.test_contract import expected, job, steps, tokens
+
+import shepherd.core.errors
+from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, RateLimited, ShepherdError
+from shepherd.engine.base import Admitted, Done
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.worker.child_engine import ChildEngine, Patience
+from shepherd.engine.worker.messages import ADDRESS, KEY
+from shepherd.process.child import Unwanted
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")
+TIMES = range(amount(1, 10))
+"""Races are run more than once in a thorough run."""
+QUICK = Patience(connect_s=60.0, frozen_s=2.0, term_s=1.0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process and no file of a socket."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert becomes_true(lambda: not marked(folder)), marked(folder)
+    assert list(folder.iterdir()) == []
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("worker-")]
+
+
+def marked(folder: Path) -> list[str]:
+    """Processes of this test: those with its socket in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(ADDRESS, "").startswith(str(folder)):
+                found.append(f"{process.pid} {process.status()} {process.cmdline()}")
+    return found
+
+
+def kill(engine: ChildEngine, number: int) -> None:
+    os.kill(engine.pid, number)
+
+
+# -- factories: what the child is asked to make ------------------------------------------------------------------------
+
+
+def failing(kind: str) -> InProcessEngine:
+    match kind:
+        case "config":
+            raise ConfigError("is not a number", key="models.a.n_ctx", file="a.toml")
+        case "bug":
+            raise ZeroDivisionError("a planted bug")
+        case "exit":
+            print("the licence has expired", flush=True)
+            os._exit(3)
+        case "signal":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hang":
+            threading.Event().wait()
+    raise AssertionError(kind)
+
+
+def hanging(file: str) -> InProcessEngine:
+    """Says where it is, and loads for ever."""
+    print(os.getpid(), file=(said := open(file, "w")))  # noqa: SIM115
+    said.close()
+    threading.Event().wait()
+    raise AssertionError
+
+
+def noisy() -> InProcessEngine:
+    os.write(1, b"noise on standard output\n" * 100_000)
+    os.write(2, b"noise on standard error\n" * 100_000)
+    print("the last line", flush=True)
+    return in_process(Setup())
+
+
+def endless() -> InProcessEngine:
+    return InProcessEngine(FakeRuntime(lambda _: 7, n_ctx=100_000), options=EngineOptions(sequences=1))
+
+
+def familiar(setup: Setup) -> InProcessEngine:
+    """With children of its own, as launchers have them: one in a session of its own, one with an empty environment."""
+    sleeping = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    subprocess.Popen(sleeping, start_new_session=True)
+    subprocess.Popen(sleeping, env={})
+    return in_process(setup)
+
+
+class Deaf(InProcessEngine):
+    """Does not close, and its process ignores SIGTERM."""
+
+    def close(self, timeout_s: float = 30.0) -> bool:
+        threading.Event().wait()
+        return True
+
+
+def deaf(setup: Setup) -> InProcessEngine:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return Deaf(GatedRuntime(setup))
+
+
+# -- its end -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("time_", TIMES)
+async def test_a_child_that_dies_ends_all_that_waits_and_says_how(
+    number: signal.Signals, time_: int, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    engine = child(Setup(gate=str(gate), sequences=1))
+    try:
+        gate.touch()
+        running, waiting = engine.submit(job("a" * 9)), engine.submit(job("b" * 9))
+        batches = running.batches()
+        assert isinstance((await anext(batches))[0], Admitted)
+        asked = asyncio.create_task(engine.evict(job("c", on_full="evict"), 1))
+        await asyncio.sleep(0)
+        kill(engine, number)
+        reason = f"the process of the engine of cache 'main' was killed by {number.name}"
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(EngineDown, match=reason):
+                [step async for batch in batches for step in batch]
+            with pytest.raises(EngineDown, match=reason):
+                await steps(waiting)
+            with pytest.raises(EngineDown, match=reason):
+                await asked
+        assert engine.down is not None
+        assert reason in engine.down
+        with pytest.raises(EngineDown, match=reason):
+            engine.submit(job())
+        with pytest.raises(EngineDown, match=reason):
+            await engine.clear()
+        engine.cancel(waiting)
+    finally:
+        assert engine.close()
+    assert engine.close(), "a second time does nothing"
+
+
+@pytest.mark.parametrize("after", range(amount(4, 40)))
+async def test_a_child_may_die_at_any_moment_of_many_jobs(after: int) -> None:
+    engine = child(Setup())
+    try:
+        tickets = [engine.submit(job(chr(97 + n) * (n + 3), 30)) for n in range(20)]
+        seen = 0
+
+        async def read(n: int) -> bool:
+            nonlocal seen
+            got = []
+            try:
+                async for batch in tickets[n].batches():
+                    got += batch
+                    seen += 1
+                    if seen == 3 * after + 1:
+                        kill(engine, signal.SIGKILL)
+            except EngineDown:
+                assert got == [] or not isinstance(got[-1], Done)
+                return False
+            assert tokens(got) == expected(chr(97 + n) * (n + 3), 30)
+            return True
+
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*map(read, range(20)))
+        with suppress(ProcessLookupError):
+            kill(engine, signal.SIGKILL)  # on a busy machine the steps come in fewer batches than that
+        await until(lambda: engine.down is not None)
+        with pytest.raises(EngineDown, match="SIGKILL"):
+            engine.submit(job())
+    finally:
+        engine.close()
+
+
+async def test_its_last_words_are_in_the_error() -> None:
+    with pytest.raises(EngineError) as raised:
+        child("exit", factory="tests.unit.engine.test_worker:failing")
+    assert raised.value.message == (
+        "the process of the engine of cache 'main' ended with exit status 3; its last words: the licence has expired"
+    )
+
+
+async def test_what_a_factory_raises_is_what_the_start_raises() -> None:
+    with pytest.raises(ConfigError) as raised:
+        child("config", factory="tests.unit.engine.test_worker:failing")
+    assert (raised.value.key, raised.value.file) == ("models.a.n_ctx", "a.toml")
+    with pytest.raises(EngineError, match=r"^the engine failed: ZeroDivisionError: a planted bug$"):
+        child("bug", factory="tests.unit.engine.test_worker:failing")
+    with pytest.raises(EngineError, match="was killed by SIGSEGV"):
+        child("signal", factory="tests.unit.engine.test_worker:failing")
+    with pytest.raises(EngineError, match="ModuleNotFoundError: No module named 'nowhere'"):
+        child(factory="nowhere.at:all")
+
+
+async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() -> None:
+    with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
+        child("hang", factory="tests.unit.engine.test_worker:failing", patience=Patience(connect_s=60, build_s=0.5))
+    begun = time.monotonic()
+    with pytest.raises(Unwanted):
+        ChildEngine(
+            COMMAND, "tests.unit.engine.test_worker:failing", "hang", environment=environment(),
+            is_wanted=lambda: time.monotonic() < begun + 1.0,
+        )  # fmt: skip
+
+
+def started(program: str, connect_s: float = 60.0) -> ChildEngine:
+    return ChildEngine(
+        [sys.executable, "-c", program], "tests.unit.engine.kinds:in_process", Setup(),
+        environment=environment(), patience=Patience(connect_s=connect_s),
+    )  # fmt: skip
+
+
+async def test_a_child_that_never_connects_is_an_error_that_says_why() -> None:
+    with pytest.raises(EngineError, match=r"^the engine process has not connected within 2 s$"):
+        started("import time; time.sleep(1000)", connect_s=2.0)
+    with pytest.raises(EngineError, match=r"^the engine process ended with exit status 0; its last words: not today$"):
+        started("print('not today')")
+    with pytest.raises(EngineError, match="was killed by SIGABRT"):
+        started("import os; os.abort()")
+    with pytest.raises(EngineError, match=r"^the engine process cannot be started: .*No such file"):
+        ChildEngine(["/nowhere/python"], "a:b")
+
+
+LITTER = "import os, pathlib; pathlib.Path(os.environ['LITTER'], 'x').write_text('x'); "
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "raise SystemExit(0)"])
+async def test_its_temporary_files_go_with_it_however_it_ends(end: str, tmp_path: Path) -> None:
+    usual, own = tmp_path / "usual", tmp_path / "own"
+    usual.mkdir()
+    own.mkdir()
+    for variables, place in (({}, usual), ({"LITTER": str(own)}, own)):
+        is_there = f"os.environ['LITTER'].startswith({str(place / 'shepherd-')!r})"
+        told = f"print({is_there}, 'NOWHERE' in os.environ, flush=True); "
+        with pytest.raises(EngineError, match=r"its last words: True False$"):
+            ChildEngine(
+                [sys.executable, "-c", LITTER + told + end], "a:b",
+                folders={"LITTER": str(usual), "NOWHERE": "/nowhere"}, environment=environment() | variables,
+            )  # fmt: skip
+    with pytest.raises(EngineError, match="cannot be started"):
+        ChildEngine(["/nowhere/python"], "a:b", folders={"LITTER": str(usual)})
+    assert [*usual.iterdir(), *own.iterdir()] == []
+
+
+WRONG_KEY = f"""
+import os
+from multiprocessing.connection import Client
+try:
+    Client(os.environ[{ADDRESS!r}], "AF_UNIX", authkey=b"wrong")
+except Exception as error:
+    print(type(error).__name__, flush=True)
+"""
+SILENT = f"""
+import os, socket
+silent = socket.socket(socket.AF_UNIX)
+silent.connect(os.environ[{ADDRESS!r}])
+"""
+SERVE = "from shepherd.engine.worker.host import serve; import sys; sys.exit(serve())"
+
+
+async def test_a_process_without_the_key_is_refused_and_the_right_one_still_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(EngineError, match=r"exit status 0; its last words: AuthenticationError$"):
+        started(WRONG_KEY)
+    assert caplog.text.count("a process without the key has connected") == 1
+    engine = started(WRONG_KEY + SERVE)
+    assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
+    engine.close()
+
+
+@pytest.mark.costly
+async def test_a_process_that_connects_and_says_nothing_does_not_keep_the_right_one_out() -> None:
+    engine = started(SILENT + SERVE)
+    assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
+    engine.close()
+
+
+async def test_the_key_is_in_no_environment_of_what_the_child_starts() -> None:
+    program = (
+        f"import os\nfrom shepherd.engine.worker import host\nassert {KEY!r} in os.environ\n"
+        f"print(host.serve(), {KEY!r} in os.environ, {ADDRESS!r} in os.environ, flush=True)\nos._exit(9)"
+    )
+    engine = started(program)
+    engine.close()
+    assert engine._child.ending().endswith("ended with exit status 9; its last words: 0 False True")
+
+
+async def test_noise_of_a_library_is_not_on_our_output_and_blocks_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = child(factory="tests.unit.engine.test_worker:noisy")
+    assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
+    assert capfd.readouterr() == ("", "")
+    kill(engine, signal.SIGKILL)
+    await until(lambda: engine.down is not None)
+    assert (engine.down or "").endswith("noise on standard error\nthe last line")
+    assert len(engine.down or "") < 2200
+    engine.close()
+
+
+# -- a child that freezes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("time_", TIMES)
+async def test_a_frozen_child_is_found_and_continues_when_it_can(
+    time_: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = tmp_path / "gate"
+    engine = child(Setup(gate=str(gate), sequences=1), patience=QUICK)
+    try:
+        gate.touch()
+        ticket = engine.submit(job("a" * 9))
+        await anext(ticket.batches())
+        kill(engine, signal.SIGSTOP)
+        asked = asyncio.create_task(engine.held(array("i", [1]), (), job().whose, holes=False))
+        reason = r"the process of the engine of cache 'main' has sent nothing for 2 s"
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(EngineDown, match=reason):
+                await steps(ticket)
+            with pytest.raises(EngineDown, match=reason):
+                await asked
+        with pytest.raises(EngineDown, match=reason):
+            engine.submit(job())
+        kill(engine, signal.SIGCONT)
+        await until(lambda: engine.down is None)
+        batches = engine.submit(job("abc", 5)).batches()
+        got = await asyncio.wait_for(anext(batches), PATIENCE_S)  # what was abandoned has left its place
+        gate.unlink()
+        assert tokens([*got, *[step async for batch in batches for step in batch]]) == expected("abc", 5)
+        assert "sends again" in caplog.text
+    finally:
+        kill(engine, signal.SIGCONT)
+        engine.close()
+
+
+@pytest.mark.costly
+async def test_a_frozen_child_can_be_closed() -> None:
+    engine = child(Setup(), patience=QUICK)
+    ticket = engine.submit(job("a" * 9, 1))
+    kill(engine, signal.SIGSTOP)
+    assert await asyncio.to_thread(engine.close)
+    with pytest.raises(EngineDown, match=r"sent nothing|was stopped"):
+        await steps(ticket)
+
+
+@pytest.mark.costly
+async def test_a_frozen_child_blocks_no_event_loop() -> None:
+    engine = child(Setup(queue=1000), patience=QUICK)
+    kill(engine, signal.SIGSTOP)
+    begun = time.monotonic()
+    large = array("i", [7]) * 4000
+    tickets = [
+        engine.submit(job(max_tokens=10).__class__(large, 10)) for _ in range(300)
+    ]  # far more than a socket holds
+    assert time.monotonic() - begun < 1.0
+    for ticket in tickets:
+        with pytest.raises(EngineDown, match="has sent nothing"):
+            await steps(ticket)
+    kill(engine, signal.SIGCONT)
+    await until(lambda: engine.down is None)
+    assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
+    engine.close()
+
+
+# -- closing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.costly
+async def test_what_the_child_has_started_ends_with_it() -> None:
+    for number in (None, signal.SIGKILL):
+        engine = child(Setup(), factory="tests.unit.engine.test_worker:familiar")
+        family = psutil.Process(engine.pid).children(recursive=True)
+        assert len(family) == 2
+        if number is not None:
+            kill(engine, number)
+            await until(lambda: engine.down is not None)  # noqa: B023
+        assert await asyncio.to_thread(engine.close)
+        assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family)
+
+
+PARENT = """
+import asyncio, sys, time
+from array import array
+from tests.unit.engine.kinds import Setup, child
+from shepherd.engine.base import Job
+
+async def main(file, phase):
+    if phase == "builds":
+        child(file, factory="tests.unit.engine.test_worker:hanging")
+    engine = child(Setup(gate=file + ".gate"))
+    open(file + ".gate", "w").close()
+    ticket = engine.submit(Job(array("i", [1, 2, 3]), 100))
+    await anext(ticket.batches())
+    with open(file, "w") as said:
+        print(engine.pid, file=said)
+    time.sleep(1000)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("phase", ["builds", "computes"])
+@pytest.mark.parametrize("time_", TIMES)
+def test_a_child_ends_within_a_second_when_its_parent_is_killed(time_: int, phase: str, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(file), phase], env=environment(), cwd=ROOT) as parent:
+        assert becomes_true(lambda: file.exists() and file.read_text().endswith("\n"))
+        pid = int(file.read_text())
+        process = psutil.Process(pid)
+        assert os.getsid(pid) == pid != os.getsid(0), "Ctrl-C of our terminal does not reach it"
+        parent.kill()
+        begun = time.monotonic()
+        assert becomes_true(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        assert time.monotonic() - begun < 10.0, "at most a second, on a machine that does nothing else"
+
+
+@pytest.mark.costly
+async def test_a_child_that_does_not_close_is_ended_by_force(caplog: pytest.LogCaptureFixture) -> None:
+    engine = child(Setup(), factory="tests.unit.engine.test_worker:deaf", patience=QUICK)
+    assert await asyncio.to_thread(engine.close, 1.0)
+    assert "does not end; it is ended by force" in caplog.text
+    assert engine._child.ending() == "was killed by SIGKILL"
+
+
+async def test_a_closed_engine_refuses_and_keeps_nothing_waiting() -> None:
+    engine = child(Setup())
+    assert engine.close()
+    with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
+        engine.submit(job())
+    with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
+        await engine.held(job().tokens, (), job().whose, holes=False)
+
+
+def test_a_job_whose_event_loop_has_ended_is_cancelled() -> None:
+    engine = child(factory="tests.unit.engine.test_worker:endless")
+
+    async def abandon() -> None:
+        await anext(engine.submit(job("abandoned", 90_000)).batches())
+
+    async def ask() -> list[int]:
+        return tokens(await steps(engine.submit(job("abc", 2))))
+
+    asyncio.run(abandon())
+    assert asyncio.run(ask()) == [7, 7], "else it would wait for hours"
+    engine.close()
+
+
+async def test_its_log_comes_out_in_ours(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "shepherd"):
+        engine = child(Setup())
+        await engine.clear()
+        engine.close()
+    assert ("shepherd.engine.scheduler", logging.INFO, "cache 'main' is cleared: 0 conversations are forgotten") in (
+        caplog.record_tuples
+    )
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def every_error() -> list[ShepherdError]:
+    made: list[ShepherdError] = [
+        ContextFull(needed=5, limit=4, cache="main"),
+        RateLimited("busy", backend="local:main", retry_after_s=2.0),
+        ConfigError("is wrong", key="a.b", file="c"),
+    ]
+    known = {type(error) for error in made}
+    for kind in vars(shepherd.core.errors).values():
+        if isinstance(kind, type) and issubclass(kind, ShepherdError) and kind not in known:
+            error = kind.__new__(kind, "a message")
+            error.__dict__.update(message="a message", field="a field", status=418)
+            made.append(error)
+    return made
+
+
+@pytest.mark.parametrize("error", every_error(), ids=lambda error: type(error).__name__)
+def test_every_error_crosses_as_it_is(error: ShepherdError) -> None:
+    here, there = multiprocessing.Pipe()
+    here.send(error)
+    got = there.recv()
+    assert (type(got), str(got), vars(got)) == (type(error), str(error), vars(error))
+    here.close()
+    there.close()

@@ -1,0 +1,132 @@
+"""An engine thread that stalls, under a real server: /health, metrics and every protocol report it, and it recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.fake_engine import in_process
+from tests.places import ROOT
+from tests.unit.server.conftest import Listening
+
+import shepherd.config as configuration
+from shepherd.app.app import App
+
+pytestmark = pytest.mark.model
+
+PATIENCE_S = 60.0
+SAY: dict[str, Any] = {"model": "lamb", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", SAY),
+    "chat, streamed": ("/v1/chat/completions", {**SAY, "stream": True}),
+    "anthropic": ("/v1/messages", SAY),
+    "responses": ("/v1/responses", {"model": "lamb", "input": "Hi", "max_output_tokens": 16}),
+    "ollama": ("/api/chat", {**SAY, "stream": False}),
+    "completions": ("/v1/completions", {"model": "lamb", "prompt": "Hi", "max_tokens": 4}),
+}
+
+
+def app_with(stall_s: float, folder: Path) -> App:
+    (folder / "shepherd.toml").write_text(f"[kv]\nstall_s = {stall_s}\n")
+    return App(configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder / "user"))
+
+
+async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can(
+    listening: Listening, tmp_path: Path
+) -> None:
+    app = app_with(0.5, tmp_path)
+    await app.load()
+    (engine,) = [in_process(backend.engine) for backend in app.backends().values()]
+    free, entered = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        entered.set()
+        free.wait()
+
+    try:
+        async with listening(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+            assert (await client.get("/health")).status_code == 200
+            stalling = asyncio.create_task(engine._call(stall))
+            assert await asyncio.to_thread(entered.wait, PATIENCE_S)
+            answers = await asyncio.gather(*(client.post(path, json=body) for path, body in REQUESTS.values()))
+            for name, answer in zip(REQUESTS, answers, strict=True):
+                assert answer.status_code == 503, (name, answer.text)
+                assert "has made no progress for" in answer.text, name
+                assert "error" in answer.json(), name
+            health = await client.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "error")
+            assert re.search(r"cache 'main' has made no progress for \d+ s", health.json()["detail"])
+            metrics = (await client.get("/metrics")).text
+            assert 'shepherd_engine_stalls_total{cache="main"} 1.0' in metrics
+            assert not re.search(r'shepherd_engine_quiet_seconds{cache="main"} 0\.0', metrics)
+            free.set()
+            await asyncio.wait((stalling,))
+            assert stalling.exception() is not None
+            path, body = REQUESTS["chat"]
+            async with asyncio.timeout(PATIENCE_S):  # a machine that is busy enough may stall once more
+                while (await client.post(path, json=body)).status_code != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+    finally:
+        free.set()
+        await app.aclose()
+
+
+PROGRAM = """
+import asyncio, sys, threading
+from pathlib import Path
+from tests.unit.server.test_stall import app_with
+from shepherd.server.app import create_app, serve
+
+async def main():
+    app = app_with(60, Path(sys.argv[1]))
+    await app.load()
+    (engine,) = [backend.engine for backend in app.backends().values()]
+    entered = threading.Event()
+
+    def stall():
+        entered.set()
+        while True:  # busy, as the engine that was stopped was
+            pass
+
+    sys.setswitchinterval(0.0001)  # the other threads wait for this one less often
+
+    def on_ready(port):
+        asking = asyncio.ensure_future(engine._call(stall))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        threading.Thread(target=lambda: (entered.wait(), print(port, flush=True)), daemon=True).start()
+
+    try:
+        await serve(create_app(app), host="127.0.0.1", port=0, on_ready=on_ready, grace_s=0.2)
+    finally:
+        await app.aclose()
+        print("cleaned up", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.costly
+def test_a_signal_ends_a_server_whose_engine_never_comes_back(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as program:
+        try:
+            assert program.stdout is not None
+            address = f"http://127.0.0.1:{int(program.stdout.readline())}"
+            path, body = REQUESTS["chat, streamed"]
+            with httpx2.Client(timeout=PATIENCE_S) as client, client.stream("POST", address + path, json=body) as told:
+                program.send_signal(signal.SIGTERM)
+                assert "the server is stopping" in "".join(told.iter_text())
+            stdout, stderr = program.communicate(timeout=PATIENCE_S)
+        finally:
+            program.kill()
+    assert (program.returncode, stdout) == (0, "cleaned up\n")
+    assert "the engine thread of cache 'main' does not end and is left" in stderr

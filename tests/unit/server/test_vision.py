@@ -1,0 +1,280 @@
+"""Models that see, over HTTP: llama-server's greedy tokens on the same files, and only new tokens are computed."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.own_server import serving
+from tests.unit.engine.adapter_files import write_lora
+from tests.unit.engine.tiny_projector import N_SEEING, PROJECTORS, png, write_projector, write_seeing
+
+from shepherd.app.app import App
+from shepherd.core import EngineError
+from shepherd.models.gguf import read_header
+from shepherd.models.projector import read_projector
+
+pytestmark = [pytest.mark.model]
+
+LLAMA_SERVER = Path.home() / ".cache/shepherd-bench/build/bin/llama-server"
+N_ANSWER = 12
+N_VISIBLE = 94
+"""The first tokens of the vocabulary are the visible characters of ASCII."""
+
+
+def post(address: str, body: dict[str, Any], path: str = "/v1/chat/completions") -> dict[str, Any]:
+    request = urllib.request.Request(address + path, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        read: dict[str, Any] = json.load(answer)
+        return read
+
+
+def got(address: str, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
+        read: dict[str, Any] = json.load(answer)
+        return read
+
+
+def image(data: bytes) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(data).decode()}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def asked(address: str, messages: list[dict[str, Any]], **more: Any) -> str:
+    """The greedy answer, of which each token is a visible character."""
+    biases = {str(token): -100 for token in range(N_VISIBLE, N_SEEING)}
+    body = {"messages": messages, "temperature": 0, "max_tokens": N_ANSWER, "logit_bias": biases, **more}
+    content: str = post(address, body)["choices"][0]["message"]["content"]
+    return content
+
+
+@contextlib.contextmanager
+def llama_server(model: Path, projector: Path, *options: str, n_ctx: int = 2048) -> Iterator[str]:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [
+        str(LLAMA_SERVER), "-m", str(model), "--mmproj", str(projector), "--port", str(port), "-c", str(n_ctx),
+        "-np", "1", "-t", "1", "--no-warmup", "--jinja", "--swa-full", *options,
+    ]  # fmt: skip
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(LLAMA_SERVER.parent)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        address = f"http://127.0.0.1:{port}"
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError, urllib.error.URLError):
+                    urllib.request.urlopen(address + "/health", timeout=1).close()
+                    break
+                time.sleep(0.05)
+            yield address
+        finally:
+            process.terminate()
+
+
+# Images for which no two tokens are nearly as likely as each other: the servers cut a prompt at other places.
+CONVERSATIONS: dict[str, list[list[dict[str, Any]]]] = {
+    "an image between texts": [[text("hello, see "), image(png(1)), text(" and say what it is")]],
+    "an image first": [[image(png(7)), text("what is it?")]],
+    "two images": [[text("compare "), image(png(1)), text(" with "), image(png(6, 100, 30)), text(" now")]],
+    "a second turn, with another image": [
+        [text("look: "), image(png(4, 33, 90)), text(".")],
+        [text("and this: "), image(png(11, 64, 64)), text("?")],
+    ],
+    "text that spells a marker": [[text("<__media__> [image] "), image(png(1)), text("<image>")]],
+}
+
+
+def config(model: Path, projector: Path) -> str:
+    return f"""
+[models.eyes]
+path = "{model}"
+mmproj = "{projector}"
+[caches.eyes]
+model = "eyes"
+n_ctx = 2048
+"""
+
+
+@pytest.mark.costly
+@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
+@pytest.mark.parametrize("kind", PROJECTORS)
+def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    with serving(tmp_path, config(model, projector)) as ours, llama_server(model, projector) as theirs:
+        for name, turns in CONVERSATIONS.items():
+            messages: list[dict[str, Any]] = []
+            for parts in turns:
+                messages.append({"role": "user", "content": parts})
+                answer = asked(ours, messages)
+                assert answer == asked(theirs, messages), name
+                assert len(answer) == N_ANSWER
+                messages.append({"role": "assistant", "content": "I see."})
+
+
+@pytest.mark.costly
+@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
+def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    files = [write_lora(tmp_path / f"lora{n}.gguf", read_header(model), seed=n) for n in range(2)]
+    adapters = "".join(f'[[models.eyes.adapters]]\npath = "{file}"\napply = false\n' for file in files)
+    options = [word for file in files for word in ("--lora", str(file))]
+    question_of = [question(text("look: "), image(png(1)), text(" what is it?"))]
+    answers = []
+    with (
+        serving(tmp_path, config(model, projector) + adapters) as ours,
+        llama_server(model, projector, *options) as theirs,
+    ):
+        for scales in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, -0.5)):
+            lora = [{"id": n, "scale": scale} for n, scale in enumerate(scales)]
+            n_prompt, n_new = computed(ours, question_of, lora=lora)
+            assert n_new == n_prompt, "nothing of another set is used"
+            assert computed(ours, question_of, lora=lora)[1] == 1
+            # llama-server may use what it has of another set.
+            answers.append(asked(ours, question_of, lora=lora))
+            assert answers[-1] == asked(theirs, question_of, lora=lora, cache_prompt=False)
+    assert len({*answers}) == len(answers), "each set has an answer of its own"
+
+
+@pytest.fixture(params=PROJECTORS)
+def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A server with a model that sees, of every kind."""
+    with serving(tmp_path, config(*write_seeing(request.param, tmp_path))) as address:
+        yield address
+
+
+def computed(address: str, messages: list[dict[str, Any]], **more: Any) -> tuple[int, int]:
+    """How many tokens a prompt has, and how many of them were computed for it."""
+    body = {"messages": messages, "temperature": 0, "max_tokens": 4, **more}
+    usage = post(address, body)["usage"]
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    return usage["prompt_tokens"], usage["prompt_tokens"] - cached
+
+
+def question(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+ANSWER = {"role": "assistant", "content": "I see."}
+
+
+def test_an_image_is_computed_once_and_belongs_to_its_pixels(seeing: str) -> None:
+    words = text("a longer text before the image, which every conversation has: ")
+    first = [question(words, image(png(1)), text(" tell me"))]
+    n_first, n_new = computed(seeing, first)
+    assert n_new == n_first
+    second = [*first, ANSWER, question(text("and then?"))]
+    n_second, n_new = computed(seeing, second)
+    assert n_new <= n_second - n_first + 8, "only what stands behind the first question"
+    again = [question(words, image(png(1)), text(" something else"))]
+    _, n_new = computed(seeing, again)
+    assert n_new < 60, "the same image is the same tokens"
+    other = [question(words, image(png(2)), text(" tell me"))]
+    n_other, n_new = computed(seeing, other)
+    assert n_other == n_first
+    assert n_new >= n_other - 90, "nothing behind the place of another image is shared"
+    assert n_new < n_other, "the text before it is"
+
+
+def test_text_cannot_spell_an_image(seeing: str) -> None:
+    name = "[image " + "0" * 32 + "]"
+    counts = []
+    for words in (name, "x" * len(name), "<__media__>", "x" * len("<__media__>")):
+        counts.append(computed(seeing, [question(text(words))])[0])
+    assert counts[0] == counts[1]
+    assert counts[2] == counts[3]
+
+
+def test_tokens_of_an_image_are_counted_before_anything_is_computed(seeing: str) -> None:
+    messages = [question(text("what is "), image(png(7, 120, 60)), text("?"))]
+    content = [
+        {"type": "text", "text": "what is "},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                     "data": base64.b64encode(png(7, 120, 60)).decode()}},
+        {"type": "text", "text": "?"},
+    ]  # fmt: skip
+    body = {"model": "eyes", "messages": [{"role": "user", "content": content}]}
+    counted = post(seeing, body, "/v1/messages/count_tokens")["input_tokens"]
+    assert counted == computed(seeing, messages)[0]
+
+
+def test_the_capabilities_say_that_it_sees(seeing: str) -> None:
+    assert got(seeing, "/props")["modalities"] == {"vision": True, "video": False, "audio": False}
+    assert "image" in json.dumps(got(seeing, "/v1/models"))
+    assert "vision" in post(seeing, {"model": "eyes"}, "/api/show")["capabilities"]
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", png(1)[:150]])
+def test_a_damaged_image_is_one_sentence(seeing: str, data: bytes) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        asked(seeing, [question(text("see "), image(data), text("!"))])
+    with caught.value as refused:
+        assert refused.code == 400
+        assert "error" in json.load(refused)
+
+
+def test_a_projector_of_another_model_refuses_the_model(tmp_path: Path) -> None:
+    model, projector = write_seeing("llava", tmp_path)
+    write_projector("llava", projector, n_embd=96)
+    with (
+        pytest.raises(EngineError, match="cannot be used as the projector of"),
+        serving(tmp_path, config(model, projector)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["llava", "qwen"])
+def test_the_memory_of_a_model_has_its_projector_and_what_that_computes_with(kind: str, tmp_path: Path) -> None:
+    model, projector = write_seeing(kind, tmp_path)
+    found = read_projector(projector)
+    assert found.buffer_bytes > 0
+    n_bytes: list[int] = []
+
+    def around(app: App) -> App:
+        n_bytes.append(app.models()[0].memory_bytes)
+        return app
+
+    for mmproj in (str(projector), "none"):
+        with serving(tmp_path, config(model, projector).replace(str(projector), mmproj), around=around):
+            pass
+    assert n_bytes[0] - n_bytes[1] == found.size_bytes + found.buffer_bytes
+
+
+def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:
+    model, projector = write_seeing("llava", tmp_path)
+    with serving(tmp_path, config(model, projector).replace(str(projector), "none")) as address:
+        assert got(address, "/props")["modalities"]["vision"] is False
+
+
+@pytest.mark.costly
+def test_images_that_turn_into_notes_cost_a_bounded_share_of_what_is_new(tmp_path: Path) -> None:
+    """They leave in blocks of a quarter of `images.max_count`, and what stands behind is computed again then."""
+    model, projector = write_seeing("llava", tmp_path)
+    most = 16
+    limits = f"[images]\nmax_count = {most}\n"
+    text_ = config(model, projector).replace("n_ctx = 2048", "n_ctx = 8192") + limits
+    with serving(tmp_path, text_) as address:
+        messages: list[dict[str, Any]] = []
+        n_prompt = n_computed = 0
+        for turn in range(60):
+            messages.append(question(text(f"{turn}: "), image(png(turn))))
+            n_prompt, n_new = computed(address, messages, max_tokens=1)
+            n_computed += n_new
+            messages.append(ANSWER)
+    # A prompt holds all that was ever new. Each turn's share of what a block costs is four turns.
+    assert n_computed < 4 * n_prompt
+    assert n_computed > 2 * n_prompt, "images have left"

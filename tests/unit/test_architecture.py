@@ -1,0 +1,79 @@
+"""The map is the territory: files that the page of the architecture names exist, modules have heads, layers hold."""
+
+import ast
+import functools
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.places import ROOT, SOURCE
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@functools.cache
+def first_line(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
+def missing(text: str) -> list[str]:
+    """The Python files that a page names and that are nowhere, by their path in the package or its end."""
+    known = [f"/{name(path)}" for path in MODULES] + [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.glob("tests/**/*.py")
+    ]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    return [file for file in named if not any(path.endswith(f"/{file}") for path in known)]
+
+
+def test_the_files_that_the_page_of_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert missing(text) == []
+    assert missing(text + "`engine/nowhere.py`") == ["engine/nowhere.py"]
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert MODULES
+    silent = [name(path) for path in MODULES if not first_line(path).endswith((".", "?", "!"))]
+    assert silent == [], "these have no header docstring"
+
+
+@pytest.mark.parametrize(
+    "package", [pytest.param("shepherd", marks=pytest.mark.model), "shepherd.core", "shepherd.dialects"]
+)
+def test_public_names_exist_and_are_named_once(package: str) -> None:
+    module = importlib.import_module(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert all(hasattr(module, public) for public in module.__all__)
+
+
+def test_no_room_is_called_by_what_it_holds_together() -> None:
+    assert not {path.stem for path in MODULES} & {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).parent / "lint-imports"
+    return subprocess.run([program, "--no-cache"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_layers_hold_and_a_planted_upward_import_is_caught(tmp_path: Path) -> None:
+    assert lint_imports(ROOT).returncode == 0
+    package = tmp_path / "shepherd"
+    for path in MODULES:
+        copy = package / path.relative_to(SOURCE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text("utf-8"))
+    (package / "core" / "request.py").write_text("import shepherd.backends.local.backend\n")
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text("utf-8"))
+    run = "import sys; sys.path.insert(0, '.'); import importlinter.cli; importlinter.cli.lint_imports_command()"
+    program = [sys.executable, "-c", run]
+    caught = subprocess.run([*program, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert caught.returncode == 1
+    assert "BROKEN" in caught.stdout

@@ -1,0 +1,222 @@
+"""The documentation is run: Python and curl blocks against a really started server, commands through the real
+parser."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests import command_line, providers_page
+from tests.places import ROOT
+
+from shepherd import config as configuration
+from shepherd import dialects
+from shepherd.cli.main import cli
+from shepherd.core import ConfigError
+from shepherd.models.pull.source import HubSource, parse
+from shepherd.models.suggestions import SUGGESTIONS
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTILINE)
+"""A command line up to its comment, pipe or redirection; the banner's first line is none."""
+
+
+PRINTS = re.compile(r"\s*```text prints\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""Behind a Python block: what it prints. `...` stands for anything. One line may be a comment on its last line."""
+CHAT = re.compile(r"^```text chat\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A conversation with the embedded model, as a pipe shows it."""
+FILES = {"README.md": "Hello, world.\n", "main.cpp": "int main() {}\n", "CMakeLists.txt": "project(hello)\n"}
+"""Of the folder where the examples run."""
+
+
+def sources(language: str) -> dict[str, str]:
+    """The blocks in one language, by page and number."""
+    return {name: match.group(2) for name, (match, _) in blocks(language).items()}
+
+
+def blocks(language: str) -> dict[str, tuple[re.Match[str], str]]:
+    """The blocks in one language, by page and number, each with the text of its page behind it."""
+    return {
+        f"{page.name}-{number}": (match, match.string[match.end() :])
+        for page in PAGES
+        for number, match in enumerate(BLOCK.finditer(page.read_text("utf-8")))
+        if match.group(1) == language
+    }
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def commands() -> Sequence[object]:
+    lines: dict[str, None] = {}
+    for page in PAGES:
+        for match in BLOCK.finditer(page.read_text("utf-8")):
+            if match.group(1) in {"", "console", "sh"}:
+                lines.update(dict.fromkeys(line.strip() for line in COMMAND.findall(match.group(2))))
+    return [pytest.param(line, id=line[:60]) for line in lines]
+
+
+RUNNER = """
+import contextlib, io, json, sys, traceback
+told = {}
+for name, source in json.load(sys.stdin).items():
+    output = io.StringIO()
+    error = ""
+    with contextlib.redirect_stdout(output):
+        try:
+            exec(compile(source, name, "exec"), {"__name__": "__main__"})
+        except BaseException:
+            error = traceback.format_exc()
+    told[name] = output.getvalue(), error
+json.dump(told, sys.stdout)
+"""
+"""Runs the programs that it is given one after the other, since imports are what costs time; tells what each has
+printed, and its traceback."""
+
+
+@pytest.fixture(scope="session")
+def server(start_server: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """For these tests alone: the pages tell how many tokens are cached."""
+    with start_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def ran(server: str, folder: Path) -> dict[str, tuple[str, str]]:
+    """What each Python block has printed, and its error."""
+    programs = {name: text.replace("http://localhost:8000", server) for name, text in sources("python").items()}
+    command = [sys.executable, "-c", RUNNER]
+    done = subprocess.run(
+        command, input=json.dumps(programs), capture_output=True, text=True, check=False, timeout=300, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return {name: (output, error) for name, (output, error) in json.loads(done.stdout).items()}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", sources("python"))
+def test_python_blocks_print_what_the_page_says(name: str, ran: dict[str, tuple[str, str]]) -> None:
+    output, error = ran[name]
+    assert error == ""
+    block, behind = blocks("python")[name]
+    shown = PRINTS.match(behind) or re.search(r"  # (.*)\n$", block.group(2))
+    assert shown is not None, "neither a ```text prints block nor a comment on the last line says what it prints"
+    assert matches(shown.group(1).strip(), output.strip()), output
+
+
+def matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("..."))), text, re.DOTALL) is not None
+
+
+def test_what_prints_something_else_is_found_out() -> None:
+    assert matches("a ... c\nd", "a b c\nd")
+    assert not matches("a c", "a b c")
+
+
+@pytest.mark.model
+def test_the_chats_that_are_shown_are_what_the_embedded_model_writes(folder: Path) -> None:
+    shown = {page.name: found for page in PAGES if (found := CHAT.findall(page.read_text("utf-8")))}
+    assert shown
+    for page, chats in shown.items():
+        for chat in chats:
+            asked = "".join(line.removeprefix("> ") + "\n" for line in chat.splitlines() if line.startswith("> "))
+            done = command_line.run("--temperature", "0", "--no-recall", stdin=asked, cwd=folder)
+            answers = re.sub(r"^> .*\n", "", chat, flags=re.MULTILINE)
+            printed = done.stdout.partition("\n> ")[2].removesuffix("> ").replace("\n> ", "\n").rstrip("\n") + "\n"
+            assert printed == answers, page
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("source", sources("bash").values(), ids=sources("bash"))
+def test_curl_blocks_get_a_valid_completion(source: str, server: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    script = source.replace("http://localhost:8000", server).replace("curl ", "curl -sS --fail-with-body ", 1)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"chat.completion"' in done.stdout
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_exist_with_their_options(line: str) -> None:
+    words = shlex.split(line.removeprefix("uv run "))
+    if "--" in words:  # what follows is another program's
+        words = words[: words.index("--")]
+    program, *arguments = words
+    done = CliRunner().invoke(cli, [*arguments, "--help"], prog_name=program, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "Usage" in done.stdout
+
+
+def test_every_page_that_is_linked_exists() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_test_command_of_the_readme_is_the_one_ci_runs() -> None:
+    assert "uv run pytest" in (ROOT / "README.md").read_text("utf-8")
+    assert "uv run pytest\n" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_no_file_names_a_package_registry() -> None:
+    # Written apart, so that this file does not name one either.
+    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "registry.npmjs" + ".org"]
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for file in filter(None, files):
+        path = ROOT / file
+        if path.suffix not in {".gguf", ".png"} and path.is_file():
+            text = path.read_text("utf-8", errors="replace")
+            assert not [host for host in hosts if host in text], f"{file} names a package host"
+
+
+def test_the_tables_of_providers_are_what_the_code_has() -> None:
+    assert providers_page.PAGE.read_text("utf-8") == providers_page.made(), "run: python tests/providers_page.py"
+
+
+def test_the_configurations_of_the_page_of_providers_can_be_read(tmp_path: Path) -> None:
+    found = [text for name, text in sources("toml").items() if name.startswith("providers.md")]
+    assert len(found) >= 2
+    for text in found:
+        file = tmp_path / "shepherd.toml"
+        file.write_text(text)
+        config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+        assert config.warnings == ()
+        away = text.replace('cache = "main"', 'provider = "claude"', 1)
+        if "privacy" in away:
+            file.write_text(away)
+            with pytest.raises(ConfigError, match="not on this machine"):
+                configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
+
+
+def test_the_table_of_first_models_is_that_of_the_command() -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    rows = ["| memory | model | pull | on disk | licence | good for |", "| --- | --- | --- | --- | --- | --- |"]
+    rows += [
+        f"| {each.needed_bytes / 1e9:.1f} GB | {each.name} | `{each.spec}` | {each.size_gb:g} GB | {each.licence} | "
+        f"{each.good_for} |"
+        for each in SUGGESTIONS
+    ]
+    found = page.partition("<!-- suggestions -->\n")[2].partition("<!-- /suggestions -->")[0]
+    assert found.strip() == "\n".join(rows)
+    assert [each.needed_bytes for each in SUGGESTIONS] == sorted(each.needed_bytes for each in SUGGESTIONS)
+    assert all(isinstance(parse(each.spec), HubSource) and ":" in each.spec[3:] for each in SUGGESTIONS)
+
+
+def test_every_dialect_has_its_place_in_the_table_of_families() -> None:
+    page = (ROOT / "docs" / "families.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`([^`]+)`", "".join(rows))) == list(dialects.names())

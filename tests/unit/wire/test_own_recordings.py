@@ -1,0 +1,53 @@
+"""Small answers written by hand from the facts (`tests/data/providers`), cut at every byte: they run everywhere."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any, cast
+
+import pytest
+from tests.providers_replay import OWN
+from tests.unit.backends.cloud.test_recordings import ENDPOINTS
+from tests.unit.wire.recordings import differences, load, replayed, stream_text
+
+from shepherd.backends.cloud.provider import PROTOCOLS
+from shepherd.core import Message, Request, Text, ToolResult, fold
+from shepherd.wire.client import ClientCodec, Target
+
+STREAMS = [each for each in load(OWN, *ENDPOINTS) if stream_text(each) and "error" not in each["expect"]]
+TARGET = Target("m", "up:m", thinks_by="effort", efforts=("low", "high"))
+
+
+def codec_of(recording: dict[str, Any]) -> ClientCodec:
+    return cast(ClientCodec, importlib.import_module(PROTOCOLS[ENDPOINTS[recording["endpoint"]]].codec))
+
+
+def test_there_is_one_of_every_protocol() -> None:
+    assert {ENDPOINTS[each["endpoint"]] for each in STREAMS} == set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("recording", STREAMS, ids=lambda each: each["id"])
+def test_every_cut_gives_the_same_answer(recording: dict[str, Any]) -> None:
+    half, data = codec_of(recording), (stream_text(recording) or "").encode()
+    wrong = {}
+    for at in range(len(data) + 1):
+        decoder = half.decoder(Request("m"), TARGET)
+        reply = fold(replayed(decoder, data, [at], is_ndjson="ndjson_text" in recording["response"]))
+        if found := differences(reply, recording["expect"]):
+            wrong[at] = found
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "recording", [each for each in STREAMS if "opaque" in each["expect"]], ids=lambda each: each["id"]
+)
+def test_what_only_the_provider_understands_goes_back_to_it(recording: dict[str, Any]) -> None:
+    half, data = codec_of(recording), (stream_text(recording) or "").encode()
+    answer = fold(replayed(half.decoder(Request("m"), TARGET), data)).message
+    results = Message("tool", tuple(ToolResult(call.id, (Text("5"),), call.name) for call in answer.calls))
+    body = json.dumps(half.encode_request(Request("m", (Message.user("hi"), answer, results)), TARGET))
+    assert [each for each in recording["expect"]["opaque"] if each not in body] == []
+    other = Target("n", "up:n", thinks_by="effort", efforts=("low", "high"))
+    body = json.dumps(half.encode_request(Request("n", (Message.user("hi"), answer, results)), other))
+    assert [each for each in recording["expect"]["opaque"] if each in body] == []
