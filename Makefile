@@ -1,17 +1,18 @@
-.PHONY: check test thorough clients suites fix size picture bench lock
+.PHONY: check test search clients suites fix size picture bench lock
 
-check:  ## formatting, lint, types, layers, and a glance at the tests that need no model: under a minute
-	uv run ruff format --check .
-	uv run ruff check .
-	uv run mypy
-	uv run lint-imports
-	SHEPHERD_THOROUGH=-1 uv run pytest -m "not model"
+check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
+	uv run --all-groups ruff format --check .
+	uv run --all-groups ruff check .
+	uv run --all-groups mypy
+	uv run --all-groups lint-imports
+	uv run pytest -n 0 tests/unit/test_architecture.py tests/unit/test_sizes.py tests/unit/test_docs.py
 
-test:  ## every test, of large grids a share
+test:  ## the gate: the same cases at every commit
 	uv run pytest
 
-thorough:  ## every test, and all of every grid
-	SHEPHERD_THOROUGH=1 uv run pytest
+SEED = $(shell date +%s)
+search:  ## what the gate does not run: every case of every grid, random examples of a SEED, damaged files, soaks (hours)
+	SHEPHERD_SEARCH=$(SEED) uv run --all-groups pytest tests/search tests/process tests/unit -n 2 --timeout 7200
 
 CLIENTS = @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 opencode-ai@1.18.33 \
 	@earendil-works/pi-coding-agent@0.74.2 \
@@ -30,8 +31,8 @@ suites:  ## other projects' own tests against our server, as far as they can be 
 	uv run --all-groups python -m suites.report
 
 fix:  ## what can be mended by itself
-	uv run ruff format .
-	uv run ruff check --fix .
+	uv run --all-groups ruff format .
+	uv run --all-groups ruff check --fix .
 
 size:  ## lines per room; fails where a room has more than tests/sizes.toml allows
 	uv run python tests/sizes.py
