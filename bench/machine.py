@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("SHEPHERD_PROBE", "0")  # no probe between two measurements, and the same defaults in all of them
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -90,9 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         projector = Path(folder) / "mmproj.gguf"
         make(projector)
-        setup = Setup(
-            random_model(), N_CTX, llama=("--mmproj", str(projector)), ours={"mmproj": str(projector), "probe": False}
-        )
+        setup = Setup(random_model(), N_CTX, llama=("--mmproj", str(projector)), ours={"mmproj": str(projector)})
         servers = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         for number in range(-1, rounds):
             words: dict[str, Any] = {"type": "text", "text": f"What is in this, number {number}? "}

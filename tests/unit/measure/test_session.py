@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.in_time import until
 
+from shepherd import config as configuration
 from shepherd.measure.session import DEPTHS, Session, Step, alone, in_turn
 from shepherd.measure.space import Candidate, Facts
-from shepherd.measure.subject import Subject
+from shepherd.measure.subject import Subject, subject_of
 from shepherd.measure.trial import Run
 
 MEASURES = "shepherd.measure.trial"
@@ -68,10 +69,18 @@ def test_a_prompt_is_as_long_as_time_and_context_allow(speed: float, n_ctx: int,
 
 
 @pytest.mark.model
-def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: Path) -> None:
-    from shepherd import config as configuration
-    from shepherd.measure.subject import subject_of
+@pytest.mark.parametrize(
+    ("flags", "start"), [({}, (1, False)), ({"flash_attn": True}, (1, True)), ({"threads": 2}, (2, False))]
+)
+def test_a_measurement_starts_from_the_settings_in_use(
+    flags: dict[str, Any], start: tuple[int, bool], tmp_path: Path
+) -> None:
+    config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, flags={"model": "embedded", **flags})
+    begun = subject_of(config, None).start
+    assert (begun.n_threads, begun.flash_attn) == start
 
+
+def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "shepherd.toml"
     file.write_text(
         'model = "m"\nsystem = "Be brief."\n[models.m]\npath = "embedded"\n[models.m.sampling]\ntemperature = 0.5\n'
@@ -97,9 +106,6 @@ def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: 
 @pytest.mark.costly
 async def test_a_cancelled_run_ends_its_children_and_keeps_what_it_has(lamb: Path, tmp_path: Path) -> None:
     import psutil
-
-    from shepherd import config as configuration
-    from shepherd.measure.subject import subject_of
 
     config = configuration.load(
         env={}, cwd=tmp_path, user_dir=tmp_path, flags={"threads": 1, "model": str(lamb)}, read_files=False

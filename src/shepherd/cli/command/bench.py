@@ -69,7 +69,7 @@ def run(
         address = find_address(config, against, tuple(options.get("api_keys") or ()))
         other = Other(address.url, against_model, address.key, limits_of(config.network, http.DEADLINES)[0])
     cache_folder, status = Path(platformdirs.user_cache_dir("shepherd")), 0
-    subject = subject_of(config, named, cache_folder=cache_folder)
+    subject = subject_of(config, named)
     signed: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {**facts.machine(), "load": facts.load()},

@@ -70,7 +70,7 @@ def _main() -> int:
     child.end_with_parent()
     try:
         config, named = measuring.model_config(task["options"])
-        subject = subject_of(config, named, cache_folder=Path(task["cache_folder"]))
+        subject = subject_of(config, named)
         made = alone(config, subject, n_ctx=task["n_ctx"], folder=Path(task["folder"]))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(made, Path(task["cache_folder"])))
