@@ -451,7 +451,7 @@ def flash_attention(options: ContextOptions) -> bool | None:
     """Whether to use flash attention: the option; True for a quantised V cache; None (the library decides) on a GPU;
     else False.
 
-    On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine.py).
+    On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine/engine.py).
     """
     if options.flash_attention is not None:
         return options.flash_attention
