@@ -98,11 +98,11 @@ def compare(model: str, n_jobs: int, rounds: int) -> dict[str, object]:
             taken[name].append(asyncio.run(measure(engine, n_jobs, N_TOKENS[model])))
             engine.close()
     row: dict[str, object] = {"model": model, "jobs": n_jobs, "rounds": rounds}
-    for figure in taken["child"][0]:
+    for metric in taken["child"][0]:
         for name, values in taken.items():
-            row[f"{name}_{figure}"] = round(statistics.median(each[figure] for each in values), 1)
-        ratios = [a[figure] / b[figure] for a, b in zip(taken["child"], taken["in_process"], strict=True)]
-        row[f"ratio_{figure}"] = round(statistics.median(ratios), 3)
+            row[f"{name}_{metric}"] = round(statistics.median(each[metric] for each in values), 1)
+        ratios = [a[metric] / b[metric] for a, b in zip(taken["child"], taken["in_process"], strict=True)]
+        row[f"ratio_{metric}"] = round(statistics.median(ratios), 3)
     return row
 
 

@@ -19,7 +19,6 @@ import argparse
 import http.client
 import itertools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -29,13 +28,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 from bench.rig import machine
 from bench.rig.llama_tools import tool
-from bench.rig.paired import Estimate, median
 from bench.rig.sides import MODELS, Server, Setup, in_turn, model_path, running
 
+from shepherd.measure.statistics import spread
 from shepherd.measure.trial import Run
 
 Settings = dict[str, Any]
@@ -147,21 +145,17 @@ def compared(path: Path, sides: Mapping[str, Settings], rounds: int) -> dict[str
     return {
         "scores": scores,
         "ratios": {
-            f"{name} / {base}": written(ratio(scores[name], scores[base]))
+            f"{name} / {base}": ratio(scores[name], scores[base])
             for name, base in (("optimize", "defaults"), ("grid", "defaults"), ("optimize", "grid"))
             if len(scores[name]) > 1
         },
     }
 
 
-def ratio(ours: list[float], theirs: list[float]) -> Estimate:
+def ratio(ours: list[float], theirs: list[float]) -> dict[str, float]:
     """The median ratio of neighbours, with 95 % confidence."""
-    found = median(np.log(np.array(ours) / np.array(theirs)))
-    return Estimate(*map(math.exp, (found.value, found.low, found.high)))
-
-
-def written(found: Estimate) -> dict[str, float]:
-    return {"ratio": round(found.value, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
+    low, median, high, _ = spread([a / b for a, b in zip(ours, theirs, strict=True)])
+    return {"ratio": round(median, 3), "low": round(low, 3), "high": round(high, 3)}
 
 
 def chat(server: Server, round_: int) -> dict[str, float]:
@@ -203,7 +197,7 @@ def served(path: Path, settings: Settings, rounds: int) -> dict[str, Any]:
         name: [[row[name] for row in rows[side]] for side in ("llama-server", "shepherd")]
         for name in ("first_s", "all_s", "cpu_s")
     }
-    return {"rows": rows, "ratios": {f"speed by {name}": written(ratio(*pair)) for name, pair in pairs.items()}}
+    return {"rows": rows, "ratios": {f"speed by {name}": ratio(*pair) for name, pair in pairs.items()}}
 
 
 def main() -> None:

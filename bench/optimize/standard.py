@@ -31,8 +31,9 @@ from bench.rig.sides import Setup, model_path, running
 from rich.console import Console
 from rich.table import Table
 
-from shepherd.measure.figures import BY_NAME, paired, spread
+from shepherd.measure.metrics import BY_NAME
 from shepherd.measure.space import Candidate
+from shepherd.measure.statistics import paired, spread
 from shepherd.measure.trial import Workload, measure
 
 DEPTH, N_GENERATE = 512, 32

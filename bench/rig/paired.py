@@ -1,4 +1,5 @@
-"""Differences between two ways of doing the same, with their doubt: bootstrap over whole conversations."""
+"""Means, perplexities and slopes over whole conversations, with 95 % intervals from a bootstrap. Medians and ratios are
+those of `shepherd.measure.statistics`."""
 
 from __future__ import annotations
 
@@ -41,11 +42,6 @@ def mean(values: Numbers, weights: Numbers | None = None) -> Estimate:
     if weights is None:
         return _bootstrap(len(values), lambda index: values[index].mean(axis=-1))
     return _bootstrap(len(values), lambda index: values[index].sum(axis=-1) / weights[index].sum(axis=-1))
-
-
-def median(values: Numbers) -> Estimate:
-    """The median of one value per pair."""
-    return _bootstrap(len(values), lambda index: np.median(values[index], axis=-1))
 
 
 def perplexity(nll: Numbers, base: Numbers, n_tokens: Numbers) -> Estimate:

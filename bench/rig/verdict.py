@@ -22,7 +22,7 @@ from bench.rig.sides import MODELS, Side, model_path
 from rich.console import Console
 from rich.table import Column, Table
 
-from shepherd.measure import figures
+from shepherd.measure import statistics as intervals
 
 Better = Literal["less", "more"]
 
@@ -93,14 +93,14 @@ def _rivals(row: Row) -> list[str]:
 
 
 def _interval(ratios: Sequence[float]) -> list[float]:
-    found = figures.spread(ratios)
+    found = intervals.spread(ratios)
     return [_rounded(found.low), _rounded(found.high)]
 
 
 def _of_rounds(ratios: Sequence[float]) -> str:
     if len(ratios) <= 1:
         return spread(ratios)
-    found = figures.spread(ratios)
+    found = intervals.spread(ratios)
     return f"{found.median:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 

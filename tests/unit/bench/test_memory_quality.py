@@ -415,7 +415,7 @@ def test_an_evaluation_is_one_json_document(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_script_runs_by_its_path_from_any_folder(tmp_path: Path) -> None:
-    command = [sys.executable, BENCH / "memory_quality.py", "nowhere.json"]
+    command = [sys.executable, str(BENCH / "memory_quality.py"), "nowhere.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "shepherd: there is no file or folder nowhere.json\n"

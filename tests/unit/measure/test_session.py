@@ -13,7 +13,7 @@ import pytest
 from tests.in_time import until
 
 from shepherd import config as configuration
-from shepherd.measure.session import DEPTHS, Session, Step, alone, in_turn
+from shepherd.measure.session import DEPTHS, Session, Step, in_turn, single_user
 from shepherd.measure.space import Candidate, Facts
 from shepherd.measure.subject import Subject, subject_of
 from shepherd.measure.trial import Run
@@ -91,7 +91,8 @@ def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: 
     )
     config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file, flags={})
     subject = subject_of(config, None)
-    found = alone(config, replace(subject, start=replace(subject.start, n_threads=1)), n_ctx=1024, folder=tmp_path)
+    subject = replace(subject, start=replace(subject.start, n_threads=1))
+    found = single_user(config, subject, n_ctx=1024, folder=tmp_path)
     assert (found.providers, found.mcp_servers, found.tools.enabled) == ((), (), ())
     assert found.memory.database_path == str(tmp_path / "unused.db")
     assert not found.memory.enable_archival

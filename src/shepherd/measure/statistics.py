@@ -1,81 +1,37 @@
-"""Which figures there are, what their samples say together, and whether two sets of samples differ. Pure.
+"""What samples say together, and whether two sets of samples differ: the one statistics of all measuring. Pure.
 
     samples ─ spread ─▶ median, interval        samples, samples ─ change ─▶ ratio or difference, interval, verdict
+    pairs of equal workloads ─ pooled ─▶ mean ratio, interval; the noise of all candidates together
 
-All of it without assuming how times are distributed: they have tails. The interval of a median is made of samples
-(order statistics); that of a change is Hodges and Lehmann's, over all pairs of an old and a new sample.
+`spread` and `change` assume nothing about how times are distributed: they have tails. The interval of a median is made
+of samples (order statistics); that of a change is Hodges and Lehmann's, over all pairs of an old and a new sample.
+`pooled` is for the three to seven pairs that a search can afford: Student's t, with the noise that others have shown.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from shepherd.measure.metrics import Metric
 
 CONFIDENCE = 0.95
 MARGIN, PAIRED_MARGIN = 0.05, 0.01
 """A change by less is none: two runs of the same program differ by that much; samples taken in turn by less."""
 BLOCKS = 12
-"""Of a figure in a comparison: samples of the same second say the same, so a block of neighbours counts once, by its
+"""Of a metric in a comparison: samples of the same second say the same, so a block of neighbours counts once, by its
 median."""
+USUAL_NOISE = 0.08
+"""The deviation of the logarithm of one ratio, until enough of them have shown it."""
+_T = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
+"""Student's t for 95 %, by degrees of freedom from 1 on; 2 beyond."""
 
 Verdict = Literal["better", "worse", "same"]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One row of the table."""
-
-    name: str
-    title: str
-    """With the names of the workload in braces, such as `{depth}`."""
-    unit: str
-    more_is_better: bool = False
-    may_be_zero: bool = False
-    """A change is a difference in its unit, not a ratio."""
-    step: float = 0.0
-    """Of those: a smaller difference is none."""
-    workload: tuple[str, ...] = ()
-    """The names of the settings on which it depends."""
-
-
-FIGURES = (
-    Figure("prompt", "prompt, {depth} tokens", "tokens/s", True, workload=("depth",)),
-    Figure("generation", "generation, empty context", "tokens/s", True, workload=("n_generate",)),
-    Figure("generation_deep", "generation behind {depth} tokens", "tokens/s", True, workload=("depth", "n_generate")),
-    Figure("first_cold", "first token, new prompt of {depth} tokens", "ms", workload=("depth",)),
-    Figure("first_warm", "first token, the same with one more turn", "ms", workload=("depth",)),
-    Figure("server_first", "server: first token later than in process", "ms", may_be_zero=True, step=0.5),
-    Figure("server_answer", "server: answer of 16 tokens later", "ms", may_be_zero=True, step=1.0),
-    Figure("eviction", "eviction: a turn leaves", "ms", workload=("n_ctx",)),
-    Figure("computed_again", "eviction: tokens computed again", "tokens", may_be_zero=True, step=1.0),
-    Figure("archive", "archive: messages stored durably", "messages/s", True),
-    Figure("search", "search in {n_messages} messages", "ms", workload=("n_messages",)),
-)
-BY_NAME: Mapping[str, Figure] = {figure.name: figure for figure in FIGURES}
-THROUGH_HTTP = ("prompt", "generation", "generation_deep", "first_cold", "first_warm")
-"""Those that any server has."""
-
-
-@dataclass(slots=True)
-class Measured:
-    """What is known so far of one side."""
-
-    workload: dict[str, Any] = field(default_factory=dict)
-    samples: dict[str, list[float]] = field(default_factory=dict)
-    """By the name of the figure."""
-    missing: dict[str, str] = field(default_factory=dict)
-    """By the name of a figure, why it has no samples."""
-
-    def add(self, **values: float) -> None:
-        for name, value in values.items():
-            self.samples.setdefault(name, []).append(value)
-
-    def title(self, figure: Figure) -> str:
-        return figure.title.format_map({name: self.workload.get(name, "?") for name in figure.workload})
+Noise = tuple[tuple[float, int], ...]
+"""Of each candidate, the sum of squared deviations, and its degrees of freedom."""
 
 
 class Spread(NamedTuple):
@@ -98,7 +54,7 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 class Change(NamedTuple):
-    """From old to new: a ratio, or a difference where a figure may be zero; with 95 % confidence."""
+    """From old to new: a ratio, or a difference where a metric may be zero; with 95 % confidence."""
 
     low: float
     middle: float
@@ -108,9 +64,9 @@ class Change(NamedTuple):
     """`same`: not beyond the noise."""
 
 
-def change(figure: Figure, old: Sequence[float], new: Sequence[float]) -> Change | None:
+def change(metric: Metric, old: Sequence[float], new: Sequence[float]) -> Change | None:
     """What has changed; None where either has no samples, or one at which there is no ratio."""
-    is_ratio = not figure.may_be_zero
+    is_ratio = not metric.may_be_zero
     if not old or not new or (is_ratio and min(*old, *new) <= 0):
         return None
     some, others = _blocks(old), _blocks(new)
@@ -119,24 +75,49 @@ def change(figure: Figure, old: Sequence[float], new: Sequence[float]) -> Change
     pairs = sorted(after - before for before in some for after in others)
     k = _rank(len(some), len(others))
     found = (pairs[k], statistics.median(pairs), pairs[-1 - k])
-    step = math.log1p(MARGIN) if is_ratio else figure.step
+    step = math.log1p(MARGIN) if is_ratio else metric.step
     verdict: Verdict = "same"
     if (found[0] > 0 or found[2] < 0) and abs(found[1]) >= step and _is_enough(len(some), len(others)):
-        verdict = "better" if (found[1] > 0) == figure.more_is_better else "worse"
+        verdict = "better" if (found[1] > 0) == metric.more_is_better else "worse"
     low, middle, high = map(math.exp, found) if is_ratio else found
     return Change(low, middle, high, is_ratio, verdict)
 
 
-def paired(figure: Figure, old: Sequence[float], new: Sequence[float]) -> Change | None:
+def paired(metric: Metric, old: Sequence[float], new: Sequence[float]) -> Change | None:
     """As `change`, where each new sample was measured right beside the old one at its place: a machine that is slower
-    for a minute is slower for both. For figures that are never zero."""
+    for a minute is slower for both. For metrics that are never zero."""
     if len(old) != len(new) or not old or min(*old, *new) <= 0:
-        return change(figure, old, new)
+        return change(metric, old, new)
     low, middle, high, n = spread([after / before for before, after in zip(old, new, strict=True)])
     verdict: Verdict = "same"
     if (low > 1 or high < 1) and abs(math.log(middle)) >= math.log1p(PAIRED_MARGIN) and 2 / 2**n <= 1 - CONFIDENCE:
-        verdict = "better" if (middle > 1) == figure.more_is_better else "worse"
+        verdict = "better" if (middle > 1) == metric.more_is_better else "worse"
     return Change(low, middle, high, True, verdict)
+
+
+class Interval(NamedTuple):
+    """A ratio, with 95 % confidence."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def pooled(logs: Sequence[float], noise: Noise) -> Interval:
+    """The mean of ratios, given as logarithms. `noise`: of all candidates together, since they share the machine."""
+    if not logs:
+        return Interval(0.0, 1.0, math.inf)
+    total = sum(square for square, _ in noise) + 2 * USUAL_NOISE**2
+    freedom = sum(n for _, n in noise) + 2
+    deviation = math.sqrt(total / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
+    middle, half = sum(logs) / len(logs), deviation / math.sqrt(len(logs))
+    return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+
+
+def squares(logs: Sequence[float]) -> float:
+    """The sum of squared deviations from their mean."""
+    middle = sum(logs) / len(logs)
+    return sum((each - middle) ** 2 for each in logs)
 
 
 def _blocks(samples: Sequence[float]) -> list[float]:

@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from shepherd.measure.figures import BY_NAME, FIGURES, Measured, _ways, change, paired, spread
+from shepherd.measure.metrics import BY_NAME, METRICS, Measured
+from shepherd.measure.statistics import _ways, change, paired, spread
 
 SLOW, FAST = BY_NAME["first_cold"], BY_NAME["prompt"]
 
@@ -55,8 +56,8 @@ def test_a_planted_change_is_found_and_judged_by_what_is_better(factor: float) -
     faster = "better" if factor > 1 else "worse"
     for seed in range(20):
         old, new = times(seed, 10, noise=0.05), times(seed + 100, 10, 100 * factor, noise=0.05)
-        for figure, verdict in ((SLOW, slower), (FAST, faster)):
-            found = change(figure, old, new)
+        for metric, verdict in ((SLOW, slower), (FAST, faster)):
+            found = change(metric, old, new)
             assert found is not None
             assert found.verdict == verdict
             assert found.low < found.middle < found.high
@@ -79,13 +80,13 @@ def test_few_samples_prove_nothing() -> None:
     assert more.verdict == "worse"
 
 
-def test_a_figure_that_may_be_zero_changes_by_a_difference() -> None:
-    figure = BY_NAME["computed_again"]
-    found = change(figure, [0.0] * 6, [200.0, 201.0, 210.0, 190.0, 200.0, 220.0])
+def test_a_metric_that_may_be_zero_changes_by_a_difference() -> None:
+    metric = BY_NAME["computed_again"]
+    found = change(metric, [0.0] * 6, [200.0, 201.0, 210.0, 190.0, 200.0, 220.0])
     assert found is not None
     assert (found.is_ratio, found.verdict) == (False, "worse")
     assert found.middle == pytest.approx(200, abs=10)
-    same = change(figure, [0.0, 0.0, 3.0, 0.0], [0.0, 3.0, 0.0, 0.0])
+    same = change(metric, [0.0, 0.0, 3.0, 0.0], [0.0, 3.0, 0.0, 0.0])
     assert same is not None
     assert same.verdict == "same"
     assert change(SLOW, [0.0, 1.0], [1.0, 2.0]) is None, "there is no ratio to zero"
@@ -104,12 +105,12 @@ def test_pairs_see_a_difference_below_the_noise_of_a_drifting_machine() -> None:
     assert paired(SLOW, drift, slower[:-1]) == change(SLOW, drift, slower[:-1]), "not in pairs"
 
 
-def test_every_figure_has_a_title_for_its_workload() -> None:
+def test_every_metric_has_a_title_for_its_workload() -> None:
     found = Measured(workload={"depth": 512, "n_messages": 4000})
     assert found.title(SLOW) == "first token, new prompt of 512 tokens"
-    assert len({figure.name for figure in FIGURES}) == len(FIGURES)
-    for figure in FIGURES:
-        assert "{" not in found.title(figure)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert "{" not in found.title(metric)
     found.add(prompt=1.0, search=2.0)
     found.add(prompt=3.0)
     assert statistics.mean(found.samples["prompt"]) == 2.0
