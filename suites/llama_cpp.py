@@ -7,8 +7,8 @@
 
 Both get the same models: stories260K, which most tests name, and stand-ins with its weights for models of several GB.
 A case applies if llama-server passes it here, unless Shepherd leaves its subject out on purpose; the others are not run
-against Shepherd. Tests that their authors mark as slow run too. The real program is what `bench/llama_tools.py` builds
-from the same source as our library. It takes about half an hour on two cores.
+against Shepherd. Tests that their authors mark as slow run too. The real program is what `bench/rig/llama_tools.py`
+builds from the same source as our library. It takes about half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def run(*selection: str) -> Report:
     benchmarks = Path(platformdirs.user_cache_dir("shepherd-bench"))
     source, program = _source(benchmarks), benchmarks / "build" / "bin" / "llama-server"
     if not program.exists():
-        raise RuntimeError("llama-server is not here; python bench/llama_tools.py builds it")
+        raise RuntimeError("llama-server is not here; python -m bench.rig.llama_tools builds it")
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
         bench = _Bench(Path(name), source)
         theirs = bench.run(str(program), selection or ("unit",))
@@ -189,7 +189,7 @@ def _source(benchmarks: Path) -> Path:
     for path in (benchmarks / "src", *unpacked):
         if (path / TESTS / "conftest.py").exists():
             return path
-    raise RuntimeError("the source of llama.cpp is not here; python bench/llama_tools.py fetches it")
+    raise RuntimeError("the source of llama.cpp is not here; python -m bench.rig.llama_tools fetches it")
 
 
 def _write_models(vocabularies: Path, target: Path) -> None:

@@ -20,7 +20,7 @@ PROGRAM = Path(platformdirs.user_cache_dir("shepherd-bench")) / "build" / "bin" 
 def llama_server(model: Path, *options: str) -> Iterator[str]:
     """The address of one with this model and one thread. The test is skipped where it is not built."""
     if not PROGRAM.exists():
-        pytest.skip("llama-server is not built: uv run python bench/llama_tools.py")
+        pytest.skip("llama-server is not built: uv run python -m bench.rig.llama_tools")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -6,7 +6,7 @@
 `new` is counted from the JSON of the requests alone, without our decoding, rendering or caching: both sides must agree
 or one of them is wrong. The model knows nothing, but its vocabulary is as large as a real one's and made of the words
 of the recordings, so that prompts have as many tokens as they would have for a real model. For `test_sessions` and
-`bench/sessions.py`.
+`bench/server/sessions.py`.
 """
 
 from __future__ import annotations

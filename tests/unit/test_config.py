@@ -209,7 +209,6 @@ def test_every_layer_that_spoke_is_a_source(load: Load, tmp_path: Path) -> None:
     [
         ("SHEPHERD_CONTEXT_SIZE", "2048", "caches.0.n_ctx", 2048),
         ("SHEPHERD_THREADS", "3", "models.0.n_threads", 3),
-        ("SHEPHERD_PROBE", "0", "models.0.probe", False),
         ("SHEPHERD_SYSTEM", "", "system", ""),
         ("SHEPHERD_HOST", "0.0.0.0", "server.host", "0.0.0.0"),
         ("SHEPHERD_PORT", "0", "server.port", 0),
@@ -773,6 +772,27 @@ def test_what_is_likely_a_mistake_is_warned_of(load: Load, tmp_path: Path, toml:
     (warning,) = load(toml).warnings
     assert warning.startswith(f"{tmp_path}/shepherd.toml: ")
     assert says in warning
+
+
+@pytest.mark.parametrize(
+    ("toml", "given", "place"),
+    [
+        ("probe = false", {}, "{}/shepherd.toml: probe"),
+        ("[models.a]\npath = 'a'\nprobe = true", {}, "{}/shepherd.toml: models.a.probe"),
+        ("", {"env": {"SHEPHERD_PROBE": "0"}}, "SHEPHERD_PROBE"),
+        ("", {"flags": {"probe": False}}, "--probe"),
+    ],
+)
+def test_a_setting_of_an_earlier_version_is_accepted_with_a_note(
+    load: Load, tmp_path: Path, toml: str, given: dict[str, Any], place: str
+) -> None:
+    made = load(toml, **given)
+    assert made.warnings == (
+        f"{place.format(tmp_path)} has no effect: a start does not measure defaults any more; "
+        "'shepherd optimize' finds the fastest settings",
+    )
+    without = load(toml.replace("probe", "quux"))
+    assert replace(made, warnings=(), sources=()) == replace(without, warnings=(), sources=())
 
 
 @pytest.mark.parametrize(

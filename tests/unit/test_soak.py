@@ -5,26 +5,20 @@ import json
 import math
 import random
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import pytest
+from bench.soak import plot, soak
+from bench.soak.checks import HIDDEN, Colds, Findings, Said, Token, check_memory, compare
+from bench.soak.growth import Allowance, judge
+from bench.soak.surfaces import Answer, Ask, Hang, Malformed, Turn, ask
+from bench.soak.traffic import LULL_S, may_not_be_full
+from bench.soak.watch import read_metrics
 from rich.console import Console
-from tests.places import BENCH
 from tests.sampling import amount
-
-sys.path.append(str(BENCH))
-
-import soak
-import soak_plot
-from soak_checks import HIDDEN, Colds, Findings, Said, Token, check_memory, compare
-from soak_growth import Allowance, judge
-from soak_surfaces import Answer, Ask, Hang, Malformed, Turn, ask
-from soak_traffic import LULL_S, may_not_be_full
-from soak_watch import read_metrics
 
 # -- what grows --------------------------------------------------------------------------------------------------------
 
@@ -383,6 +377,6 @@ def test_the_server_lets_go_of_what_the_traffic_needed(result: dict[str, Any]) -
 def test_a_result_is_drawn_and_shown(result: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "soak.json"
     path.write_text(json.dumps({"machine": {"cpu": "", "date": ""}, **result}))
-    assert soak_plot.draw(path).read_bytes().startswith(b"\x89PNG")
+    assert plot.draw(path).read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "shown").open("w") as file:
         soak.show(result, Console(file=file))

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 import pytest
-from tests.places import BENCH
+from bench.soak import providers
+from bench.soak.providers import Client, FaultyProvider, Plan, Stage, check_the_end, key_of, text_for
+from bench.soak.server import Running
+from bench.soak.surfaces import Answer, Ask, Turn
 from tests.sampling import amount
-
-sys.path.append(str(BENCH))
-
-import soak_providers
-from soak_providers import Client, FaultyProvider, Plan, Stage, check_the_end, key_of, text_for
-from soak_server import Running
-from soak_surfaces import Answer, Ask, Turn
 
 TOKEN = "t1-7"
 WHOLE = text_for(TOKEN)
@@ -57,7 +52,7 @@ def test_what_only_the_whole_run_shows_is_noticed(tmp_path: Path) -> None:
     stage.told["t1-1"] = 2
     provider = FaultyProvider("first", stage, 1)
     provider.faults.append("a call without its result")
-    spent = {"fourth": {"today": {"input": 10 * soak_providers.BUDGET, "cached": 0, "output": 0}}}
+    spent = {"fourth": {"today": {"input": 10 * providers.BUDGET, "cached": 0, "output": 0}}}
     process: Any = None
     check_the_end(stage, Running("", process, log), tmp_path, {"first": provider}, spent)
     words = [each["what"] for each in stage.findings.told]
@@ -84,9 +79,9 @@ def test_a_stream_without_an_end_and_a_key_in_an_error_are_noticed() -> None:
 @pytest.mark.costly
 def test_nothing_is_lost_or_doubled_between_faulty_providers(tmp_path: Path) -> None:
     plan = Plan(1e6, clients=5, seed=7, requests=amount(80, 400), pause_s=0.0)
-    result = asyncio.run(soak_providers.soak(plan, tmp_path))
+    result = asyncio.run(providers.soak(plan, tmp_path))
     assert result["findings"] == []
-    assert soak_providers.failures(result) == []
+    assert providers.failures(result) == []
     assert result["counts"]["answered"] > amount(16, 80)
     assert {"fault: none", "left"} <= result["counts"].keys()
     assert sum(name.startswith("fault: ") for name in result["counts"]) > 4

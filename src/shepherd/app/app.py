@@ -30,12 +30,11 @@ from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
 from shepherd.app.conversations import Conversations
 from shepherd.app.directory.catalogue import Catalogue
-from shepherd.app.directory.entries import Machine, ModelEntry, ModelKey, ModelRegistry, machine_of
+from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of
 from shepherd.app.directory.names import Names
 from shepherd.app.dispatch import Dispatcher
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
-from shepherd.app.probing import Prober, known
 from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
 from shepherd.backends.router import Route, Router
@@ -63,7 +62,6 @@ from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.location import default_path, unusual_path
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
-from shepherd.models.gguf import Header
 
 if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
@@ -113,7 +111,6 @@ class App:
         self._dispatcher: Dispatcher | None = None
         self._conversations: Conversations | None = None
         self._loader: ModelLoader | None = None
-        self._prober: Prober | None = None
         self._is_ready = self._is_loading = False
         self._has_loaded = asyncio.Event()
         """`load` has ended, with or without success."""
@@ -415,10 +412,8 @@ class App:
             if self._closed:
                 return
             machine = machine_of(self.config) if self.config.models else Machine(0)
-            machine = machine._replace(measured=partial(known, self._cache_folder))
             registry = ModelRegistry(self.config, env=self._env, machine=machine)
             use_extra_bufts = self._tested(on_progress) if registry.entries else False
-            self._prober = Prober(self._cache_folder, use_extra_bufts=use_extra_bufts, n_jobs=self._n_jobs)
             self._loader = ModelLoader(
                 self.config,
                 stores=self._stores,
@@ -469,23 +464,7 @@ class App:
                 raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
             logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)
         self._fingerprints |= model.fingerprints
-        self._measure(entry)
         return model
-
-    def _measure(self, entry: ModelEntry) -> None:
-        """Measure a model in the background that has just been opened, for the next start."""
-        if self._prober is not None and isinstance(entry.header, Header) and entry.plans and entry.measured is None:
-            self._prober.add(entry.header, entry.model, entry.plans[0].cells)
-
-    def _n_jobs(self) -> int | None:
-        """How many jobs all engines have had since the start; None while there is one, or a model is being opened."""
-        dispatcher = self._dispatcher
-        if dispatcher is None or dispatcher.pool.is_opening:
-            return None
-        models = dispatcher.pool.loaded().values()
-        if not all(model.is_idle for model in models):
-            return None
-        return sum(stats.jobs for model in models for stats in model.stats().values())
 
     async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
         """Open the model that makes vectors for the memory; it stays loaded to the end."""
@@ -544,8 +523,6 @@ class App:
         self._closed = True
         with self._preparing:
             dispatcher, self._is_ready = self._dispatcher, False
-            if self._prober is not None:
-                self._prober.close()
             if self._backfill is not None:  # it uses one of the models
                 self._backfill.close()
             if self._reranking is not None:

@@ -98,12 +98,6 @@ class LoadedModel:
         """It will not answer, and loading it again can help."""
         return self.restarts and any(backend.engine.down for backend in list(self.backends.values()))
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no engine of this process computes a job at this moment, or has one waiting."""
-        engines = [backend.engine for backend in list(self.backends.values())]
-        return all(engine.is_idle for engine in engines if isinstance(engine, InProcessEngine))
-
     def stats(self) -> dict[str, CacheStats]:
         """By cache, its figures; a model that makes vectors or scores counts as one."""
         stats = {name: backend.engine.stats() for name, backend in list(self.backends.items())}
@@ -269,8 +263,6 @@ class ModelLoader:
     def _open_caches(
         self, entry: ModelEntry, opened: LoadedModel, weights: Weights, header: gguf.Header, on_progress: Progress
     ) -> None:
-        if entry.measured is not None and (words := entry.measured.changes):
-            logger.info("model %r: %s, as measured on %s", entry.name, words, entry.measured.at)
         # One for all caches: it holds the whole vocabulary.
         speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text)
         projector = self._open_projector(entry, opened, weights)
@@ -317,9 +309,6 @@ class ModelLoader:
         from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
 
         model, cache, kv = entry.model, plan.cache, self.config.kv
-        measured_flash, measured_threads = None, None
-        if entry.measured is not None:
-            measured_flash, measured_threads = entry.measured.flash_attention, entry.measured.n_threads
         options = ContextOptions(
             n_ctx=plan.n_ctx,
             # States, and the pools of narrow windows, are allocated for each possible sequence.
@@ -329,9 +318,8 @@ class ModelLoader:
             n_batch=model.n_batch,
             n_ubatch=model.n_ubatch,
             n_threads=model.n_threads,
-            most_threads=measured_threads,
             n_threads_batch=model.n_threads_batch,
-            flash_attention=measured_flash if model.flash_attn is None else model.flash_attn,
+            flash_attention=model.flash_attn,
             cache_type_k=plan.cells.types[0],
             cache_type_v=plan.cells.types[1],
         )

@@ -177,12 +177,6 @@ class ModelPool(Generic[T]):
         with self._turn:
             return {key: member.thing for key, member in self._members.items() if member.thing is not None}
 
-    @property
-    def is_opening(self) -> bool:
-        """Whether a model is being opened, or is to be opened next."""
-        with self._turn:
-            return any(member.waiting for member in self._members.values())
-
     def states(self) -> dict[Hashable, ModelState]:
         """Every model now."""
         with self._turn:

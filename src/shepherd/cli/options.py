@@ -156,7 +156,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _option("--threads", **_INT, help="CPU threads; the free cores by default."),
         _option("--batch", **_INT, help="Prompt tokens computed in one step."),
         _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),
-        _option("--probe/--no-probe", default=None, help="Measure the defaults of a model in the background, or not."),
+        _option("--probe/--no-probe", default=None, hidden=True),  # of earlier versions, without effect
         _option("--cache-type-k", **_CACHE_TYPE, help="Number format of the cached keys."),
         _option("--cache-type-v", **_CACHE_TYPE, help="Number format of the cached values."),
     ),

@@ -535,11 +535,11 @@ _MEMORY_COMMANDS = (
     _memory(
         "eval",
         "memory_care.evaluate",
-        "Measure the search on a data set. LoCoMo, BEAM or LongMemEval, a file or a folder; the result is JSON.",
-        click.Argument(["file"]),
-        _text("--embedder", metavar="FILE", help="An embedding GGUF, to search by meaning as well."),
-        _text("--reranker", metavar="FILE", help="A reranker GGUF, which orders what is found."),
-    ),
+        "Has become bench/memory_quality.py of Shepherd's repository.",
+        click.Argument(["file"], required=False),
+        _text("--embedder", metavar="FILE", help="Without effect."),
+        _text("--reranker", metavar="FILE", help="Without effect."),
+    )._replace(hidden=True),
     _memory(
         "embed",
         "memory_care.embed",

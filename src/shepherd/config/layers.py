@@ -11,11 +11,12 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from shepherd.config.kinds import Kind, PathBase, Table
-from shepherd.config.schema import ALIASES, SCHEMA, Source
+from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
 
 
@@ -55,11 +56,11 @@ class Layer:
             spelled = f"{label}.{word}" if label else word
             name = str(ALIASES.get(spelled, word))
             kind = keys.get(name)
-            if kind is None:
+            if kind is None and not self.is_removed(spelled):
                 near = difflib.get_close_matches(word, [*keys, *ALIASES], 1)
                 hint = f"; did you mean {near[0]!r}?" if near else "; it is ignored"
                 self.warnings.append(f"{self.source.file}: unknown key {spelled!r}{hint}")
-            elif value is not None:
+            elif kind is not None and value is not None:
                 self._take(value, kind, (*path, name), spelled)
 
     def _take(self, value: Any, kind: Kind | Table, path: tuple[str, ...], label: str) -> None:
@@ -94,6 +95,14 @@ class Layer:
         if path in self.settings:
             raise self.error(f"is set twice, as {self.settings[path].key} and as {label}; keep one of them", label)
         self._set(path, final, label)
+
+    def is_removed(self, label: str) -> bool:
+        """Whether a key, a variable or a flag is one of an earlier version; adds the warning."""
+        why = next((why for glob, why in REMOVED.items() if fnmatchcase(label, glob)), None)
+        if why is not None:
+            place = f"{self.source.file}: " if self.source.file else ""
+            self.warnings.append(f"{place}{label} has no effect: {why}")
+        return why is not None
 
     def accept_text(self, value: Any, dotted: str, label: str) -> None:
         """Read a variable or a flag. Raises: `ConfigError`."""

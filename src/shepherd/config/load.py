@@ -11,7 +11,18 @@ from typing import Any
 from shepherd.config.kinds import FLAG, NOTHING, PathBase
 from shepherd.config.layers import UNSET, Layer, Setting, find_files, parse, read_bytes
 from shepherd.config.resolve import Resolver
-from shepherd.config.schema import ENVIRONMENT, FLAGS, KEPT_EMPTY, MEMORY_NAME, SCHEMA, SPELLED, TRUST, Config, Source
+from shepherd.config.schema import (
+    ENVIRONMENT,
+    FLAGS,
+    KEPT_EMPTY,
+    MEMORY_NAME,
+    REMOVED,
+    SCHEMA,
+    SPELLED,
+    TRUST,
+    Config,
+    Source,
+)
 from shepherd.config.trust import Consent, FolderFile, digest_of, memory_file, refuse, risks_of
 from shepherd.core import ConfigError
 from shepherd.models.copies import Copies
@@ -57,10 +68,14 @@ def load(
         text = env.get(variable)
         if text or (text == "" and variable in KEPT_EMPTY):
             variables.accept_text(text, dotted, variable)
+    for name in REMOVED:
+        if env.get(name):
+            variables.is_removed(name)
     flag_layer = layer("flags", cwd)
     for flag, value in flags.items():
-        if value is not None:
-            flag_layer.accept_text(value, FLAGS[flag], SPELLED.get(flag, "--" + flag.replace("_", "-")))
+        label = SPELLED.get(flag, "--" + flag.replace("_", "-"))
+        if value is not None and not flag_layer.is_removed(label):
+            flag_layer.accept_text(value, FLAGS[flag], label)
 
     if read_files and not any(MEMORY_PATH in each.settings for each in layers) and os.path.isfile(cwd / MEMORY_NAME):
         memory = layer("working folder", cwd, cwd / MEMORY_NAME)

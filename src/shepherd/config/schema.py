@@ -116,9 +116,6 @@ class ModelConfig:
     """Keep the weights in memory, whatever else needs it; None = no."""
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
-    probe: bool | None = key(kinds.FLAG)
-    """Whether the first start measures the defaults of flash attention and threads; None = of models that are not very
-    small."""
     dialect: str | None = key(kinds.TEXT)
     chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
@@ -601,7 +598,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     **dict.fromkeys(("cache_type_k", "cache_type_v"), kinds.CACHE_TYPE),
     "context_size": kinds.TOKENS,
     "gpu_layers": kinds.LAYERS,
-    **dict.fromkeys(("flash_attn", "probe"), kinds.FLAG),
+    "flash_attn": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
     "window": kinds.WINDOW,
     "sampling": kinds.SAMPLING,
@@ -615,7 +612,6 @@ SHORTHANDS = (
     ("threads", "models", "n_threads"),
     ("batch", "models", "n_batch"),
     ("flash_attn", "models", "flash_attn"),
-    ("probe", "models", "probe"),
     *((f"cache_type_{side}", table, f"cache_type_{side}") for side in "kv" for table in ("models", "caches")),
     *(
         (f"sampling.{name}", table, f"sampling.{name}")
@@ -632,7 +628,6 @@ ENVIRONMENT = {
     "SHEPHERD_CONTEXT_SIZE": "context_size",
     "SHEPHERD_WINDOW": "window",
     "SHEPHERD_THREADS": "threads",
-    "SHEPHERD_PROBE": "probe",
     "SHEPHERD_SYSTEM": "system",
     "SHEPHERD_HOST": "server.host",
     "SHEPHERD_PORT": "server.port",
@@ -650,6 +645,11 @@ TRUST = "SHEPHERD_TRUST"
 """The variable that trusts the files of the working folder for one run (1), or leaves them out (0)."""
 KEPT_EMPTY = ("SHEPHERD_SYSTEM", "SHEPHERD_API_KEY")
 """Elsewhere an empty variable is an unset one. A deployment that lost its secret must not become an open one."""
+REMOVED = dict.fromkeys(
+    ("probe", "models.*.probe", "SHEPHERD_PROBE", "--probe"),
+    "a start does not measure defaults any more; 'shepherd optimize' finds the fastest settings",
+)
+"""Keys, variables and flags of earlier versions that are accepted and do nothing -> the reason, for a warning."""
 FLAGS = {
     **{name: name for name, kind in SCHEMA.items() if isinstance(kind, Kind)},
     **{name: f"sampling.{name}" for name in kinds.SAMPLING.keys},

@@ -81,7 +81,7 @@ NEEDS_TRUST: Mapping[str, str] = {
 """Glob over keys -> what the setting does; the first match counts. An empty text: nothing that needs trust."""
 HARMLESS = (
     *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "window", "overflow", "gpu_layers"),
-    *("threads", "batch", "tensorrt.*", "probe"),
+    *("threads", "batch", "tensorrt.*"),
     *("flash_attn", "cache_type_?", "thinking", "show_thinking", "max_tokens", "strict_max_tokens", "reserve"),
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),

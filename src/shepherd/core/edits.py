@@ -87,7 +87,7 @@ class Edited:
 @dataclass(frozen=True, slots=True)
 class LeavingPolicy:
     """Which parts leave a full context before whole turns, the highest weight first (0 = with its turn), and what
-    leaves last. Measured in `bench/leaving.py`."""
+    leaves last. Measured in `bench/agent/leaving.py`."""
 
     stale_results: int = 3
     thoughts: int = 2

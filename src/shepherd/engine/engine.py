@@ -145,11 +145,6 @@ class InProcessEngine:
     def used(self) -> int:
         return self._stats.used
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no job waits or is computed at this moment. Any thread."""
-        return not self._pending()[0]
-
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
         """Wait until the conversations on disk are indexed, so that the first request finds its own. False on timeout:
         they are found as soon as the index is complete."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shepherd.measure.dialogue import WORDS
-from shepherd.measure.figures import Measured
+from shepherd.measure.metrics import Measured
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 

@@ -31,7 +31,7 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.engine.stats import CacheStats
-from shepherd.measure.figures import Measured
+from shepherd.measure.metrics import Measured
 
 LEAST_TOKENS = 8
 """Of an answer that shows how fast a side generates."""
@@ -161,7 +161,7 @@ async def check_streams(side: Side, question: Message) -> None:
 
 
 async def ask_through(sides: Sequence[tuple[Side, Measured]], prompts: Prompts, depth: int, n_generate: int) -> None:
-    """One round through HTTP: the same prompts to each side, one after the other; all figures of `THROUGH_HTTP`."""
+    """One round through HTTP: the same prompts to each side, one after the other; all metrics of `THROUGH_HTTP`."""
     short, long = (f"{prompts.text(n)} Tell a long story about it, and do not stop." for n in (8, depth))
     more = f"{prompts.text(16)} Go on."
     for side, found in sides:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.core import ConfigError
-from shepherd.measure.figures import FIGURES, Change, Figure, Measured, change, spread
+from shepherd.measure.metrics import METRICS, Measured, Metric
+from shepherd.measure.statistics import Change, change, spread
 
 FORMAT, VERSION = "shepherd bench", 1
 _COMPARED = (
@@ -24,35 +25,35 @@ _COMPARED = (
 
 def made(found: Measured, facts: Mapping[str, Any], *, against: Measured | None = None) -> dict[str, Any]:
     """A report. `facts`: date, machine, build, model, settings, whether it is complete."""
-    report = {"format": FORMAT, "version": VERSION, **facts, "figures": _figures(found)}
+    report = {"format": FORMAT, "version": VERSION, **facts, "figures": _metrics(found)}
     if against is not None:
-        report["against"] = {**facts["against"], "figures": _figures(against)}
+        report["against"] = {**facts["against"], "figures": _metrics(against)}
     return report
 
 
-def _figures(found: Measured) -> list[dict[str, Any]]:
+def _metrics(found: Measured) -> list[dict[str, Any]]:
     rows = []
-    for figure in FIGURES:
+    for metric in METRICS:
         row: dict[str, Any] = {
-            "name": figure.name,
-            "title": found.title(figure),
-            "unit": figure.unit,
-            "better": "higher" if figure.more_is_better else "lower",
-            "workload": _workload(found, figure),
+            "name": metric.name,
+            "title": found.title(metric),
+            "unit": metric.unit,
+            "better": "higher" if metric.more_is_better else "lower",
+            "workload": _workload(found, metric),
         }
-        if samples := found.samples.get(figure.name):
+        if samples := found.samples.get(metric.name):
             low, median, high, n = spread(samples)
             row |= {"n": n, "median": median, "low": low, "high": high, "samples": samples}
-        elif figure.name in found.missing:
-            row["missing"] = found.missing[figure.name]
+        elif metric.name in found.missing:
+            row["missing"] = found.missing[metric.name]
         else:
             continue
         rows.append(row)
     return rows
 
 
-def _workload(found: Measured, figure: Figure) -> dict[str, Any]:
-    return {name: found.workload.get(name) for name in ("through", *figure.workload)}
+def _workload(found: Measured, metric: Metric) -> dict[str, Any]:
+    return {name: found.workload.get(name) for name in ("through", *metric.workload)}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -107,29 +108,29 @@ def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure in two reports."""
+    """One metric in two reports."""
 
-    figure: Figure
+    metric: Metric
     change: Change | None
     problem: str = ""
     """Why there is no change to tell."""
 
 
 def compared(old: Mapping[str, Any], new: Measured) -> dict[str, Compared]:
-    """By name, every figure of `new`, against an earlier report."""
+    """By name, every metric of `new`, against an earlier report."""
     before = {row["name"]: row for row in old["figures"]}
     found = {}
-    for figure in FIGURES:
-        if not (samples := new.samples.get(figure.name)):
+    for metric in METRICS:
+        if not (samples := new.samples.get(metric.name)):
             continue
-        row = before.get(figure.name, {})
-        workload, earlier = _workload(new, figure), row.get("workload")
+        row = before.get(metric.name, {})
+        workload, earlier = _workload(new, metric), row.get("workload")
         if not row.get("samples"):
-            found[figure.name] = Compared(figure, None, "not in the earlier report")
+            found[metric.name] = Compared(metric, None, "not in the earlier report")
         elif workload != earlier:
             changed = ", ".join(f"{name} {(earlier or {}).get(name)} → {workload[name]}" for name in workload
                                 if (earlier or {}).get(name) != workload[name])  # fmt: skip
-            found[figure.name] = Compared(figure, None, f"not comparable: {changed}")
+            found[metric.name] = Compared(metric, None, f"not comparable: {changed}")
         else:
-            found[figure.name] = Compared(figure, change(figure, [*map(float, row["samples"])], samples))
+            found[metric.name] = Compared(metric, change(metric, [*map(float, row["samples"])], samples))
     return found

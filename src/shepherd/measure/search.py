@@ -1,6 +1,6 @@
 """Which candidates are measured next, and when there is nothing more to learn. Pure: from state to state.
 
-    begin ─▶ State ─▶ next_pair ─▶ (challenger, best) ─▶ measured elsewhere ─▶ told ─▶ State ─▶ … ─▶ None
+    start ─▶ State ─▶ next_comparison ─▶ (challenger, best) ─▶ measured elsewhere ─▶ record ─▶ State ─▶ … ─▶ None
 
 Each stage is successive halving: all its candidates are compared once with the best one so far, the better half twice,
 and so on. A comparison is a run of the candidate between two of the best one, of which the next comparison uses the
@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
+from shepherd.measure.statistics import Interval, Noise, pooled, squares
+
 T = TypeVar("T", bound=Hashable)
 Stage = Callable[[T], Sequence[T]]
 
@@ -27,18 +29,6 @@ HOPELESS = -0.4
 """A candidate whose first comparison gives less than this (the logarithm of the ratio) is not compared again."""
 LEAD = 0.1
 """A candidate that is ahead by more than this (the logarithm of the ratio) is worth the last comparison."""
-USUAL_NOISE = 0.08
-"""The deviation of one comparison, until enough of them have shown it."""
-_T = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
-"""Student's t for 95 %, by degrees of freedom from 1 on; 2 beyond."""
-
-
-class Interval(NamedTuple):
-    """A ratio of two scores, with 95 % confidence."""
-
-    low: float
-    middle: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +41,7 @@ class State(Generic[T]):
     """Candidates of this stage that are still compared."""
     ratios: Mapping[T, tuple[float, ...]] = field(default_factory=dict)
     """Per candidate of this stage, the logarithms of its ratios to the best."""
-    noise: tuple[tuple[float, int], ...] = ()
+    noise: Noise = ()
     """Of earlier stages: sums of squared deviations, and their degrees of freedom."""
     failed: Mapping[T, str] = field(default_factory=dict)
     """Candidates that could not be measured, and why; never tried again."""
@@ -67,12 +57,12 @@ class Pair(NamedTuple, Generic[T]):
     best: T
 
 
-def begin(best: T, stages: Sequence[Stage[T]]) -> State[T]:
+def start(best: T, stages: Sequence[Stage[T]]) -> State[T]:
     """A search that has compared nothing yet."""
     return _settled(State(best), stages)
 
 
-def next_pair(state: State[T], *, left_s: float, pair_s: float) -> Pair[T] | None:
+def next_comparison(state: State[T], *, left_s: float, pair_s: float) -> Pair[T] | None:
     """What to measure next; None when the search has ended, or when a pair would take more than what is left.
 
     left_s: seconds of the budget. pair_s: seconds that a pair takes.
@@ -83,7 +73,7 @@ def next_pair(state: State[T], *, left_s: float, pair_s: float) -> Pair[T] | Non
     return Pair(challenger, state.best)
 
 
-def told(
+def record(
     state: State[T], challenger: T, ratio: float | None, stages: Sequence[Stage[T]], *, problem: str = ""
 ) -> State[T]:
     """The state after a pair. ratio: the challenger's score by the best one's; None when it could not be measured."""
@@ -106,30 +96,12 @@ def likeliest(state: State[T]) -> T:
 
 def interval(state: State[T], candidate: T) -> Interval:
     """The ratio of a candidate's score to the best one's, with 95 % confidence; that of the best one itself is 1."""
-    logs = state.ratios.get(candidate, ())
-    if not logs:
-        return Interval(0.0, 1.0, math.inf)
-    middle = sum(logs) / len(logs)
-    half = _deviation(state) / math.sqrt(len(logs))
-    return Interval(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+    return pooled(state.ratios.get(candidate, ()), noise_of(state))
 
 
-def noise_of(state: State[T]) -> tuple[tuple[float, int], ...]:
+def noise_of(state: State[T]) -> Noise:
     """How much comparisons of one candidate have differed so far: sums of squares, and their degrees of freedom."""
-    return (*state.noise, *((_squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1))
-
-
-def _deviation(state: State[T]) -> float:
-    """Of one comparison, times Student's t: from all candidates together, since they share the machine."""
-    sums = noise_of(state)
-    squares = sum(square for square, _ in sums) + 2 * USUAL_NOISE**2
-    freedom = sum(n for _, n in sums) + 2
-    return math.sqrt(squares / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
-
-
-def _squares(logs: Sequence[float]) -> float:
-    middle = sum(logs) / len(logs)
-    return sum((each - middle) ** 2 for each in logs)
+    return (*state.noise, *((squares(logs), len(logs) - 1) for logs in state.ratios.values() if len(logs) > 1))
 
 
 def _settled(state: State[T], stages: Sequence[Stage[T]]) -> State[T]:

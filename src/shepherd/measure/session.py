@@ -37,7 +37,7 @@ from shepherd.measure.dialogue import (
     first_tokens,
     timed,
 )
-from shepherd.measure.figures import Measured
+from shepherd.measure.metrics import Measured
 from shepherd.measure.space import OF_CACHES
 from shepherd.measure.subject import Subject
 from shepherd.measure.trial import Run, Workload
@@ -45,7 +45,7 @@ from shepherd.measure.trial import Run, Workload
 T = TypeVar("T")
 Served = Callable[[App], AbstractAsyncContextManager[tuple[str, str]]]
 """A server for an app: its address and its key."""
-Apart = Callable[[int], AbstractAsyncContextManager[tuple[str, str]]]
+ServerFactory = Callable[[int], AbstractAsyncContextManager[tuple[str, str]]]
 """The model over so many cells behind a server in another process: its address and its key."""
 
 DEPTHS = (512, 128)
@@ -99,7 +99,7 @@ class Session:
         self.other_name = self.other_model = ""
 
     async def run(self) -> None:
-        """All standard figures. Raises: `EngineError`, `MemoryFailure`."""
+        """All standard metrics. Raises: `EngineError`, `MemoryFailure`."""
         self.found.workload |= {"through": "engine", "n_generate": N_GENERATE}
         await self._measure_engine(await self._probe())
         self._enter("dialogue")
@@ -129,8 +129,8 @@ class Session:
         )
         self._enter("done")
 
-    async def run_against(self, other: Other, apart: Apart, *, env: Mapping[str, str]) -> None:
-        """The figures of `THROUGH_HTTP`, of this model in another process and of another server, in turn.
+    async def run_against(self, other: Other, server_factory: ServerFactory, *, env: Mapping[str, str]) -> None:
+        """The metrics of `THROUGH_HTTP`, of this model in another process and of another server, in turn.
 
         Raises: `EngineError`; as `http.opened`.
         """
@@ -145,7 +145,8 @@ class Session:
             probe = await self._probe()
             depth = self.found.workload["depth"] = self.other.workload["depth"] = self._depth(probe, self._left_s() / 2)
             self._enter(f"Shepherd and {theirs.name}, in turn")
-            async with apart(min(4 * depth, self.subject.facts.n_ctx)) as served, self._through_http(*served) as ours:
+            n_ctx = min(4 * depth, self.subject.facts.n_ctx)
+            async with server_factory(n_ctx) as served, self._through_http(*served) as ours:
                 prompts = await _fitting_prompts(ours)
                 ours = replace(ours, ignores_end=theirs.ignores_end)
                 pairs = [(ours, self.found), (theirs, self.other)]
@@ -228,7 +229,7 @@ class Session:
     @asynccontextmanager
     async def _loaded(self, n_ctx: int) -> AsyncIterator[tuple[App, Side, Prompts]]:
         """The model over a context of its own, without tools, memory or files. Raises: `EngineError`."""
-        config = alone(self._config, self.subject, n_ctx=n_ctx, folder=self._folder)
+        config = single_user(self._config, self.subject, n_ctx=n_ctx, folder=self._folder)
         app = App(config, env={}, cache_folder=self._cache_folder)
         try:
             await app.load(lambda loading: None)
@@ -247,7 +248,7 @@ class Session:
             yield replace(through_http, name="Shepherd")
 
 
-def alone(config: Config, subject: Subject, *, n_ctx: int, folder: Path) -> Config:
+def single_user(config: Config, subject: Subject, *, n_ctx: int, folder: Path) -> Config:
     """The configuration of one model with settled settings, and of nothing that writes or asks elsewhere."""
     chosen = next(each for each in config.models if each.name == subject.name)
     values = asdict(subject.start).items()

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.engine.llamacpp.selftest import results_id
-from shepherd.measure.search import Interval, State
+from shepherd.measure.search import State
 from shepherd.measure.space import Candidate, Goal
+from shepherd.measure.statistics import Interval
 from shepherd.measure.trial import Run, Workload
 from shepherd.measure.tuning import Progress
 from shepherd.models import gguf

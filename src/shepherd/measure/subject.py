@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import psutil
 
 from shepherd.app.directory.entries import ModelRegistry, machine_of
-from shepherd.app.probing import known
 from shepherd.config import Config
 from shepherd.core import ConfigError
 from shepherd.engine.llamacpp import library
-from shepherd.engine.llamacpp.runtime import SMALL_MODEL
+from shepherd.engine.llamacpp.runtime import usual_threads
 from shepherd.measure.space import Candidate, Facts, Goal
 from shepherd.models.checkpoint import Checkpoint
 from shepherd.models.gguf import Header
@@ -41,16 +39,12 @@ class Subject:
         return self.header.path
 
 
-def subject_of(config: Config, named: str | None, goal: Goal = "chat", *, cache_folder: Path | None = None) -> Subject:
+def subject_of(config: Config, named: str | None, goal: Goal = "chat") -> Subject:
     """The model of this name, or the first one that answers. Loads the native library.
-
-    cache_folder: has the verdict of an earlier probe, whose settings the model then has; None = without it.
 
     Raises: `ConfigError`.
     """
     machine = machine_of(config)
-    if cache_folder is not None:
-        machine = machine._replace(measured=partial(known, cache_folder))
     registry = ModelRegistry(config, env=os.environ, machine=machine)
     chats = [entry for entry in registry.entries.values() if entry.plans and entry.header is not None]
     entry = next((each for each in chats if each.name == named), None) if named else next(iter(chats), None)
@@ -68,10 +62,8 @@ def subject_of(config: Config, named: str | None, goal: Goal = "chat", *, cache_
     flash = model.flash_attn if model.flash_attn is not None or has_gpu else cells.flash_attention
     cores, processors = psutil.cpu_count(logical=False) or 1, os.cpu_count() or 1
     # What Shepherd chooses depends on how busy the machine is; the start must be the same in every run.
-    threads = entry.measured.n_threads if entry.measured else None
-    threads = threads or (1 if header.n_params < SMALL_MODEL else min(cores, processors))
     start = Candidate(
-        n_threads=model.n_threads or threads,
+        n_threads=model.n_threads or usual_threads(header.n_params),
         n_threads_batch=model.n_threads_batch,
         n_batch=model.n_batch or cells.n_ubatch,
         n_ubatch=cells.n_ubatch,

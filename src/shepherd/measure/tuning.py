@@ -14,8 +14,9 @@ from typing import Protocol
 
 from shepherd.core import EngineError
 from shepherd.measure import search
-from shepherd.measure.search import Interval, State
+from shepherd.measure.search import State
 from shepherd.measure.space import AXES, Candidate, Facts, Goal, stages
+from shepherd.measure.statistics import Interval
 from shepherd.measure.trial import Run, Workload
 
 SEARCHED = 0.8
@@ -149,15 +150,15 @@ def tune(
     most = max(progress.workload.depth, start.n_batch or 0, start.n_ubatch or 0)
     found = stages(replace(facts, n_ctx=min(facts.n_ctx, most)))
     if progress.state is None:
-        progress = replace(progress, state=search.begin(start, found))
+        progress = replace(progress, state=search.start(start, found))
     run_s, duel = _usual_s(progress), _Duel(run, goal)
     state = progress.state
     assert state is not None
-    while (pair := search.next_pair(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
+    while (pair := search.next_comparison(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
         ratio, problem = duel.ratio(pair)
         if problem == CUT:  # which says nothing about the challenger
             break
-        state = search.told(state, pair.challenger, ratio, found, problem=problem)
+        state = search.record(state, pair.challenger, ratio, found, problem=problem)
         progress = replace(progress, state=state, finalist=None, final=())
         on_step(progress)
         run_s = _usual_s(progress)

@@ -3,7 +3,7 @@
     Header + Cells of each cache ─▶ fit ─▶ Fit(weights, copies, cells, states, buffers, scratch)
 
 The header says what a model needs before it is loaded. `fit` follows the library's own allocations: exactly for the
-weights, the cells and the states, within a few per cent for the buffers of a computation (`bench/memory_fit.py`
+weights, the cells and the states, within a few per cent for the buffers of a computation (`bench/models/memory_fit.py`
 compares them). Not here: loading and unloading (`app/model_pool.py`).
 """
 
@@ -39,7 +39,7 @@ WINDOWED = {
 }  # fmt: skip
 """Architectures of which each nth layer sees the whole text and the others a window (0: all see a window), where the
 file does not say so; of others every layer counts as one that sees all: that is never too little.
-`bench/memory_fit.py` compares this table with the library's source."""
+`bench/models/memory_fit.py` compares this table with the library's source."""
 FULL_FIRST = frozenset({"cohere2moe", "laguna", "modern-bert", "smallthinker"})
 """Those of which the first layer sees the whole text, and not the nth."""
 _WINDOWS = {"llama4": 8192, "smallthinker": 4096}
@@ -216,7 +216,7 @@ def image_buffers(metadata: Mapping[str, object]) -> int:
     n_pixels = min(n_pixels, _MOST_PIXELS)
     n_patches = n_pixels // patch**2
     # What a layer has at once, with the gaps of the allocator, and its widest row in half precision, as the threads
-    # multiply it; the pixels twice. Measured: `bench/projector_fit.py`.
+    # multiply it; the pixels twice. Measured: `bench/models/projector_fit.py`.
     row = (13 * number("embedding_length") + number("feed_forward_length")) // 2
     return _FLOAT * (n_patches * row + 2 * 3 * n_pixels)
 

@@ -437,14 +437,3 @@ def test_as_few_leave_as_it_takes_and_the_longest_unused_first(idle: list[IdleMo
     stayed = [ages[name] for name in ages if name not in names]
     assert all(ages[name] <= min(stayed, default=inf) for name in names)
     assert [ages[name] for name in names] == sorted(ages[name] for name in names)
-
-
-async def test_a_model_that_is_being_opened_is_seen_from_the_request_to_the_lease() -> None:
-    with yard(10, small("a")) as made:
-        made.gate.clear()
-        assert not made.pool.is_opening
-        using = asyncio.create_task(use(made, "a"))
-        await until(lambda: made.pool.is_opening)
-        made.gate.set()
-        await using
-        assert not made.pool.is_opening

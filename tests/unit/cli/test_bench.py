@@ -26,11 +26,11 @@ from tests.providers_replay import Answer, ReplayServer, Way
 from shepherd.cli import measuring
 from shepherd.cli.command import bench_server
 from shepherd.core import EngineError
-from shepherd.measure.figures import FIGURES, THROUGH_HTTP
+from shepherd.measure.metrics import METRICS, THROUGH_HTTP
 
 pytestmark = pytest.mark.model
 
-ALL = {figure.name for figure in FIGURES}
+ALL = {metric.name for metric in METRICS}
 JSON = {"content-type": "application/json"}
 
 

@@ -33,7 +33,7 @@ from shepherd.measure.dialogue import (
     check_streams,
     timed,
 )
-from shepherd.measure.figures import THROUGH_HTTP, Measured
+from shepherd.measure.metrics import THROUGH_HTTP, Measured
 
 
 class Scripted:

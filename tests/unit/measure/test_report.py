@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.core import ConfigError
 from shepherd.measure import report
-from shepherd.measure.figures import Measured
+from shepherd.measure.metrics import Measured
 
 FACTS: dict[str, Any] = {
     "date": "2026-11-23T12:00:00+00:00",

@@ -16,6 +16,7 @@ from shepherd.config.schema import CacheConfig, ModelConfig
 from shepherd.core import EngineError
 from shepherd.measure import search, store
 from shepherd.measure.space import AXES, KEYS, OF_CACHES, RULES, Candidate, Facts, refusal, stages
+from shepherd.measure.statistics import Interval
 from shepherd.measure.trial import Run, Workload
 from shepherd.measure.tuning import CUT, Progress, tune
 
@@ -182,7 +183,7 @@ def test_a_large_gain_needs_few_comparisons() -> None:
 
 
 def test_without_a_last_comparison_that_of_the_search_counts_if_it_was_with_the_start() -> None:
-    proved = search.Interval(1.5, 2.0, 2.5)
+    proved = Interval(1.5, 2.0, 2.5)
     better, best = replace(START, n_threads=1), replace(START, n_threads=1, flash_attn=True)
     first = search.State(better, adopted=((better, proved),))
     assert Progress(START, Workload(), first).gain == proved

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.in_time import until
 
-from shepherd.measure.session import DEPTHS, Session, Step, alone, in_turn
+from shepherd import config as configuration
+from shepherd.measure.session import DEPTHS, Session, Step, in_turn, single_user
 from shepherd.measure.space import Candidate, Facts
-from shepherd.measure.subject import Subject
+from shepherd.measure.subject import Subject, subject_of
 from shepherd.measure.trial import Run
 
 MEASURES = "shepherd.measure.trial"
@@ -68,10 +69,18 @@ def test_a_prompt_is_as_long_as_time_and_context_allow(speed: float, n_ctx: int,
 
 
 @pytest.mark.model
-def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: Path) -> None:
-    from shepherd import config as configuration
-    from shepherd.measure.subject import subject_of
+@pytest.mark.parametrize(
+    ("flags", "start"), [({}, (1, False)), ({"flash_attn": True}, (1, True)), ({"threads": 2}, (2, False))]
+)
+def test_a_measurement_starts_from_the_settings_in_use(
+    flags: dict[str, Any], start: tuple[int, bool], tmp_path: Path
+) -> None:
+    config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, flags={"model": "embedded", **flags})
+    begun = subject_of(config, None).start
+    assert (begun.n_threads, begun.flash_attn) == start
 
+
+def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "shepherd.toml"
     file.write_text(
         'model = "m"\nsystem = "Be brief."\n[models.m]\npath = "embedded"\n[models.m.sampling]\ntemperature = 0.5\n'
@@ -82,7 +91,8 @@ def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: 
     )
     config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=file, flags={})
     subject = subject_of(config, None)
-    found = alone(config, replace(subject, start=replace(subject.start, n_threads=1)), n_ctx=1024, folder=tmp_path)
+    subject = replace(subject, start=replace(subject.start, n_threads=1))
+    found = single_user(config, subject, n_ctx=1024, folder=tmp_path)
     assert (found.providers, found.mcp_servers, found.tools.enabled) == ((), (), ())
     assert found.memory.database_path == str(tmp_path / "unused.db")
     assert not found.memory.enable_archival
@@ -97,9 +107,6 @@ def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: 
 @pytest.mark.costly
 async def test_a_cancelled_run_ends_its_children_and_keeps_what_it_has(lamb: Path, tmp_path: Path) -> None:
     import psutil
-
-    from shepherd import config as configuration
-    from shepherd.measure.subject import subject_of
 
     config = configuration.load(
         env={}, cwd=tmp_path, user_dir=tmp_path, flags={"threads": 1, "model": str(lamb)}, read_files=False

@@ -11,7 +11,7 @@ those leave, since models that are loaded on demand make room for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
@@ -28,7 +28,6 @@ from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, f
 from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelConfig, model_name
 from shepherd.core import ConfigError, Sampling
 from shepherd.core.status import ModelCard, ModelKind
-from shepherd.engine.llamacpp.probe import Verdict
 from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
@@ -109,8 +108,6 @@ class ModelEntry:
     problem: str = ""
     projector: ProjectorFile | None = None
     """What lets it see images."""
-    measured: Verdict | None = None
-    """What replaces the defaults of settings that the configuration leaves open."""
     adapters: ModelAdapters | None = None
 
     @property
@@ -147,8 +144,6 @@ class Machine(NamedTuple):
     """Bytes that all models may take together, in the memory that they use."""
     flash_attention: bool = False
     """Whether a model that does not say so is computed with flash attention."""
-    measured: Callable[[gguf.Header, ModelConfig, Cells], Verdict | None] = lambda header, model, cells: None
-    """What an earlier probe of a model on this machine has found; given the cells of its first cache."""
 
 
 class ModelRegistry:
@@ -338,12 +333,8 @@ class ModelRegistry:
         beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
         buffers = projector.buffer_bytes if projector else 0
         plans: list[CachePlan] = []
-        flash, measured = self._machine.flash_attention, None
         for cache in (each for each in self._config.caches if each.model == model.name):
-            cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
-            if not plans and (measured := self._machine.measured(header, model, cells)) and measured.flash_attention:
-                flash = True
-                cells = cells_of(header, model, cache, self._config.kv, flash_attention=flash)
+            cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._machine.flash_attention)
             taken = fit(header, [plan.cells for plan in plans])
             room = self._left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             room -= 0 if cache.n_ctx else buffers
@@ -357,7 +348,7 @@ class ModelRegistry:
             )
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
-        entry = replace(self._made(model, header, tuple(plans), projector, beside), measured=measured)
+        entry = self._made(model, header, tuple(plans), projector, beside)
         if adapters:
             entry = replace(entry, adapters=ModelAdapters(model.name, adapters))
         if entry.residency.stays:

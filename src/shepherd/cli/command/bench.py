@@ -25,9 +25,10 @@ from shepherd.cli.text import json_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shepherd.measure.figures import Change, Figure, Measured
+    from shepherd.measure.metrics import Measured, Metric
     from shepherd.measure.report import Compared
     from shepherd.measure.session import Other, Session
+    from shepherd.measure.statistics import Change
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim"}
 _WORDS = {"better": "better", "worse": "worse", "same": "within the noise"}
@@ -69,7 +70,7 @@ def run(
         address = find_address(config, against, tuple(options.get("api_keys") or ()))
         other = Other(address.url, against_model, address.key, limits_of(config.network, http.DEADLINES)[0])
     cache_folder, status = Path(platformdirs.user_cache_dir("shepherd")), 0
-    subject = subject_of(config, named, cache_folder=cache_folder)
+    subject = subject_of(config, named)
     signed: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {**facts.machine(), "load": facts.load()},
@@ -88,8 +89,8 @@ def run(
             session.on_step = lambda: show(session)
             try:
                 if other is not None:
-                    apart = partial(bench_server.running, options, folder=folder, cache_folder=cache_folder)
-                    signals.run(session.run_against(other, apart, env=os.environ))
+                    factory = partial(bench_server.running, options, folder=folder, cache_folder=cache_folder)
+                    signals.run(session.run_against(other, factory, env=os.environ))
                 else:
                     signals.run(session.run())
             except SystemExit as left:  # Ctrl-C; what is known is shown all the same
@@ -151,61 +152,61 @@ class View:
         for name in self._head():
             table.add_column(name, justify="left" if name in ("FIGURE", "UNIT", "CHANGE", "RATIO") else "right")
         compared = self._compared()
-        for figure in self._figures():
-            first = found.title(figure)
+        for metric in self._metrics():
+            first = found.title(metric)
             if self.other is not None:
-                changed, theirs = self._ratio(figure), _middle(self.session.other, figure)
-                cells = (_middle(found, figure), theirs, figure.unit, _change(changed), _n(found, figure))
+                changed, theirs = self._ratio(metric), _middle(self.session.other, metric)
+                cells = (_middle(found, metric), theirs, metric.unit, _change(changed), _n(found, metric))
                 table.add_row(first, *cells, style=_style(changed))
                 continue
-            alone = (_middle(found, figure), figure.unit, _interval(found, figure), _n(found, figure))
+            alone = (_middle(found, metric), metric.unit, _interval(found, metric), _n(found, metric))
             if self.old is None:
                 table.add_row(first, *alone)
             else:
-                row = compared.get(figure.name)
+                row = compared.get(metric.name)
                 changed = row.change if row else None
                 words = (row.problem if row else "") or _change(changed, judged=not self.is_busy)
                 style = None if self.is_busy else _style(changed)
-                table.add_row(first, *alone, _earlier(self.old, figure), words, style=style)
+                table.add_row(first, *alone, _earlier(self.old, metric), words, style=style)
         return table
 
     def notes(self) -> Iterator[str]:
-        """Why figures are missing, and how the table is read."""
+        """Why metrics are missing, and how the table is read."""
         for measured, name in (
             (self.session.found, "Shepherd: " if self.other else ""),
             (self.session.other, "other: "),
         ):
-            for figure in self._figures():
-                if why := measured.missing.get(figure.name):
-                    yield f"{name}{measured.title(figure)}: {why}"
+            for metric in self._metrics():
+                if why := measured.missing.get(metric.name):
+                    yield f"{name}{measured.title(metric)}: {why}"
         if self.other is not None:
             yield "ratio: Shepherd to the other server; 'better' and 'worse' are about Shepherd"
         yield "medians; the true one is in the interval with 95 % confidence, or all samples are, where n is below 6"
 
     def svg(self) -> str:
-        """A bar for each figure, or two where something is compared; the longest of a unit is as long as there is
+        """A bar for each metric, or two where something is compared; the longest of a unit is as long as there is
         room."""
         bars = []
-        for figure in self._figures():
-            values = [(self._names()[0], _OURS, _median(self.session.found, figure))]
+        for metric in self._metrics():
+            values = [(self._names()[0], _OURS, _median(self.session.found, metric))]
             if self.other is not None:
-                values.append((self._names()[1], _THEIRS, _median(self.session.other, figure)))
+                values.append((self._names()[1], _THEIRS, _median(self.session.other, metric)))
             elif self.old is not None:
-                values.append(("earlier", _THEIRS, _earlier_median(self.old, figure)))
-            most = self._most(figure) if len(values) == 1 else max((value or 0.0 for *_, value in values), default=0.0)
+                values.append(("earlier", _THEIRS, _earlier_median(self.old, metric)))
+            most = self._most(metric) if len(values) == 1 else max((value or 0.0 for *_, value in values), default=0.0)
             for name, colour, value in values:
-                label = self.session.found.title(figure)
+                label = self.session.found.title(metric)
                 if value is not None:
                     part = value / most if most > 0 else 0.0
-                    text = f"{_number(value)} {figure.unit}"
+                    text = f"{_number(value)} {metric.unit}"
                     bars.append(measuring.Bar(f"{label} ({name})" if len(values) > 1 else label, part, text, colour))
         return measuring.to_svg(self._title(), bars, note="medians")
 
     def _names(self) -> Sequence[str]:
         return ("Shepherd", self.session.other_name) if self.other is not None else ("now",)
 
-    def _most(self, figure: Figure) -> float:
-        values = (_median(self.session.found, each) for each in self._figures() if each.unit == figure.unit)
+    def _most(self, metric: Metric) -> float:
+        values = (_median(self.session.found, each) for each in self._metrics() if each.unit == metric.unit)
         return max((value for value in values if value is not None), default=0.0)
 
     def _title(self) -> str:
@@ -219,17 +220,17 @@ class View:
         head = ("FIGURE", "MEDIAN", "UNIT", "INTERVAL", "N")
         return head if self.old is None else (*head, "EARLIER", "CHANGE")
 
-    def _figures(self) -> list[Figure]:
-        from shepherd.measure.figures import FIGURES
+    def _metrics(self) -> list[Metric]:
+        from shepherd.measure.metrics import METRICS
 
         known = {*self.session.found.samples, *self.session.found.missing}
-        return [figure for figure in FIGURES if figure.name in known]
+        return [metric for metric in METRICS if metric.name in known]
 
-    def _ratio(self, figure: Figure) -> Change | None:
-        from shepherd.measure.figures import paired
+    def _ratio(self, metric: Metric) -> Change | None:
+        from shepherd.measure.statistics import paired
 
-        ours, theirs = (each.samples.get(figure.name, []) for each in (self.session.found, self.session.other))
-        return paired(figure, theirs, ours)
+        ours, theirs = (each.samples.get(metric.name, []) for each in (self.session.found, self.session.other))
+        return paired(metric, theirs, ours)
 
     def _compared(self) -> Mapping[str, Compared]:
         from shepherd.measure import report
@@ -237,38 +238,38 @@ class View:
         return report.compared(self.old, self.session.found) if self.old is not None else {}
 
 
-def _median(found: Measured, figure: Figure) -> float | None:
-    from shepherd.measure.figures import spread
+def _median(found: Measured, metric: Metric) -> float | None:
+    from shepherd.measure.statistics import spread
 
-    samples = found.samples.get(figure.name)
+    samples = found.samples.get(metric.name)
     return spread(samples).median if samples else None
 
 
-def _middle(found: Measured, figure: Figure) -> str:
-    return _number(_median(found, figure))
+def _middle(found: Measured, metric: Metric) -> str:
+    return _number(_median(found, metric))
 
 
-def _interval(found: Measured, figure: Figure) -> str:
-    from shepherd.measure.figures import spread
+def _interval(found: Measured, metric: Metric) -> str:
+    from shepherd.measure.statistics import spread
 
-    samples = found.samples.get(figure.name)
+    samples = found.samples.get(metric.name)
     if not samples:
         return "-"
     low, _, high, _ = spread(samples)
     return f"{_number(low)} to {_number(high)}"
 
 
-def _n(found: Measured, figure: Figure) -> str:
-    return str(len(found.samples.get(figure.name, ())))
+def _n(found: Measured, metric: Metric) -> str:
+    return str(len(found.samples.get(metric.name, ())))
 
 
-def _earlier_median(old: Mapping[str, Any], figure: Figure) -> float | None:
-    value = next((each.get("median") for each in old["figures"] if each["name"] == figure.name), None)
+def _earlier_median(old: Mapping[str, Any], metric: Metric) -> float | None:
+    value = next((each.get("median") for each in old["figures"] if each["name"] == metric.name), None)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _earlier(old: Mapping[str, Any], figure: Figure) -> str:
-    return _number(_earlier_median(old, figure))
+def _earlier(old: Mapping[str, Any], metric: Metric) -> str:
+    return _number(_earlier_median(old, metric))
 
 
 def _change(change: Change | None, *, judged: bool = True) -> str:

@@ -61,7 +61,7 @@ async def running(
 def _main() -> int:
     from shepherd.cli import measuring, render
     from shepherd.core import ShepherdError
-    from shepherd.measure.session import alone
+    from shepherd.measure.session import single_user
     from shepherd.measure.subject import subject_of
     from shepherd.process import child
     from shepherd.server.http.listen import loop_factory
@@ -70,8 +70,8 @@ def _main() -> int:
     child.end_with_parent()
     try:
         config, named = measuring.model_config(task["options"])
-        subject = subject_of(config, named, cache_folder=Path(task["cache_folder"]))
-        made = alone(config, subject, n_ctx=task["n_ctx"], folder=Path(task["folder"]))
+        subject = subject_of(config, named)
+        made = single_user(config, subject, n_ctx=task["n_ctx"], folder=Path(task["folder"]))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(made, Path(task["cache_folder"])))
     except ShepherdError as error:

@@ -22,9 +22,7 @@ from shepherd.cli.text import format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
-    from shepherd.config import ModelConfig
-    from shepherd.models import gguf
-    from shepherd.models.sizing import Cells
+    pass
 
 State = Literal["ok", "note", "bad"]
 
@@ -167,7 +165,7 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     import platformdirs
 
     from shepherd.app import tensorrt
-    from shepherd.app.directory.entries import cells_of, makes_vectors, read
+    from shepherd.app.directory.entries import read
     from shepherd.engine.llamacpp import selftest, trial
     from shepherd.models import catalog, soundness
     from shepherd.models.checkpoint import Checkpoint
@@ -194,9 +192,6 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             checked = "has been loaded before" if is_proved else "its first load will be checked in a child process"
             about = f"{path} ({header.architecture}, {header.file_type}); {checked}"
             yield CheckResult(f"model {model.name}", "ok", about)
-            cache = next((each for each in config.caches if each.model == model.name), None)
-            if cache is not None and model.pooling is None and not makes_vectors(header):
-                yield _defaults(header, model, cells_of(header, model, cache, config.kv, flash_attention=False), folder)
     host, port = config.server.host, config.server.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         if sys.platform != "win32":
@@ -209,25 +204,6 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             )
         else:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
-
-
-def _defaults(header: gguf.Header, model: ModelConfig, cells: Cells, folder: Path) -> CheckResult:
-    """What a probe has found out about the defaults of a model."""
-    from shepherd.app.probing import described, setup_of, why_not
-    from shepherd.engine.llamacpp import probe
-
-    name, setup = f"defaults of {model.name}", setup_of(header, model, cells)
-    if why := why_not(setup, model.probe):
-        return CheckResult(name, "ok", why)
-    if (verdict := probe.find(folder, setup)) is not None:
-        seconds = f", {verdict.computed_s:.1f} s behind {verdict.depth} tokens" if verdict.findings else ""
-        detail = f"{described(verdict)}; measured on {verdict.at}{seconds}"
-        hint = f"'shepherd optimize' measures more; to measure this again, delete {probe.file_of(folder, setup)}"
-        return CheckResult(name, "note" if verdict.problem else "ok", detail, hint if verdict.problem else "")
-    place = next(each for each in (probe.folder_of(folder), *probe.folder_of(folder).parents) if each.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        return CheckResult(name, "note", f"not measured: {place} is not writable", "Check its permissions.")
-    return CheckResult(name, "ok", "not measured yet; the first start does it while nothing else is to be done")
 
 
 def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:

@@ -1,4 +1,4 @@
-"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed, eval.
+"""`shepherd memory`: maintains the file: forget, prune, stats, export, import, check, embed.
 
 Not here: search and facts (`memory.py`).
 """
@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from shepherd.cli import render
-from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment, reranking_by
+from shepherd.cli.command.memory import MemoryAccess, conversation_called, day, embedding, moment
 from shepherd.cli.text import format_size, one_line
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.memory.archive.forget import folded
@@ -249,12 +249,12 @@ def embed(access: MemoryAccess) -> None:
         access.show_result(document, f"{made} new vector(s) of {embedder.dim} dimensions")
 
 
-def evaluate(access: MemoryAccess, *, file: str, embedder: str | None, reranker: str | None) -> None:
-    """Print as JSON how well the search finds the evidence of a data set's questions."""
-    from shepherd.tune import memory_quality
-
-    with embedding(embedder) as model, reranking_by(reranker) as reranking:
-        render.show_json(memory_quality.run(file, embedder=model, reranking=reranking))
+def evaluate(access: MemoryAccess, **_: Any) -> None:
+    """Name what has replaced the command. Raises: `InvalidRequest`."""
+    raise InvalidRequest(
+        "'shepherd memory eval' is a script of Shepherd's repository now, with the same result: "
+        "python bench/memory_quality.py FILE"
+    )
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def run(
     config, named = measuring.model_config(options)
     file = _file(options) if apply else None
     cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
-    subject = subject_of(config, named, goal, cache_folder=cache_folder)
+    subject = subject_of(config, named, goal)
     if file is not None:
         changed(file, subject, {})  # a file of an unusual form fails before the work, not behind it
     kept = store.file_of(cache_folder, subject.header, goal, text)

@@ -59,11 +59,8 @@ class ContextOptions:
     n_outputs: int | None = None
     """Most tokens with logits in one decode; by default one per sequence. Each needs memory for two rows of logits."""
     n_threads: int | None = None
-    most_threads: int | None = None
-    """What replaces the number of cores where `n_threads` is not given: the number that was measured to be fastest for
-    one token at a time."""
     n_threads_batch: int | None = None
-    """Threads for more than one token; by default `n_threads`, and not fewer than without `most_threads`."""
+    """Threads for more than one token; by default `n_threads`."""
     flash_attention: bool | None = None
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
@@ -133,10 +130,8 @@ class LlamaRuntime:
     def _params(self, options: ContextOptions) -> dict[str, object]:
         n_ubatch = options.n_ubatch or 512
         n_batch = min(options.n_batch or n_ubatch, options.n_ctx)
-        n_threads = options.n_threads or default_threads(self._weights.n_params, options.most_threads)
+        n_threads = options.n_threads or default_threads(self._weights.n_params)
         n_threads_batch = options.n_threads_batch or n_threads
-        if options.most_threads and not (options.n_threads or options.n_threads_batch):
-            n_threads_batch = max(n_threads, default_threads(self._weights.n_params))
         # An abort would leave a recurrent state between old and new.
         abort = {} if self._weights.is_recurrent else self._interrupt.params
         return {
@@ -428,23 +423,6 @@ class LlamaRuntime:
 
     # -- measuring -------------------------------------------------------------------------------------------------
 
-    def repeat(self, seq: int, spare: int, n_cells: int) -> int:
-        """Double a sequence by copies of its own cells while it stays within `n_cells`; how many it has then.
-
-        A decode then costs what it costs behind so long a context, which is not computed; its logits mean nothing,
-        since the copies have the positions of their originals. `spare`: an empty sequence. Attention layers only.
-        """
-        n = self.held(seq)[1] + 1
-        while 0 < 2 * n <= n_cells and self.load(spare, self.save(seq)):
-            FAST.seq_cp(self._kv, spare, seq, -1, -1)  # these cells are new: a sequence must not get its own ones
-            FAST.seq_rm(self._kv, spare, -1, -1)
-            n *= 2
-        return n
-
-    def use_threads(self, n_threads: int) -> None:
-        """Compute the next tokens with so many threads, one at a time or many."""
-        C.llama_set_n_threads(self._context, n_threads, n_threads)
-
     def _check(self, seq: int) -> None:
         if not 0 <= seq < self.n_seq:  # the library would abort the process
             raise EngineError(f"there is no sequence {seq}, only 0 to {self.n_seq - 1}")
@@ -473,7 +451,7 @@ def flash_attention(options: ContextOptions) -> bool | None:
     """Whether to use flash attention: the option; True for a quantised V cache; None (the library decides) on a GPU;
     else False.
 
-    On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine.py).
+    On CPUs the library's automatic choice halves the speed of decoding behind a long context (bench/engine/engine.py).
     """
     if options.flash_attention is not None:
         return options.flash_attention
@@ -482,15 +460,13 @@ def flash_attention(options: ContextOptions) -> bool | None:
     return None if devices() else False
 
 
-def default_threads(n_params: int = SMALL_MODEL, most: int | None = None) -> int:
+def default_threads(n_params: int = SMALL_MODEL) -> int:
     """The number of physical cores that are not busy; at least one, and one for a very small model.
-
-    most: a number in place of that of the cores, for a model of any size.
 
     OpenMP threads that outnumber the free cores wait for each other by spinning, which makes decoding a hundred times
     slower. A model of a few million parameters gains little from a second thread and may lose much.
     """
-    most = most or usual_threads(n_params)
+    most = usual_threads(n_params)
     if most == 1:
         return 1
     import psutil  # noqa: PLC0415 - only needed when the user did not choose

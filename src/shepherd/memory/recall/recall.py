@@ -62,7 +62,7 @@ LOOK = 260
 READ = 40
 """Messages that are read again here, of these."""
 
-# Tuned on seeds 1 and 2 of the questions of bench/memory_text.py. On seeds 3 and 4, with 512 tokens, all facts stated
+# Tuned on seeds 1 and 2 of the questions of bench/memory/corpus.py. On seeds 3 and 4, with 512 tokens, all facts stated
 # once or changed, and all names, numbers, dates and CJK texts are quoted; 92 % of those asked with other words, 53 % of
 # the misspelt. For 51 questions about unknown people and 20 of small talk nothing is quoted.
 FEW_TERMS = 6

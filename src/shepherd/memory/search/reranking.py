@@ -98,8 +98,8 @@ def blended(scores: Sequence[float]) -> list[int]:
     normalization for metasearch, CIKM 2001), and sqrt(N - 1) the most that it can be: so a score counts as far as it
     stands out, whatever its scale. The other term is the reciprocal rank (Cormack and others, SIGIR 2009), steep,
     because the first place of our search is right three times in four. The scores alone make a search worse where the
-    model is weak. `WEIGHT` was chosen with `bench/retrieval.py` (there R@1 is 0.70 without a model, with vectors): a
-    model that knows the answers has 0.99 (alone 1.00), one that counts shared words 0.70 (alone 0.37).
+    model is weak. `WEIGHT` was chosen with `bench/memory/retrieval.py` (there R@1 is 0.70 without a model, with
+    vectors): a model that knows the answers has 0.99 (alone 1.00), one that counts shared words 0.70 (alone 0.37).
     """
     places = list(range(len(scores)))
     spread = pstdev(scores) if scores else 0.0

@@ -193,7 +193,7 @@ def test_a_message_is_shown_with_its_turn(told: Shell) -> None:
         (("export", "nowhere/x.jsonl"), "nowhere/x.jsonl cannot be written", 1),
         (("export", "--conversation", "nowhere"), "none is called 'nowhere'", 1),
         (("embed",), "Give an embedding GGUF", 2),
-        (("eval", "nowhere.json"), "nowhere.json", 1),
+        (("eval", "x.json", "--embedder", "x.gguf"), "python bench/memory_quality.py FILE", 1),
     ],
 )
 def test_what_is_wrong_is_one_sentence(told: Shell, arguments: Sequence[str], says: str, status: int) -> None:
@@ -471,20 +471,6 @@ def test_messages_that_must_stay_here_get_no_vectors_elsewhere(shell: Shell) -> 
         '[[routes]]\nmatch = "*"\ncache = "m"\nprivacy = "local"\n'
     )
     assert "'groq' is not on this machine" in shell.run("embed", "--model", "groq/e", ends=1).stderr
-
-
-def test_an_evaluation_is_one_json_document(shell: Shell, tmp_path: Path) -> None:
-    said = [("Ann", "I adopted a dog from the shelter in Ulm"), ("Bob", "I play the violin on Sundays")]
-    session = [{"speaker": who, "dia_id": f"D1:{n}", "text": text} for n, (who, text) in enumerate(said, 1)]
-    conversation = {"speaker_a": "Ann", "speaker_b": "Bob", "session_1_date_time": "1:56 pm on 8 May, 2023"}
-    asked = {"question": "Which instrument does Bob play?", "answer": "violin", "evidence": ["D1:2"], "category": 4}
-    file = tmp_path / "locomo10.json"
-    sample = {"sample_id": "conv-1", "conversation": {**conversation, "session_1": session}, "qa": [asked]}
-    file.write_text(json.dumps([sample]))
-    found = json.loads(shell.run("eval", file).stdout)
-    assert {name: found[name] for name in ("R@1", "R@5", "R@10", "MRR")} == {"R@1": 1, "R@5": 1, "R@10": 1, "MRR": 1}
-    write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
-    assert json.loads(shell.run("eval", file, "--reranker", "rank.gguf").stdout)["R@5"] == 1
 
 
 def test_a_search_is_ordered_by_the_configured_reranker_and_its_own_places(shell: Shell) -> None:

@@ -1,0 +1,81 @@
+"""Builds llama-bench and llama-server from the llama.cpp tree inside the llama-cpp-python sdist, with our own flags.
+
+    uv run python -m bench.rig.llama_tools
+
+The sdist is the one whose library we run, so both sides of every comparison are the same source, compiler and options.
+Takes about ten minutes on two cores, once; the programs stay in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+import platformdirs
+
+FLAGS = "-fno-tree-dse -fno-dse"
+"""As in pyproject.toml."""
+OPTIONS = [
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DGGML_RPC=ON",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    f"-DCMAKE_C_FLAGS={FLAGS}",
+    f"-DCMAKE_CXX_FLAGS={FLAGS}",
+]
+
+
+def folder() -> Path:
+    """Where everything that benchmarks build or make is kept."""
+    return Path(platformdirs.user_cache_dir("shepherd-bench"))
+
+
+def tool(name: str) -> Path:
+    """The path of `llama-bench` or `llama-server`, built when it is missing."""
+    program = folder() / "build" / "bin" / name
+    if not program.exists():
+        _build(program)
+    return program
+
+
+def source() -> Path:
+    """The folder of llama.cpp's own source, fetched when it is missing."""
+    path = folder() / "src"
+    if not path.is_dir():
+        _fetch(path)
+    return path
+
+
+def _build(program: Path) -> None:
+    build = folder() / "build"
+    subprocess.run(["cmake", "-S", source(), "-B", build, *OPTIONS], check=True)
+    subprocess.run(
+        ["cmake", "--build", build, "--target", "llama-bench", "llama-server", "-j", str(os.cpu_count() or 1)],
+        check=True,
+    )
+    assert program.exists()
+
+
+def _fetch(target: Path) -> None:
+    wanted = f"llama-cpp-python=={version('llama-cpp-python')}"
+    download = folder() / "sdist"
+    download.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip"] if shutil.which("uv") is None else ["uv", "run", "--with", "pip", "pip"]
+    subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", download, wanted], check=True)
+    archive = next(download.glob("llama_cpp_python-*.tar.gz"))
+    with tarfile.open(archive) as tar:
+        tar.extractall(download, filter="data")
+    tree = next(path for path in download.glob("llama_cpp_python-*/vendor/llama.cpp") if path.is_dir())
+    tree.rename(target)
+
+
+if __name__ == "__main__":
+    for name in ("llama-bench", "llama-server"):
+        print(tool(name))

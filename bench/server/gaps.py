@@ -1,0 +1,96 @@
+"""The gaps between streamed tokens, ours, llama-server's and those of an earlier commit, in turn request by request.
+
+    uv run python -m bench.server.gaps [--rounds 20] [--clients 1,2,4] [--before FOLDER] [--realtime]
+                                 [--model 0.5B] [--threads 2]
+
+All servers run on the same model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
+`clients.py`, with a prompt that no server has seen. Ratios of a round compare runs of the same second, which a machine
+with neighbours allows. `--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
+asked and the client run before all other processes meanwhile; otherwise a full machine measures its own scheduler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bench.rig import machine
+from bench.rig.sides import MODELS, SIDES, Server, Setup, model_path, running
+from bench.rig.verdict import WIDTH, Verdict, quantile
+from bench.server.clients import SIZES, Size, crowd, note_crowd
+from rich.console import Console
+
+Crowd = tuple[int, int, Size]
+"""Seed, number of clients, and what each asks for."""
+REST_S = 0.3
+"""Between two measurements: Linux stops real-time threads that take 95 % of a second."""
+
+
+@contextlib.contextmanager
+def realtime(*pids: int) -> Iterator[None]:
+    """Every thread of these processes has real-time priority for the length of the block."""
+    try:
+        _schedule(pids, os.SCHED_RR, 1)
+        yield
+    finally:
+        _schedule(pids, os.SCHED_OTHER, 0)
+
+
+def _schedule(pids: tuple[int, ...], policy: int, priority: int) -> None:
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # the thread has ended
+                os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
+
+
+def note(verdict: Verdict, side: str, server: Server, crowd_of: Crowd, *, has_priority: bool) -> None:
+    """Measure one crowd of one server."""
+    before_s = server.processor_s
+    with realtime(server.pid, os.getpid()) if has_priority else contextlib.nullcontext():
+        replies = crowd(server.port, *crowd_of)
+    cpu_s = server.processor_s - before_s
+    time.sleep(REST_S)
+    n_clients = len(replies)
+    note_crowd(verdict, side, n_clients, replies)
+    name = f"{n_clients} client{'s' if n_clients > 1 else ''}"
+    gaps = [gap * 1000 for reply in replies for gap in reply.gaps_s]
+    verdict.add(f"{name}: gap, 99 %", side, quantile(gaps, 0.99))
+    verdict.add(f"{name}: processor per token", side, cpu_s * 1000 / sum(reply.n_generated for reply in replies))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--clients", default="1,2,4")
+    parser.add_argument("--before", type=Path, help="the src of another checkout")
+    parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--model", choices=MODELS, default="embedded")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    size = SIZES[options.model]
+    clients = [int(n) for n in options.clients.split(",")]
+    console = Console(width=WIDTH)
+    verdict = Verdict()
+    setup = Setup(model_path(options.model), size.n_ctx, threads=options.threads, sequences=max(clients))
+    with contextlib.ExitStack() as stack:
+        named: dict[str, Server] = {side: stack.enter_context(running(side, setup)) for side in SIDES}
+        if options.before:
+            named["before"] = stack.enter_context(running("shepherd", replace(setup, source=options.before)))
+        for server in named.values():
+            crowd(server.port, -1, 1, size)  # warm-up
+        for round_ in range(options.rounds):
+            for n in clients:
+                for side in list(named) if round_ % 2 == 0 else reversed(named):
+                    note(verdict, side, named[side], (round_, n, size), has_priority=options.realtime)
+    verdict.show(console, f"gaps between tokens, {options.model} model, threads: {options.threads}")
+    result = {"realtime": options.realtime, "rounds": options.rounds, "results": verdict.results()}
+    console.print(f"written to {machine.save(f'gaps-{options.threads}t-{options.model}', result)}")
+
+
+if __name__ == "__main__":
+    main()
