@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from shepherd.core import BadReply, Refused
-from shepherd.models.pull.network import Network, reaching, refuse
+from shepherd.models.pull.network import Network, limit, reaching, refuse
 from shepherd.models.pull.plan import Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource
 from shepherd.models.pulled import ModelFile
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 """For one answer of the hub's API."""
+MAX_LISTING_BYTES = 64 * 2**20
+"""Of one answer: a list of 200,000 files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,12 @@ def _reach(network: Network) -> None:
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
     options = network.client_options()
+    options |= {"headers": {"Accept-Encoding": "identity"}, "event_hooks": {"response": [_limit]}}
     set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=TIMEOUT_S, **options))
+
+
+def _limit(answer: httpx2.Response) -> None:
+    limit(answer, MAX_LISTING_BYTES)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ async def plan_of(
     """
     patience = patience or Patience()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    async with httpx2.AsyncClient(**network.client_options()) as client:
+    async with network.client() as client:
         return await _plan_of(client, source, plan_hub_here, show, patience)
 
 
@@ -139,7 +139,7 @@ async def pull(
     """
     patience = patience or Patience()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    async with httpx2.AsyncClient(**network.client_options()) as client:
+    async with network.client() as client:
         plan = await _plan_of(client, source, plan_hub_here, show, patience)
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
