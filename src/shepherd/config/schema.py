@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
 from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
-from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
+from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
 from shepherd.core.request import ReasoningLevel, SharedPrefix
 
@@ -156,7 +156,7 @@ class CacheConfig:
     window: int | float | None = key(kinds.WINDOW)
     """Tokens that a conversation may have (`int`), or so many times the context (`float`); None = what the context
     holds."""
-    leaving: Mapping[str, Any] = key(kinds.LEAVING, NOTHING)
+    leaving: Mapping[str, Any] = key(kinds.LEAVING, EMPTY_JSON)
     """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
     digest: bool = key(kinds.FLAG, False)
     """The model writes a digest of each conversation that a client compacts."""
@@ -211,11 +211,11 @@ class ProviderConfig:
     api_key_env: str | None = key(kinds.TEXT)
     protocol: str | None = key(one_of(*PROTOCOLS))
     """What it speaks; None = the one of its type, or the next one where its address lacks the path."""
-    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     """Sent with every request."""
     n_ctx: int | None = key(kinds.TOKENS)
     """Tokens of its window; None = as it reports, or as is known of the model."""
-    options: Mapping[str, Any] = key(kinds.JSON_MAP, NOTHING)
+    options: Mapping[str, Any] = key(kinds.JSON_MAP, EMPTY_JSON)
     """Fields that are added to the body of every request."""
     replicas: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names of providers that share the requests in place of this one; a conversation stays with one of them."""
@@ -225,7 +225,7 @@ class ProviderConfig:
     """Tokens of a day, prompts and answers together; then requests are refused. A day ends at midnight, local time."""
     budget_money: float | None = key(number(0, 1e12))
     """The same in money, which `prices` tell."""
-    prices: Mapping[str, float] = key(kinds.PRICES, NOTHING)
+    prices: Mapping[str, float] = key(kinds.PRICES, EMPTY_JSON)
     """Of a million tokens: `input`, `cached` (read from the provider's cache), `output`."""
     digest: bool = key(kinds.FLAG, False)
     """As that of a cache, where the provider has no compaction of its own; each is a request that is paid for."""
@@ -464,9 +464,9 @@ class McpServerConfig:
     name: str = key(kinds.TEXT, "")
     command: str | None = key(kinds.TEXT)
     args: tuple[str, ...] = key(kinds.TEXTS, ())
-    env: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    env: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     url: str | None = key(kinds.URL)
-    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     cwd: str | None = key(kinds.PATH)
     enabled: bool = key(kinds.FLAG, True)
     timeout: float = key(kinds.DURATION, 60.0)
@@ -543,7 +543,7 @@ class Config:
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
     network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
     tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
-    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), NOTHING)
+    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), EMPTY_JSON)
     """Names of one's own -> what they stand for at last: a model, a cache, a provider or `PROVIDER/MODEL`, or
     `MODEL:ADAPTER`. An alias of a file is a model of that name."""
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
