@@ -30,8 +30,6 @@ FILE_NAME = "keys.json"
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """The key that counts, and where it comes from."""
-
     key: str = field(repr=False)
     place: Place
     where: str = ""

@@ -39,8 +39,6 @@ from shepherd.wire.names import find_name
 
 @dataclass(slots=True)
 class Resolver:
-    """Makes the `Config`."""
-
     settings: Mapping[tuple[str, ...], Setting]
     env: Mapping[str, str]
     base: PathBase
@@ -363,7 +361,6 @@ class Resolver:
         return (cache for cache, entry in self.caches.items() if entry["model"].value == model)
 
     def _base(self, setting: Setting) -> PathBase:
-        """The folders for the relative paths of a setting."""
         return replace(self.base, folder=Path(setting.file).parent) if setting.file else self.base
 
     # providers
@@ -567,7 +564,6 @@ class _DefaultTarget:
     rank: int = -1
 
     def applied_to(self, rule: RouteConfig) -> RouteConfig:
-        """The same rule with this target."""
         is_cache = self.table == "cache"
         return replace(rule, cache=self.name if is_cache else None, provider=None if is_cache else self.name)
 
@@ -576,7 +572,6 @@ _T = TypeVar("_T")
 
 
 def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:
-    """An entry of a named table."""
     values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
     for inner, made in (("sampling", Sampling), ("network", NetworkConfig), ("tensorrt", TensorRTConfig)):
         words = [word for word in values if word.startswith(f"{inner}.")]

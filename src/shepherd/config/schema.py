@@ -207,7 +207,6 @@ class ProviderConfig:
     base_url: str | None = key(kinds.BASE_URL)
     """Without `/v1` and without a slash at its end."""
     api_key: str | None = key(kinds.SECRET, shown=False)
-    """The key itself."""
     api_key_env: str | None = key(kinds.TEXT)
     protocol: str | None = key(one_of(*PROTOCOLS))
     """What it speaks; None = the one of its type, or the next one where its address lacks the path."""
@@ -404,7 +403,6 @@ class KeyConfig:
     user: str | None = key(kinds.TEXT)
     """The key acts as this user only, in the memory and for stored answers; None = as any that a request names."""
     key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
-    """The key itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from shepherd.core import Sampling
 
 
 def to_toml(config: Config) -> str:
-    """The effective configuration as a file that `load` reads; secrets and origins are comments."""
     lines = [f"# {source.file or source.kind}: {', '.join(source.keys)}" for source in config.sources]
     lines += _shown_keys(config)
     for name, kind in keys_of(Config).items():

@@ -41,8 +41,6 @@ class NotSound(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SoundFile:
-    """What the structure of a recording says."""
-
     media_type: str
     seconds: float
     """A decoder takes memory for no more than this, whatever the file has in truth."""

@@ -16,8 +16,6 @@ PAUSE_S = 5.0
 
 
 class VectorBackfill:
-    """Computes the missing vectors of all open stores in a thread of its own, until `close`."""
-
     def __init__(self, stores: UserStores, *, pause_s: float = PAUSE_S) -> None:
         self._stores = stores
         self._pause_s = pause_s

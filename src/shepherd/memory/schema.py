@@ -23,7 +23,6 @@ from shepherd.memory.database import write_ahead
 from shepherd.memory.failure import failure
 
 APPLICATION_ID = 0x53485044
-"""`SHPD`."""
 VERSION = 1
 BUSY_MS = 10_000
 READ_CACHE_KB = 65_536
@@ -201,7 +200,6 @@ def _is_new(connection: apsw.Connection, name: str) -> bool:
 
 
 def _check_version_and_user(connection: apsw.Connection, name: str, user: str) -> None:
-    """Raises: `ConfigError` for an unknown version, and for another user's memory."""
     if (version := pragma_int(connection, "user_version")) > VERSION:
         raise ConfigError(
             f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "

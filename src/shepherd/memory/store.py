@@ -125,7 +125,6 @@ class MemoryStore:
     # ---- access to the file
 
     def read(self, job: Callable[[apsw.Connection], T]) -> T:
-        """The result of `job` on a snapshot of the file."""
         return self._readers.run(job)
 
     def submit(self, job: Callable[[apsw.Connection], T]) -> Future[T]:
@@ -133,7 +132,7 @@ class MemoryStore:
         return self._writer.submit(job)
 
     def write(self, job: Callable[[apsw.Connection], T]) -> T:
-        """The result of `job`, when its changes are on disk. Never call it within a job."""
+        """Waits until the changes are on disk. Never call it within a job."""
         return self._writer.submit(job).result()
 
     # ---- messages
@@ -227,7 +226,7 @@ class MemoryStore:
     def embed(
         self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> int:
-        """Compute the missing vectors; returns how many (see `vectors.backfill`)."""
+        """Compute the missing vectors (see `vectors.backfill`)."""
         if self.embedder is None:
             raise InvalidRequest("embedder: the memory was opened without one", field="embedder")
         return vectors.backfill(self.read, self.write, self.embedder, on_progress=on_progress, stop=stop)
@@ -295,7 +294,6 @@ class MemoryStore:
         return Pruned(n_messages, freed)
 
     def stats(self) -> Stats:
-        """Counts and sizes."""
         return self.read(partial(queries.stats, path=self.path, limit_bytes=self.max_size_bytes))
 
 
@@ -311,7 +309,7 @@ class Readers:
         self._closed = False
 
     def run(self, job: Callable[[apsw.Connection], T]) -> T:
-        """The result of `job` on a snapshot of the file. Raises: `MemoryFailure`, also when closed."""
+        """Raises: `MemoryFailure`, also when closed."""
         connection = self._free.get()
         try:
             if self._closed:

@@ -95,7 +95,7 @@ class UserStores:
             return list(self._open.values())
 
     def path_of(self, user: str) -> Path:
-        """The path of a user's file, which may not exist."""
+        """The file may not exist."""
         if user.strip() == LOCAL:
             return self.path
         name = digest(user.strip().encode("utf-8", "surrogatepass")).hex()

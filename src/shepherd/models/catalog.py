@@ -41,8 +41,6 @@ class NotPulled(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model on this machine."""
-
     name: str
     """The name that `find` accepts."""
     path: Path
@@ -201,7 +199,6 @@ def _models(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    """Every file, folder by folder."""
     waiting, left = [(folder, depth)], MAX_FILES
     while waiting:
         here, depth = waiting.pop(0)

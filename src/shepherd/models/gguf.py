@@ -44,7 +44,6 @@ class Header:
     size_bytes: int
     """Size of the tensors' data."""
     tensors: Mapping[str, Tensor] = field(repr=False)
-    """By name, from all files."""
     head_bytes: tuple[int, ...]
     """Per file, the offset of the tensors' data."""
 

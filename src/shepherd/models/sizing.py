@@ -285,7 +285,6 @@ def context_size(header: gguf.Header, *, cache: str, cells: Cells, is_loaded: bo
 
 
 def padded(n_ctx: int) -> int:
-    """The number of cells of a context of `n_ctx` tokens."""
     return -(-n_ctx // PADDING) * PADDING
 
 

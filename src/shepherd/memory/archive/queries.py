@@ -56,7 +56,6 @@ SELECT id FROM message AS m WHERE id IN (SELECT value FROM json_each(?))
 
 
 def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
-    """The messages with these ids, in the order of `ids`; unknown ids are left out."""
     chosen = list(dict.fromkeys(ids))
     rows = connection.execute(
         f"SELECT {_MESSAGE} FROM json_each(?) AS wanted JOIN message ON message.id = wanted.value ORDER BY wanted.key",
@@ -97,7 +96,6 @@ def lineage(connection: apsw.Connection, conversation: int) -> list[tuple[int, i
 
 
 def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
-    """The states of these messages; unknown ids are left out."""
     rows = connection.execute(
         "SELECT id, state FROM message WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
     )
@@ -137,7 +135,6 @@ def conversation(connection: apsw.Connection, uuid: str) -> Conversation | None:
 
 
 def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
-    """The conversation with this id, which must exist."""
     row: tuple[Any, ...]
     (row,) = connection.execute(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", (id,))
     return Conversation(*row)
@@ -162,7 +159,6 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
 
 
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
-    """Counts and sizes of a file."""
     row: tuple[Any, ...]
     (row,) = connection.execute(_STATS)
     pages, log = retention.sizes(connection, path)

@@ -87,7 +87,6 @@ NEAR_SCORE, MAX_NEAR = 0.6, 2
 
 DIALOGUE = Filters(roles=("user", "assistant"), untrusted=False)
 STOP_WORDS = frozenset().union(*STOP.values())
-"""Of all languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,6 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class QuoteUnit:
-    """One message, or a question and its answer, quoted together or not at all."""
-
     messages: tuple[StoredMessage, ...]
     spans: tuple[Sequence[TermSpan], ...]
     """The terms in each message, on one line."""
@@ -136,7 +133,6 @@ class QuoteUnit:
 
     @property
     def is_first_person(self) -> bool:
-        """Whether a term is in the first person: "my name", "I live"."""
         text = to_one_line(self.found.body)
         return any(is_first_person(" ".join(text[: span.start].split()[-2:])) for span in self.spans[0])
 
@@ -186,7 +182,6 @@ def render(quotes: Iterable[Quote]) -> str:
 
 
 def line(quote: Quote) -> str:
-    """One quote: date, role and text."""
     return f'- {quote.message.time:%Y-%m-%d} {quote.message.role}: "{escape_quote(quote.text)}"'
 
 
@@ -385,7 +380,7 @@ def _age(message: StoredMessage) -> tuple[int, int]:
 
 
 def _fitted(units: Sequence[QuoteUnit], budget: int, count: Callable[[str], int]) -> RecallBlock | None:
-    """A block of as many units as fit, the best first; one that does not fit is skipped."""
+    """The best units first; one that does not fit is skipped."""
     kept: list[Quote] = []
     for unit in units:
         kept += _quotes(unit, kept, budget, count)

@@ -133,8 +133,6 @@ def _reranked(
 
 @dataclass(slots=True)
 class ScoredMessage:
-    """A message that was read, and its score."""
-
     id: int
     conversation: int
     turn: int
@@ -173,7 +171,7 @@ def fuse(
 
 
 def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
-    """The same list, each message at least as relevant as all that follow."""
+    """Each message becomes at least as relevant as all that follow."""
     scores = list(accumulate((each.score for each in reversed(ranked)), max))[::-1]
     pairs = zip(ranked, scores, strict=True)
     return [RankedMessage(each.id, score, each.coverage, each.n_terms) for each, score in pairs]

@@ -44,7 +44,6 @@ class Reranking:
     def __init__(
         self, score: Score, name: str, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`name`: of the model, for the log."""
         self.name = name
         self.n_failures = 0
         """How often it failed, or had no score in time, since the start."""

@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 
 class Passage(NamedTuple):
-    """The text of a vector."""
-
     id: int
     body: str
     before: str | None = None
@@ -98,7 +96,6 @@ def register(connection: apsw.Connection, embedder: Embedder) -> int:
 
 
 def find_embedder(connection: apsw.Connection, embedder: Embedder) -> int | None:
-    """The id of an embedder in this file, if it has one."""
     row = (embedder.name, embedder.dim)
     found: int | None = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).get
     return found
@@ -174,7 +171,6 @@ def backfill(
 
 
 def _embedded(embedder: Embedder, passages: Sequence[Passage]) -> Vectors:
-    """[len(passages), dim], rows of length 1."""
     texts = list(dict.fromkeys(text for passage in passages for text in passage[1:] if text is not None))
     made = embedder.embed(texts)
     at = {text: index for index, text in enumerate(texts)}

@@ -51,7 +51,7 @@ def read_chatgpt(fields: Mapping[str, Any], where: str) -> Items:
 
 
 def read_claude(fields: Mapping[str, Any], where: str) -> Items:
-    """A conversation of Claude: messages in order, which may name their parents and so form a tree."""
+    """Messages in order, which may name their parents and so form a tree."""
     messages = [each for each in fields["chat_messages"] if isinstance(each, dict)]
     nodes = {find_text(each, "uuid"): each for each in messages}
     parents = [each.get("parent_message_uuid") for each in messages]

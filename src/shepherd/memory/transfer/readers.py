@@ -34,8 +34,6 @@ SAMPLE_CHARS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file to read, or one file in an archive."""
-
     name: str
     size_bytes: int
     open: Callable[[], IO[bytes]]

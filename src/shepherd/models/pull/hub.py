@@ -35,8 +35,6 @@ MAX_LISTING_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Repo:
-    """A repository at one commit."""
-
     name: str
     commit: str
     files: tuple[RepoFile, ...]
@@ -44,8 +42,6 @@ class Repo:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A repository that a search found."""
-
     name: str
     downloads: int
     """In the last 30 days."""
@@ -55,7 +51,6 @@ class FoundModel:
 
 
 def endpoint(env: Mapping[str, str]) -> str:
-    """The address of the hub."""
     from huggingface_hub import constants  # noqa: PLC0415
 
     return (env.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
@@ -164,7 +159,7 @@ def _token(network: Network) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _reach(network: Network) -> None:
-    """Has the library's client made anew, of which a process has one, where the last one was for another network."""
+    """Replaces the library's client, of which a process has one, where the last one was for another network."""
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
     options = network.client_options()

@@ -79,8 +79,6 @@ class Network:
 
 
 class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body that may be read up to a limit."""
-
     def __init__(self, body: Any, host: str, most_bytes: int) -> None:
         self._body, self._host, self._most, self._n_bytes = body, host, most_bytes, 0
 

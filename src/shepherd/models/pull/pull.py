@@ -157,7 +157,6 @@ async def pull(
 
 
 def disk_error(error: OSError, folder: Path) -> ShepherdError:
-    """What a failure of the disk means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return staging.no_room(folder, "the disk is full")
     where = error.filename if isinstance(error.filename, str) else folder
@@ -228,10 +227,7 @@ async def _fetch(
 
 
 def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledModel:
-    """Read the model's header, write the record, and put the folder into its place.
-
-    Raises: `BadReply`, `OSError`.
-    """
+    """Read the model's header, write the record, and put the folder into its place. Raises: `BadReply`, `OSError`."""
     folder = root / plan.place
     files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
     model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)

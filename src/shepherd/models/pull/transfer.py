@@ -31,8 +31,6 @@ MAGIC = b"GGUF"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a transfer waits."""
-
     idle_s: float = 30.0
     """For an answer, and for its next byte."""
     attempts: int = 6
@@ -46,8 +44,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pause before the next attempt."""
-
     seconds: float
     why: str
 
@@ -92,10 +88,9 @@ async def patiently(
     show: Callable[[Waiting], None],
     progress: Callable[[], int] = lambda: 0,
 ) -> T:
-    """What `attempt` returns, tried again while its failure may pass. `progress`: a number that grows with the work.
+    """The result of `attempt`, repeated while its failure may pass. `progress`: a number that grows with the work.
 
-    Raises: what `attempt` raises.
-    """
+    Raises: what `attempt` raises."""
     tries, before = 0, progress()
     while True:
         try:
