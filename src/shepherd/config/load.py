@@ -99,7 +99,7 @@ def _with_earlier(earlier: Setting, later: Setting) -> Setting:
 
 
 def _given(text: str | None) -> Consent | None:
-    """The consent that the environment gives for one run; None = it says nothing. Raises: `ConfigError`."""
+    """The consent that the environment gives for one run; None = not set. Raises: `ConfigError`."""
     if not text:
         return None
     try:

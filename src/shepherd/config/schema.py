@@ -57,14 +57,14 @@ EMBEDDED = "lamb"
 @dataclass(frozen=True, slots=True)
 class TensorRTConfig:
     """How a model runs with TensorRT-LLM. None = as `[tensorrt]` has it, which is for all of them, or else as
-    `app/tensorrt.py` does it unasked."""
+    `app/tensorrt.py` does it by default."""
 
     python: str | None = key(kinds.PATH)
     """The interpreter of the environment that has the library; None = Shepherd's own."""
     launch: Launch | None = key(one_of(*get_args(Launch)))
     """How its processes start. `auto`: by `mpirun` where an engine is split into stages, else by the library."""
     gpus: int | None = key(whole(1, 1024))
-    """GPUs that a checkpoint is spread over (tensor parallelism); an engine says so itself."""
+    """GPUs that a checkpoint is spread over (tensor parallelism); an engine has its own number."""
     gpu_memory: float | None = key(number(0.05, 0.99))
     """The part of the memory that is free on each GPU behind the weights that the cache takes."""
     kv_events: bool | None = key(kinds.FLAG)
@@ -113,7 +113,7 @@ class ModelConfig:
     mmap: bool | None = key(kinds.FLAG)
     """Map the file, which other programs and the next start share, or read it into memory; None = as the library."""
     mlock: bool | None = key(kinds.FLAG)
-    """Keep the weights in memory, whatever else needs it; None = no."""
+    """Keep the weights in memory, even if other programs need it; None = no."""
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
     probe: bool | None = key(kinds.FLAG)
@@ -174,7 +174,7 @@ class CacheConfig:
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
     """How a provider is reached, and how long it has. None = as `[network]` has it, which is for all of them, or else
-    as `backends/cloud` does it unasked. The shared proxy and certificates are those of pulls, too."""
+    as `backends/cloud` does it by default. The shared proxy and certificates are those of pulls, too."""
 
     connect_s: float | None = key(number(0.1, 3600))
     """For the connection."""
@@ -295,7 +295,7 @@ class KvConfig:
     stall_s: float = key(number(0.01, 86_400), 60.0)
     """Seconds without progress while requests wait, until a cache counts as stalled."""
     system_changes: float = key(number(0, 1), 0.25)
-    """Largest part of a system prompt that may change within a conversation and be said at its end; 0 = none."""
+    """Largest part of a system prompt that may change within a conversation and be repeated at its end; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +474,7 @@ class McpServerConfig:
     trust_annotations: bool = key(kinds.FLAG, False)
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
     max_tools: int = key(whole(1, 10_000), 256)
-    """The first so many tools are used; the others cannot be called."""
+    """The first tools, up to this number, are used; the others cannot be called."""
     grant: str = key(one_of("authorization_code", "client_credentials"), "authorization_code")
     """How a server over HTTP is logged in to: a person in the browser, or this client by itself."""
     client_id: str | None = key(kinds.TEXT)

@@ -337,7 +337,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Fields | None:
-    """The object of a JSON file of at most so many bytes; None where there is no file. Raises: `ConfigError`."""
+    """The object of a JSON file of at most `most` bytes; None where there is no file. Raises: `ConfigError`."""
     if not os.path.lexists(file):
         return None
     try:

@@ -344,7 +344,7 @@ def pin(connection: apsw.Connection, id: int, pinned: bool = True) -> None:
 
 
 def set_aside(connection: apsw.Connection, session: str) -> None:
-    """Recall quotes nothing of a session until its next message; a search still finds it. An unknown one is ignored."""
+    """Exclude a session from recall until its next message; a search still finds it. An unknown one is ignored."""
     connection.execute(
         "INSERT OR IGNORE INTO about(name, value) SELECT 'aside ' || id, id FROM conversation WHERE session = ?",
         (clean(session),),
@@ -352,7 +352,7 @@ def set_aside(connection: apsw.Connection, session: str) -> None:
 
 
 def take_back(connection: apsw.Connection, session: str, kept: Sequence[Entry]) -> None:
-    """Recall quotes nothing of what a session said after `kept`, its history now, unless it is said there again."""
+    """Exclude from recall the messages of a session after `kept`, its history now, until the same text comes again."""
     named = NamedHistory.of(tuple(kept), clean(session))
     _find(connection, named, is_whole=False)
     last = max(named.ids, default=0)

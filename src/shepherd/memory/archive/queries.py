@@ -103,7 +103,7 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 
 
 def quotable(connection: apsw.Connection, ids: Collection[int]) -> frozenset[int]:
-    """Of these messages, those that may be quoted unasked: not of a conversation that was set aside (`set_aside`), not
+    """Of these messages, those that recall may quote: not of a conversation that was set aside (`set_aside`), not
     taken back (`take_back`), and no answer to the result of a tool, which repeats it or guesses after a failure.
     """
     return frozenset(id for (id,) in connection.execute(_UNASKED, (json.dumps(list(ids)),)))

@@ -68,7 +68,7 @@ READ = 40
 FEW_TERMS = 6
 """A question with fewer terms may refer to the message before it."""
 ENOUGH_TERMS, ENOUGH_COVERAGE = 2, 0.3
-"""A message must have so many terms of the question, and half of all, or this coverage; ..."""
+"""A message must have this number of terms of the question, and half of all, or this coverage; ..."""
 ALONE_COVERAGE = 0.6
 """... or this coverage, even with one term; ..."""
 UNNAMED_COVERAGE = 0.75
@@ -255,7 +255,7 @@ class _Reader:
     def has_content(self, message: StoredMessage) -> bool:
         """Whether a message may be an answer: it has a word that is neither in the question nor a stop word.
 
-        A message that asks for a term of the question is not an answer, whatever else it has.
+        A message that asks for a term of the question is not an answer, even with other words.
         """
         body = message.body[:READ_CHARS]
         statements = without_questions(body)

@@ -34,7 +34,7 @@ USER, OTHER = FTS_TABLES
 MAX_READ = {USER: 100, OTHER: 30}
 """Messages of a table that are read, at most,"""
 MARGIN = 40
-"""and at most so many more than were asked for."""
+"""and at most this many more than requested."""
 MAX_COUNTED = {USER: 16_000, OTHER: 4_000}
 """Postings of a table that are counted, at most."""
 MAX_NEWEST = 2_048

@@ -29,7 +29,7 @@ TEXT_CHARS = 2_000
 BUDGET_S = 0.5
 """Time for one search."""
 REST_S = 30.0
-"""After a failure the model is not asked for so long: a search must not wait for it every time."""
+"""Pause after a failure of the model: a search must not wait for it every time."""
 
 WEIGHT = 0.42
 """Of the scores, when the places of the search weigh 1 - `WEIGHT`; see `blended`."""
@@ -95,7 +95,7 @@ def blended(scores: Sequence[float]) -> list[int]:
 
     z is the score as a distance from the mean of all N, in standard deviations (Montague and Aslam, Relevance score
     normalization for metasearch, CIKM 2001), and sqrt(N - 1) the most that it can be: so a score counts as far as it
-    stands out, whatever its scale. The other term is the reciprocal rank (Cormack and others, SIGIR 2009), steep,
+    stands out, on any scale. The other term is the reciprocal rank (Cormack and others, SIGIR 2009), steep,
     because the first place of our search is right three times in four. The scores alone make a search worse where the
     model is weak. `WEIGHT` was chosen with `bench/retrieval.py` (there R@1 is 0.70 without a model, with vectors): a
     model that knows the answers has 0.99 (alone 1.00), one that counts shared words 0.70 (alone 0.37).

@@ -55,7 +55,7 @@ class Transaction(Protocol):
 N_RESCORED = 200
 """Of one search: the closest by bits that are scored by numbers, at least."""
 PER_ASKED = 4
-"""And for each result that is asked for."""
+"""And for each requested result."""
 PASSAGE_CHARS = 8_000
 """Of a message: more than current embedders read."""
 BEFORE = 0.35
@@ -338,7 +338,7 @@ class VectorIndex:
         stored = np.frombuffer(b"".join(q8 for _, q8 in rows), np.uint8).reshape(len(rows), 4 + dim)
         scales = stored[:, :4].copy().view("<f4")[:, 0]
         cosines = scales * (stored[:, 4:].view(np.int8).astype(np.float32) @ vector)
-        # Rounded, since equal vectors must have equal cosines whatever the order of the sum: then the newest is first.
+        # Rounded, since equal vectors must have equal cosines in any order of the sum: then the newest is first.
         return [(message, round(float(cosine), 5)) for (message, _), cosine in zip(rows, cosines, strict=True)]
 
 

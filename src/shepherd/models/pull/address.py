@@ -21,7 +21,7 @@ MAX_SHARDS = 99
 
 
 async def plan_url(client: httpx2.AsyncClient, source: UrlSource, *, idle_s: float) -> Plan:
-    """The file and its shards, each asked for its size and first bytes.
+    """The file and its shards; a request for each reads its size and first bytes.
 
     Raises: `NotAllowed`, `InvalidRequest` or `BackendError`.
     """

@@ -93,7 +93,7 @@ def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | N
 
 
 def _linked_sha256(url: str, host: str, token: str) -> str:
-    """The checksum that the hub names when it is asked for a file whose listing names none; empty where neither does.
+    """The checksum that the hub names for one file, where its listing has none; empty where neither has one.
 
     For files that it keeps elsewhere, in LFS or in Xet, it is the entity tag of the answer that leads there
     (X-Linked-Etag); the tag of the host that delivers them is another one. Raises: as `list_repo`.

@@ -68,7 +68,7 @@ class Candidate:
     """All shards of a model in one number format."""
 
     label: str
-    """The format; where the file's name says none, the name of its folder in the repository, or else its stem."""
+    """The format; where the file's name has none, the name of its folder in the repository, or else its stem."""
     files: tuple[RepoFile, ...]
 
     @property

@@ -1,7 +1,7 @@
 """The bytes of one file over HTTP, from where an earlier transfer ended.
 
     PartialFile (on disk, with its hash so far) ◀── receive ── GET, Range: bytes=N-
-    patiently: the same again after a pause, as long as the failure may pass, and anew after each progress
+    patiently: repeats after a pause while the failure may pass; progress resets the count of attempts
 
 Not here: which files (`plan.py`), where they go (`staging.py`), how hosts are reached (`network.py`).
 """
@@ -38,7 +38,7 @@ class Patience:
     first_s: float = 1.0
     """The first pause; each further one is twice as long."""
     most_s: float = 120.0
-    """The longest pause, also where the source asks for a longer one: then the transfer ends, and says so."""
+    """The longest pause, also where the source asks for a longer one: then the transfer fails."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -184,7 +184,7 @@ async def _write(partial: PartialFile, chunk: Sequence[bytes], show: Callable[[i
 
 
 def _check_head(answer: httpx2.Response, file: ModelFile, start: int, stop: int) -> None:
-    """Whether the answer is what was asked for. Raises: `BadReply`."""
+    """Raises: `BadReply`, if this is not the answer to the request."""
     host = answer.url.host
     encoding = answer.headers.get("content-encoding", "identity")
     if answer.status_code not in (200, 206) or encoding != "identity":
