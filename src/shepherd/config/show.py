@@ -1,4 +1,4 @@
-"""The effective configuration as TOML, for people and for `load`; without secrets."""
+"""The effective configuration as TOML, for people and for `load`; secrets and origins are comments."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ class MemoryStore:
     # ---- access to the file
 
     def read(self, job: Callable[[apsw.Connection], T]) -> T:
+        """The result of `job` on a snapshot of the file."""
         return self._readers.run(job)
 
     def submit(self, job: Callable[[apsw.Connection], T]) -> Future[T]:
@@ -132,7 +133,7 @@ class MemoryStore:
         return self._writer.submit(job)
 
     def write(self, job: Callable[[apsw.Connection], T]) -> T:
-        """Waits until the changes are on disk. Never call it within a job."""
+        """The result of `job`, when its changes are on disk. Never call it within a job."""
         return self._writer.submit(job).result()
 
     # ---- messages

@@ -32,6 +32,7 @@ def align(new: Sequence[Hashable], old: Sequence[Hashable]) -> list[tuple[int, i
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence whose second members rise."""
     ends: list[int] = []  # the lowest end of a run of each length
     at: list[int] = []  # its index in `pairs`
     before: list[int] = []  # for each pair the index of the one before it in its run

@@ -56,7 +56,7 @@ def get_fact(connection: apsw.Connection, key: str) -> Fact | None:
 
 
 def clear_fact(connection: apsw.Connection, key: str) -> bool:
-    """Delete the fact that `get_fact` finds, and its earlier values."""
+    """Delete the fact that `get_fact` finds, and its earlier values; whether there was one."""
     name = _stored_key(connection, key)
     connection.execute("DELETE FROM fact WHERE key = ?", (name,))
     return connection.changes() > 0

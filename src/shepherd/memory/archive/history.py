@@ -126,6 +126,7 @@ class _Position(NamedTuple):
     seq: int
     turn: int
     tip: int
+    """The message at `seq`: the same, or for an alias the last message that was stored then."""
 
 
 def archive(

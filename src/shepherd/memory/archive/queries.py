@@ -56,6 +56,7 @@ SELECT id FROM message AS m WHERE id IN (SELECT value FROM json_each(?))
 
 
 def stored(connection: apsw.Connection, ids: Collection[int]) -> list[StoredMessage]:
+    """The messages with these ids, in the order of `ids`; unknown ids are left out."""
     chosen = list(dict.fromkeys(ids))
     rows = connection.execute(
         f"SELECT {_MESSAGE} FROM json_each(?) AS wanted JOIN message ON message.id = wanted.value ORDER BY wanted.key",
@@ -96,6 +97,7 @@ def lineage(connection: apsw.Connection, conversation: int) -> list[tuple[int, i
 
 
 def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State]:
+    """The states of these messages; unknown ids are left out."""
     rows = connection.execute(
         "SELECT id, state FROM message WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
     )

@@ -35,6 +35,7 @@ PATIENCE = 4
 @dataclass(frozen=True, slots=True)
 class Pruned:
     n_messages: int = 0
+    """0 = nothing more can be pruned."""
     freed_bytes: int = 0
 
 

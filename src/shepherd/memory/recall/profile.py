@@ -38,6 +38,7 @@ _FOREIGN = re.compile(
     r"(?<!\w)‘[^’\n]{2,500}’(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
+"""Code and quotations: not the user's own words."""
 _SENTENCE_END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)[.!?](?=\s|$|[\"')\]])|[!?]|[。！？]|\n"
 )

@@ -34,6 +34,7 @@ _TOKEN = re.compile(
 )
 _DAY = re.compile(r"0?([1-9]|[12]\d|3[01])(?:st|nd|rd|th)?")
 _MAY = re.compile(r"\b(?:in|last|this|next|since|until|by|of|early|late|\d+) may\b|\bmay \d")
+"""The month."""
 
 
 AnswerType = Literal["time", "number", "name", ""]

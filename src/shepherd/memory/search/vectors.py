@@ -171,6 +171,7 @@ def backfill(
 
 
 def _embedded(embedder: Embedder, passages: Sequence[Passage]) -> Vectors:
+    """[len(passages), dim], rows of length 1."""
     texts = list(dict.fromkeys(text for passage in passages for text in passage[1:] if text is not None))
     made = embedder.embed(texts)
     at = {text: index for index, text in enumerate(texts)}
