@@ -350,7 +350,7 @@ def _differences(words: Words, question: Words) -> Iterable[tuple[int, npt.NDArr
         piece = words[:, start : start + _N_SCANNED]
         total = np.zeros(piece.shape[1], np.uint16)
         for word, wanted in zip(piece, question, strict=True):
-            total += _ones(word ^ wanted)
+            total += np.bitwise_count(word ^ wanted)
         yield start, total
 
 
@@ -369,15 +369,3 @@ def _least(pieces: Iterable[tuple[int, npt.NDArray[np.uint16]]], n: int) -> npt.
             kept = values <= limit
             at, values = at[kept], values[kept]
     return at
-
-
-def _ones_by_halves(words: Words) -> npt.NDArray[Any]:
-    """The number of set bits of each word: sums of pairs, then of pairs of pairs, in all bytes at once."""
-    words = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    words = (words & np.uint64(0x3333333333333333)) + ((words >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    words = (words + (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return ((words * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.uint8)
-
-
-_ones: Callable[[Words], npt.NDArray[Any]] = getattr(np, "bitwise_count", _ones_by_halves)
-"""NumPy has it since 2.0, as one instruction."""
