@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +34,6 @@ DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 def count(text: str) -> int:
     """Tokens, nearly as a real tokenizer counts them."""
     return len(re.findall(r"\w{1,6}|[^\w\s]", text))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(tmp_path / "memory.db") as opened:
-        yield opened
 
 
 def tell(store: MemoryStore, *said: str | Entry, day: int = 0, session: str | None = None) -> list[int]:
