@@ -297,11 +297,7 @@ def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_kn
 
 
 def _store(
-    connection: apsw.Connection,
-    end: _Position,
-    named: NamedHistory,
-    new: Sequence[int],
-    kept: dict[int, int],
+    connection: apsw.Connection, end: _Position, named: NamedHistory, new: Sequence[int], kept: dict[int, int]
 ) -> None:
     """Append the messages at the indexes `new` after `end`, and store aliases for those `kept`."""
     first = next_id(connection)

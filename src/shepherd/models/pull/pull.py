@@ -32,13 +32,7 @@ from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
 from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
-from shepherd.models.pulled import (
-    ModelFile,
-    PulledModel,
-    install,
-    read_record,
-    write_record,
-)
+from shepherd.models.pulled import ModelFile, PulledModel, install, read_record, write_record
 from shepherd.process.files import try_lock
 
 LOCK_S = 0.2
