@@ -12,16 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.memory.recall.recall import (
-    CLOSING,
-    ITEM_TOKENS,
-    MAX_ITEMS,
-    OPENING,
-    Quote,
-    RecallBlock,
-    recall,
-    render,
-)
+from shepherd.memory.recall.recall import CLOSING, ITEM_TOKENS, MAX_ITEMS, OPENING, Quote, RecallBlock, recall, render
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
 from shepherd.memory.search.excerpt import ComparedText
 from shepherd.memory.search.query import NO_FILTERS, Filters

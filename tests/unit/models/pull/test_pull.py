@@ -625,11 +625,7 @@ async def test_layers_of_unknown_kinds_and_a_config_that_lies_change_nothing(
 
 
 ODD: dict[str, tuple[list[tuple[str, bytes]], dict[str, Any], str]] = {
-    "safetensors": (
-        [(f"{KIND}tensor", b"x"), (f"{KIND}json", b"{}")],
-        {},
-        "its weights are in safetensors",
-    ),
+    "safetensors": ([(f"{KIND}tensor", b"x"), (f"{KIND}json", b"{}")], {}, "its weights are in safetensors"),
     "cloud": ([(f"{KIND}license", b"MIT")], {}, "it runs at Ollama only, or is in another format"),
     "list": (
         [],
