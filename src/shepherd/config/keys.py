@@ -70,8 +70,7 @@ def _variable(row: ProviderConfig, kind: Kind, env: Mapping[str, str]) -> str | 
 
 
 class KeyStore:
-    """The file of keys, and the keyring. Several processes may use it; of two changes at the same moment one may be
-    lost."""
+    """The file of keys, and the keyring. Of changes by two processes at the same moment one may be lost."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: of the user's configuration. Nothing is read yet."""

@@ -160,8 +160,7 @@ class Resolver:
         return _DefaultTarget("cache", cache, rank) if rank >= 0 else None
 
     def _cloud_model(self, model: Setting, path: Setting) -> _DefaultTarget | None:
-        """The provider that `model` means, such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3`, if no model of this
-        machine has that name."""
+        """The provider of `claude-sonnet-4-5` or `openrouter/qwen/qwen3`, if no model of this machine has that name."""
         text = str(model.value or "")
         found = find_model(text)
         is_here = (
@@ -180,8 +179,7 @@ class Resolver:
         return _DefaultTarget("provider", name, model.rank)
 
     def _add_model(self, setting: Setting, name: str = "") -> str:
-        """The entry of a model that is named outside the tables; made where there is none, of this name if it is
-        free."""
+        """The entry of a model outside the tables; made where there is none, under this name if it is free."""
         if setting.value in self.models:
             return str(setting.value)
         path = self._base(setting).resolve_model(setting.value)

@@ -117,8 +117,7 @@ class ModelConfig:
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
     probe: bool | None = key(kinds.FLAG)
-    """Whether the first start measures the defaults of flash attention and threads; None = of models that are not very
-    small."""
+    """Measure flash attention and threads at the first start, for the defaults; None = not for very small models."""
     dialect: str | None = key(kinds.TEXT)
     chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
@@ -154,8 +153,7 @@ class CacheConfig:
     """None = `evict` for our own conversations and where there is a window, `error` for other HTTP clients, which hold
     their history."""
     window: int | float | None = key(kinds.WINDOW)
-    """Tokens that a conversation may have (`int`), or so many times the context (`float`); None = what the context
-    holds."""
+    """Tokens of a conversation (`int`), or a multiple of the context (`float`); None = what the context holds."""
     leaving: Mapping[str, Any] = key(kinds.LEAVING, EMPTY_JSON)
     """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
     digest: bool = key(kinds.FLAG, False)
@@ -316,8 +314,7 @@ class MemoryConfig:
     """A GGUF file that makes vectors, for search by meaning as well as by words; or a provider and its model, such as
     `openai/text-embedding-3-small`, which then gets every message."""
     reranker: str | None = key(kinds.SPEC)
-    """A configured model or a GGUF file that scores a question with a message: the best messages of a search are put
-    in its order."""
+    """A configured model or a GGUF file that scores messages for a question, and so orders the best of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,8 +493,7 @@ class ImagesConfig:
     max_pixels: int = key(whole(1, 2**31), 40_000_000)
     """Of one image, width times height."""
     hosts: tuple[str, ...] = key(kinds.HOSTS, ())
-    """Names or globs of the hosts from which images are fetched. One named without a glob may be in a network of this
-    machine."""
+    """Hosts, or globs, from which images are fetched. One without a glob may be in a network of this machine."""
 
     @property
     def limits(self) -> ImageLimits:
@@ -563,8 +559,7 @@ class Config:
     reserve: int | None = key(kinds.TOKENS)
     """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
     memory_budget: int | float | None = key(kinds.BUDGET)
-    """Memory of all models together: bytes (`int`), or a share of the machine's (`float`). None = what is free at the
-    start, less a reserve."""
+    """Of all models together: bytes (`int`), or a share of the RAM (`float`). None = what is free, less a reserve."""
     sampling: Sampling = Sampling()
     """What `[sampling]` and its flags set; every entry of a model has it already."""
     has_own_routes: bool = field(default=False, compare=False)

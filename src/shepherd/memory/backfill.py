@@ -30,8 +30,7 @@ class VectorBackfill:
 
     def _run(self) -> None:
         done: dict[Path, int] = {}
-        """The newest message of each file when no vector was missing. A search for missing ones reads the whole
-        file."""
+        """The newest message of each file when no vector was missing; a search for missing ones reads the file."""
         while not self._closed.wait(self._pause_s):
             for store in self._stores.open_stores():
                 try:

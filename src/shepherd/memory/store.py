@@ -189,10 +189,7 @@ class MemoryStore:
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
     ) -> list[StoredMessage]:
-        """The messages of a conversation in order; none for an unknown one.
-
-        `shared`: also the messages that it shares with the conversation it branched off.
-        """
+        """The messages in order; none for an unknown conversation. `shared`: also those of what it branched off."""
         found = self.conversation(uuid)
         if found is None:
             return []

@@ -78,10 +78,7 @@ def embedded() -> Path:
 
 
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
-    """What to load for the model that a user names: the model itself, its first shard, or its folder.
-
-    Raises: `ConfigError` if there is none; `NotPulled` where `shepherd pull` may get it.
-    """
+    """A file, its first shard, or a folder. Raises: `ConfigError`; `NotPulled` where `shepherd pull` may get it."""
     if spec == "embedded":
         return embedded()
     if spec.startswith("hf:"):

@@ -90,8 +90,7 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder is for TensorRT-LLM: it has a `config.json` or such weights, and no GGUF file, which llama.cpp
-    runs."""
+    """Whether a folder is for TensorRT-LLM: a `config.json` or its weights, and no GGUF file, which llama.cpp runs."""
     try:
         files = list(folder.iterdir())
     except OSError:

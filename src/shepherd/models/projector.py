@@ -37,10 +37,7 @@ class ProjectorFile:
 
 
 def find_projector(model: Path, setting: str | None) -> ProjectorFile | None:
-    """The projector of a model file, named by `mmproj`, or found beside the model; None without one.
-
-    Raises: `ConfigError` if the setting names no projector.
-    """
+    """The projector named by `mmproj`, or found beside the model; None without one. Raises: `ConfigError`."""
     if setting == NONE:
         return None
     if setting is not None:

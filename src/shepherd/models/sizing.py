@@ -152,8 +152,7 @@ class _Shape(NamedTuple):
 
 
 def budget_bytes(setting: int | float | None, *, free: int, total: int) -> int:
-    """Bytes that all models may use together: `setting` bytes (int), a share of `total` (float), or, for None, all of
-    `free` but a reserve."""
+    """Bytes for all models: `setting` (int), a share of `total` (float), or, for None, all of `free` but a reserve."""
     if setting is None:
         return free - min(RESERVE_BYTES, free // RESERVE_SHARE)
     return setting if isinstance(setting, int) else int(total * setting)
@@ -222,8 +221,7 @@ def image_buffers(metadata: Mapping[str, object]) -> int:
 
 
 def about_needed(size_bytes: int) -> int:
-    """About the memory of a model whose files have this size, with a context of some thousand tokens: for models that
-    are not here yet. `fit` says it from the header."""
+    """A guess for models that are not here yet, from the size of the files; with a context of some thousand tokens."""
     return size_bytes + size_bytes // 8 + 2**29
 
 

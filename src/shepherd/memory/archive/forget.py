@@ -133,10 +133,7 @@ def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -
 
 
 def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexed: bool = True) -> None:
-    """Rewrite the contexts that quote these messages, which were changed or deleted.
-
-    `are_indexed`: False when the FTS5 tables are rebuilt anyway.
-    """
+    """Rewrite the contexts that quote these messages. `are_indexed`: False when the FTS5 tables are rebuilt anyway."""
     sql = (
         "WITH wanted(id) AS (SELECT value FROM json_each(?)) "
         "SELECT id, role, body, created_ms, before1, before2 FROM message WHERE id IN ("

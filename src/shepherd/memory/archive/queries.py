@@ -73,10 +73,7 @@ def messages(
     limit: int | None = None,
     shared: bool = False,
 ) -> list[StoredMessage]:
-    """The messages of a conversation after `after_seq`, in order.
-
-    `shared`: also those that it shares with the conversations it branched off.
-    """
+    """The messages after `after_seq`, in order. `shared`: also those of the conversations that it branched off."""
     if not shared:
         sql = f"SELECT {_MESSAGE} FROM message WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
     else:

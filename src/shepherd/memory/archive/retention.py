@@ -81,10 +81,7 @@ def is_due(size_bytes: int, limit_bytes: int) -> bool:
 
 
 def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> int:
-    """Prune a little, if it `is_due`; the number of messages, 0 = nothing more can be pruned.
-
-    In a transaction; the space is free after commit and checkpoint.
-    """
+    """Prune a little, if it `is_due`, in a transaction; how many messages (0 = nothing more can be pruned)."""
     size = weight_bytes(connection, path, limit_bytes)
     if not is_due(size, limit_bytes):
         return 0

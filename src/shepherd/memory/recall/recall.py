@@ -80,8 +80,7 @@ BESIDE_BEST = 0.75
 BESIDE_OLD = 0.5
 """... or this share, if it is newer and reports a change."""
 FEW_MESSAGES = 5
-"""A question of one term finds the messages with the term in the first person; else all, if there are at most so
-many."""
+"""A question of one term finds messages with the term in the first person; else all, if there are no more than this."""
 NEAR_SCORE, MAX_NEAR = 0.6, 2
 """Relevance and number of messages that only vectors have found. They are quoted when no others are."""
 

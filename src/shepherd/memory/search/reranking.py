@@ -52,10 +52,7 @@ class Reranking:
         self._worker = ThreadPoolExecutor(1, "shepherd-reranker")
 
     def order(self, question: str, texts: Sequence[str]) -> list[int]:
-        """The indexes of the texts, best first; as they came where there are no scores. Never raises.
-
-        `texts`: in the order of the search, which counts as well.
-        """
+        """The indexes of `texts` (in the order of the search), best first; unchanged without scores. Never raises."""
         started_s, scores = self._clock(), list[float]()
         unchanged = list(range(len(texts)))
         if started_s < self._rests_until or len(texts) < 2:

@@ -245,10 +245,7 @@ class VectorIndex:
         return self._held.n
 
     def searcher(self, connection: apsw.Connection) -> Nearest:
-        """A function that searches on this connection for a question in words. It raises `EngineError`.
-
-        Without a provider that makes the vectors it finds nothing: the search goes on by words.
-        """
+        """Searches for a question in words; finds nothing where no provider makes vectors. It raises `EngineError`."""
 
         def near(question: str, k: int) -> list[tuple[int, float]]:
             try:

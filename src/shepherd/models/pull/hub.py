@@ -106,10 +106,7 @@ def _linked_sha256(url: str, host: str, token: str) -> str:
 
 
 def list_repo(name: str, *, env: Mapping[str, str], network: Network) -> Repo:
-    """The files of a repository, at its newest commit.
-
-    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`, in one sentence.
-    """
+    """The files at the newest commit. Raises: `NotAllowed`, `InvalidRequest`, `BackendError`."""
     host = endpoint(env)
     with _hub_errors(host, what=f"repository {name}", page=f"{host}/{name}"):
         found = _api(host, network).model_info(name, files_metadata=True, timeout=TIMEOUT_S)

@@ -52,10 +52,7 @@ def folder_of(root: Path, plan: Plan) -> Path:
 
 
 def prepare(root: Path, staged: Path, plan: Plan) -> None:
-    """Make the folder ready: what is in it belongs to this plan, and there is room for the rest. Needs the lock.
-
-    Raises: `ShepherdError`, `OSError`.
-    """
+    """Make the folder ready for this plan, and check the room. Needs the lock. Raises: `ShepherdError`, `OSError`."""
     if _read_plan(staged).get("identity") != plan.identity:
         shutil.rmtree(staged, ignore_errors=True)
         spec = plan.address if plan.origin == "url" else plan.name
