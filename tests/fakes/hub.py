@@ -71,7 +71,15 @@ class Slow:
     pause_s: float
 
 
-Failure = Status | Cut | Stall | Lie | NoRanges | Slow
+@dataclass(frozen=True)
+class Endless:
+    """Bytes without an end, until the client leaves."""
+
+    code: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Failure = Status | Endless | Cut | Stall | Lie | NoRanges | Slow
 
 
 class Hub:
@@ -104,6 +112,8 @@ class Hub:
         self.url = f"{'https' if tls else 'http'}://{self.host}"
         self.cdn = f"{'https' if tls else 'http'}://localhost:{self.host.partition(':')[2]}"
         """Where the files are: another origin, as a network that delivers files is. No token may reach it."""
+        self.n_endless = 0
+        """Bytes that `Endless` has sent."""
         self.is_xet = False
         """Whether files lie in Xet: the listing names no checksum of theirs, the redirect does."""
 
@@ -197,6 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
         failure = self.hub.next_failure(kind)
         if isinstance(failure, Status):
             self._send(failure)
+        elif isinstance(failure, Endless):
+            self._send_on(failure)
         elif isinstance(failure, Lie):
             self._send(Status(200, {"Content-Type": failure.content_type}, failure.body))
         elif isinstance(failure, Stall):
@@ -256,6 +268,9 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(failure, Status):
             self._send(failure)
             return
+        if isinstance(failure, Endless):
+            self._send_on(failure)
+            return
         if isinstance(failure, Lie):
             self._send(Status(200, {"Content-Type": failure.content_type}, failure.body))
             return
@@ -302,3 +317,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
+
+    def _send_on(self, answer: Endless) -> None:
+        self.send_response(answer.code)
+        for name, value in {**answer.headers, "Connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        while True:  # ends with an error when the client has gone
+            self.wfile.write(b" " * 2**20)
+            self.hub.n_endless += 2**20

@@ -562,11 +562,12 @@ def test_a_wrong_way_to_a_provider_is_named_without_its_secret(load: Load, line:
         assert "hush" not in caught.value.message
 
 
-def test_an_empty_list_of_server_keys_stays_closed_and_says_so(load: Load) -> None:
-    made = load("[server]\napi_keys = []")
-    assert made.server.api_keys == ()
-    assert "server.api_keys holds no key: every request will be refused" in made.warnings[0]
-    assert load().server.api_keys is None
+@pytest.mark.parametrize("name", ["api_keys", "keys"])
+def test_an_empty_list_of_server_keys_stays_closed_and_says_so(load: Load, name: str) -> None:
+    made = load(f"[server]\n{name} = []")
+    assert getattr(made.server, name) == ()
+    assert f"server.{name} holds no key: every request will be refused" in made.warnings[0]
+    assert getattr(load().server, name) is None
 
 
 # Tools, thinking
@@ -706,6 +707,38 @@ REFUSED = [
     (TWO.replace('cache = "fast"', ""), r"routes\[0\]: needs one target"),
     (CLOUD + "cache = 'main'\n[caches.main]", r"routes\[0\]: needs one target"),
     (CLOUD + "privacy = 'local'", r"routes\[0\]\.privacy: the provider 'claude' is not on this machine"),
+    *(
+        (f"[[server.keys]]\n{row}\n", words)
+        for row, words in (
+            ('key = "a"', r"server\.keys\[0\]\.name: needs a name"),
+            ('name = "a"', r"server\.keys\[0\]: needs one of key, key_env and key_hash"),
+            ('name = "a"\nkey = "b"\nkey_env = "C"', "needs one of"),
+            ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the variable NOBODY_SETS_THIS is not set"),
+            ('name = "a"\nkey_hash = "md5:12"', r"key_hash: is written sha256:"),
+            ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
+            ('name = "a"\nkey = "b"\nuser = "  "', r"server\.keys\[0\]\.user: needs 1 to 256 characters"),
+            ('name = "a"\nkey = "b"\nuser = ""', r"server\.keys\[0\]\.user: got \"\", expected a text"),
+            ('name = "a"\nkey = 7', r"got a int, expected a text"),
+        )
+    ),
+    ("[models.big]\npath = 'big.gguf'\nadapters = 'law.gguf'", "expected a list of tables"),
+    ("[models.big]\npath = 'big.gguf'\n[[models.big.adapters]]", r"models\.big\.adapters\[0\].*no path"),
+    *(
+        (f"[models.big]\npath = 'big.gguf'\n[[models.big.adapters]]\npath = 'a.gguf'\n{row}", words)
+        for row, words in (
+            ("scale = nan", r"adapters\[0\]\.scale.*-1000 to 1000"),
+            ("scale = inf", r"adapters\[0\]\.scale"),
+            ('scale = "much"', r'adapters\[0\]\.scale.*"much"'),
+            ("scale = 1001", r"adapters\[0\]\.scale.*1001"),
+            ('name = "a b"', r"adapters\[0\]\.name.*blanks"),
+            ('name = "a:b"', r"adapters\[0\]\.name.*colons"),
+            ("apply = 1", r"adapters\[0\]\.apply.*true or false"),
+            ("layers = [3, 2]", r"adapters\[0\]\.layers.*\[3, 2\]"),
+            ("layers = [0, 2]", r"adapters\[0\]\.layers"),
+            ("layers = 3", r"adapters\[0\]\.layers"),
+            ('[[models.big.adapters]]\npath = "b/A.gguf"', r"adapters\[1\]\.name.*two adapters"),
+        )
+    ),
 ]
 
 
@@ -809,6 +842,20 @@ def test_a_setting_of_an_earlier_version_is_accepted_with_a_note(
         ({"match": "*", "endpoint": "/v1"}, {"model": "x", "endpoint": "/v1"}, True),
         ({"model": "X"}, {"model": "x"}, True),
         ({"model": "x"}, {"match": "x"}, False),
+        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/messages"}, True),
+        ({"endpoint": "/v1/*"}, {"endpoint": "/messages"}, True),
+        ({"endpoint": "/v1/messages"}, {"endpoint": "/messages"}, True),
+        ({"endpoint": "/v1/messages"}, {"endpoint": "/v1/messages/count_tokens"}, True),
+        ({"endpoint": "/v1/messages/count_tokens"}, {"endpoint": "/v1/messages"}, False),
+        ({"endpoint": "/api/*"}, {"endpoint": "/v1/*"}, False),
+        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/m*"}, True),
+        ({"endpoint": "*"}, {"match": "*x*"}, True),
+        ({"endpoint": "/v1/messages"}, {"match": "x"}, False),
+        ({"endpoint": "/v1/messages", "match": "*"}, {"endpoint": "/v1/messages", "model": "x"}, True),
+        ({"match": "*b*"}, {"match": "a[bc]"}, False),
+        ({"match": "a*"}, {"match": "a[bc]"}, True),
+        ({"match": "a[bc]"}, {"match": "a[bc]"}, True),
+        ({"match": "?"}, {"match": "a"}, False),
     ],
 )
 def test_a_rule_is_hidden_only_where_that_is_certain(
@@ -980,99 +1027,40 @@ def test_keys_have_names_and_limits_and_come_from_the_environment_or_as_a_hash(l
     assert "hush" not in config.to_toml(made)
 
 
+TIMES = [
+    ("300", 300), ("0", 0), ("-1", -1), ("-5", -1), ("1.5", 1.5), ('"5m"', 300), ('"1h30m"', 5400), ('"90s"', 90),
+    ('"500ms"', 0.5), ('"-1"', -1), ('"-1s"', None), ('"2d"', 172_800), ('"300"', 300), ('"5 m"', None),
+    ('""', None), ('"m"', None), ("true", None), ('"nan"', None), ('"inf"', None), ("1e300", None),
+    ('"5m3"', None), ("[]", None),
+]  # fmt: skip
+AMOUNTS = [
+    ("8589934592", 8 * 2**30), ('"8 GiB"', 8 * 2**30), ('"8GB"', 8 * 2**30), ('"8g"', 8 * 2**30),
+    ('"1.5 GiB"', 3 * 2**29), ('"512MiB"', 2**29), ('"80%"', 0.8), ('"80 %"', 0.8), ("0.5", 0.5), ("1.0", 1.0),
+    ("1", 1), ('"100%"', 1.0), ('"120%"', None), ('"0%"', None), ("0", None), ("-1", None), ("true", None),
+    ('"lots"', None), ('"8 XiB"', None), ("1.5", None), ('"200%"', None), ('"4096"', 4096), ('"100 b"', 100),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ('key = "a"', r"server\.keys\[0\]\.name: needs a name"),
-        ('name = "a"', r"server\.keys\[0\]: needs one of key, key_env and key_hash"),
-        ('name = "a"\nkey = "b"\nkey_env = "C"', "needs one of"),
-        ('name = "a"\nkey_env = "NOBODY_SETS_THIS"', r"key_env: the variable NOBODY_SETS_THIS is not set"),
-        ('name = "a"\nkey_hash = "md5:12"', r"key_hash: is written sha256:"),
-        ('name = "a"\nkey = "b"\nrequests_per_minute = 0', r"got 0, expected a whole number from 1"),
-        ('name = "a"\nkey = "b"\nuser = "  "', r"server\.keys\[0\]\.user: needs 1 to 256 characters"),
-        ('name = "a"\nkey = "b"\nuser = ""', r"server\.keys\[0\]\.user: got \"\", expected a text"),
-        ('name = "a"\nkey = 7', r"got a int, expected a text"),
-    ],
+    ("key", "words", "text", "expected"),
+    [("keep_alive", "seconds", *row) for row in TIMES] + [("memory_budget", "bytes", *row) for row in AMOUNTS],
 )
-def test_a_wrong_key_is_refused_by_its_place(load: Load, row: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
-        load(f"[[server.keys]]\n{row}\n")
-    assert "shepherd.toml" in caught.value.message
-
-
-def test_no_keys_at_all_is_closed_and_says_so(load: Load) -> None:
-    made = load("[server]\nkeys = []")
-    assert made.server.keys == ()
-    assert "server.keys holds no key: every request will be refused" in made.warnings[0]
-    assert load().server.keys is None
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("300", 300), ("0", 0), ("-1", -1), ("-5", -1), ("1.5", 1.5), ('"5m"', 300), ('"1h30m"', 5400), ('"90s"', 90),
-        ('"500ms"', 0.5), ('"-1"', -1), ('"-1s"', None), ('"2d"', 172_800), ('"300"', 300), ('"5 m"', None),
-        ('""', None), ('"m"', None), ("true", None), ('"nan"', None), ('"inf"', None), ("1e300", None),
-        ('"5m3"', None), ("[]", None),
-    ],
-)  # fmt: skip
-def test_times_are_written_in_many_ways(load: Load, said: str, expected: float | None) -> None:
-    text = f"[models.a]\npath = 'a.gguf'\nkeep_alive = {said}\n"
+def test_times_and_amounts_of_memory_are_written_in_many_ways(
+    load: Load, key: str, words: str, text: str, expected: float | None
+) -> None:
+    table = "models.a." if key == "keep_alive" else ""
+    toml = f"{key} = {text}\n" if not table else f"[models.a]\npath = 'a.gguf'\n{key} = {text}\n"
     if expected is None:
-        with pytest.raises(ConfigError, match=r"models\.a\.keep_alive: got .*, expected a number of seconds"):
-            load(text)
+        with pytest.raises(ConfigError, match=rf"{table}{key}: got .*, expected a number of {words}"):
+            load(toml)
     else:
-        assert load(text).models[0].keep_alive == expected
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("8589934592", 8 * 2**30), ('"8 GiB"', 8 * 2**30), ('"8GB"', 8 * 2**30), ('"8g"', 8 * 2**30),
-        ('"1.5 GiB"', 3 * 2**29), ('"512MiB"', 2**29), ('"80%"', 0.8), ('"80 %"', 0.8), ("0.5", 0.5), ("1.0", 1.0),
-        ("1", 1),
-        ('"100%"', 1.0), ('"120%"', None), ('"0%"', None), ("0", None), ("-1", None), ("true", None), ('"lots"', None),
-        ('"8 XiB"', None), ("1.5", None), ('"200%"', None),
-        ('"4096"', 4096), ('"100 b"', 100),
-    ],
-)  # fmt: skip
-def test_amounts_of_memory_are_written_in_many_ways(load: Load, said: str, expected: float | None) -> None:
-    if expected is None:
-        with pytest.raises(ConfigError, match=r"memory_budget: got .*, expected a number of bytes"):
-            load(f"memory_budget = {said}\n")
-    else:
-        found = load(f"memory_budget = {said}\n").memory_budget
-        assert (found, type(found)) == (expected, type(expected))
+        made = load(toml)
+        found = made.models[0].keep_alive if table else made.memory_budget
+        assert found == expected
+        assert table or type(found) is type(expected)
 
 
 # Routes that cannot be reached
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "hidden"),
-    [
-        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/messages"}, True),
-        ({"endpoint": "/v1/*"}, {"endpoint": "/messages"}, True),
-        ({"endpoint": "/v1/messages"}, {"endpoint": "/messages"}, True),
-        ({"endpoint": "/v1/messages"}, {"endpoint": "/v1/messages/count_tokens"}, True),
-        ({"endpoint": "/v1/messages/count_tokens"}, {"endpoint": "/v1/messages"}, False),
-        ({"endpoint": "/api/*"}, {"endpoint": "/v1/*"}, False),
-        ({"endpoint": "/v1/*"}, {"endpoint": "/v1/m*"}, True),
-        ({"endpoint": "*"}, {"match": "*x*"}, True),
-        ({"endpoint": "/v1/messages"}, {"match": "x"}, False),
-        ({"endpoint": "/v1/messages", "match": "*"}, {"endpoint": "/v1/messages", "model": "x"}, True),
-        ({"match": "*b*"}, {"match": "a[bc]"}, False),
-        ({"match": "a*"}, {"match": "a[bc]"}, True),
-        ({"match": "a[bc]"}, {"match": "a[bc]"}, True),
-        ({"match": "?"}, {"match": "a"}, False),
-    ],
-)
-def test_a_rule_is_hidden_by_paths_and_classes_only_where_that_is_certain(
-    load: Load, first: dict[str, str], second: dict[str, str], hidden: bool
-) -> None:
-    rules = [json.dumps(rule | {"cache": "main"}).replace('": ', '" = ') for rule in (first, second)]
-    made = load(f"routes = [{', '.join(rules)}]\n[caches.main]\n")
-    assert any("routes[1] can never be reached" in warning for warning in made.warnings) == hidden
 
 
 def test_a_rule_whose_own_words_disagree_takes_nothing(load: Load) -> None:
@@ -1128,31 +1116,3 @@ def test_adapters_are_entries_of_their_model_and_named_by_their_files(load: Load
     assert (med.name, med.path, med.scale, med.apply, med.layers) == ("medicine", "/med.gguf", -0.5, False, (2, 9))
     shown = config.to_toml(load(ADAPTED))
     assert load(shown).models == load(ADAPTED).models
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("", ["models.big.adapters[0]", "no path"]),
-        ('path = "a.gguf"\nscale = nan', ["adapters[0].scale", "-1000 to 1000"]),
-        ('path = "a.gguf"\nscale = inf', ["adapters[0].scale"]),
-        ('path = "a.gguf"\nscale = "much"', ["adapters[0].scale", '"much"']),
-        ('path = "a.gguf"\nscale = 1001', ["adapters[0].scale", "1001"]),
-        ('path = "a.gguf"\nname = "a b"', ["adapters[0].name", "blanks"]),
-        ('path = "a.gguf"\nname = "a:b"', ["adapters[0].name", "colons"]),
-        ('path = "a.gguf"\napply = 1', ["adapters[0].apply", "true or false"]),
-        ('path = "a.gguf"\nlayers = [3, 2]', ["adapters[0].layers", "[3, 2]"]),
-        ('path = "a.gguf"\nlayers = [0, 2]', ["adapters[0].layers"]),
-        ('path = "a.gguf"\nlayers = 3', ["adapters[0].layers"]),
-        ('path = "a.gguf"\n[[models.big.adapters]]\npath = "b/A.gguf"', ["adapters[1].name", "two adapters"]),
-    ],
-)
-def test_a_wrong_adapter_is_one_sentence_with_its_key(load: Load, row: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError) as error:
-        load(f'[models.big]\npath = "big.gguf"\n[[models.big.adapters]]\n{row}\n[caches.main]\nmodel = "big"\n')
-    assert all(word in str(error.value) for word in words), str(error.value)
-
-
-def test_adapters_that_are_no_list_are_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match="expected a list of tables"):
-        load('[models.big]\npath = "big.gguf"\nadapters = "law.gguf"\n')

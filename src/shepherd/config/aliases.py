@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from shepherd.config.kinds import NOTHING, is_spec
+from shepherd.config.kinds import EMPTY_JSON, is_spec
 from shepherd.config.layers import Setting
 
 _NAME = re.compile(r"[^\s*?\[\]\x00-\x1f\x7f]{1,200}")
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[^\s*?\[\]\x00-\x1f\x7f]{1,200}")
 class Aliases:
     """All aliases of a configuration, found in any case."""
 
-    def __init__(self, settings: Mapping[str, Setting], copies: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, settings: Mapping[str, Setting], copies: Mapping[str, str] = EMPTY_JSON) -> None:
         """`copies`: names that clients have made; an alias of the same name counts before one of them.
 
         Raises: `ConfigError` for a name that cannot be one, and for a circle, with its names.

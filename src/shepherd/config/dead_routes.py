@@ -58,8 +58,7 @@ def _covers_endpoint(first: str, second: str | None) -> bool:
 
 
 def _covers_glob(first: str, second: str) -> bool:
-    """Whether the first glob takes all that the second takes. A glob of stars and letters that matches the text of
-    another glob does."""
+    """Whether the first glob takes all that the second does: one of stars and letters that matches its text does."""
     return first == second or (not set("?[") & set(first) and fnmatchcase(_CLASS.sub(_ANY_OF, second), first))
 
 

@@ -30,8 +30,6 @@ FILE_NAME = "keys.json"
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """The key that counts, and where it comes from."""
-
     key: str = field(repr=False)
     place: Place
     where: str = ""
@@ -72,8 +70,7 @@ def _variable(row: ProviderConfig, kind: Kind, env: Mapping[str, str]) -> str | 
 
 
 class KeyStore:
-    """The file of keys, and the keyring. Several processes may use it; of two changes at the same moment one may be
-    lost."""
+    """The file of keys, and the keyring. Of changes by two processes at the same moment one may be lost."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: of the user's configuration. Nothing is read yet."""

@@ -16,7 +16,7 @@ from shepherd.config.quantity import is_number, memory, seconds, window
 from shepherd.core import OnFull, limit
 from shepherd.core.edits import LeavingPolicy
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+EMPTY_JSON: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Table:
 
 def key(kind: Kind | Table, default: Any = None, *, shown: bool = True) -> Any:
     """A dataclass field that is a key of the configuration."""
-    if default is NOTHING:
+    if default is EMPTY_JSON:
         return field(default_factory=dict, repr=shown, metadata={"kind": kind})
     return field(default=default, repr=shown, metadata={"kind": kind})
 

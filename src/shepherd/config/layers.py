@@ -22,8 +22,6 @@ from shepherd.core import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value and its origin."""
-
     value: Any
     rank: int = -1
     """The rank of its layer: a higher one wins."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shepherd.config.kinds import FLAG, NOTHING, PathBase
+from shepherd.config.kinds import EMPTY_JSON, FLAG, PathBase
 from shepherd.config.layers import UNSET, Layer, Setting, find_files, parse, read_bytes
 from shepherd.config.resolve import Resolver
 from shepherd.config.schema import (
@@ -31,7 +31,7 @@ from shepherd.models.pulled import models_folder
 
 def load(
     *,
-    flags: Mapping[str, Any] = NOTHING,
+    flags: Mapping[str, Any] = EMPTY_JSON,
     env: Mapping[str, str],
     cwd: Path,
     user_dir: Path,
@@ -114,7 +114,7 @@ def _with_earlier(earlier: Setting, later: Setting) -> Setting:
 
 
 def _given(text: str | None) -> Consent | None:
-    """The consent that the environment gives for one run; None = it says nothing. Raises: `ConfigError`."""
+    """The consent that the environment gives for one run; None = not set. Raises: `ConfigError`."""
     if not text:
         return None
     try:

@@ -45,10 +45,7 @@ def memory(value: Any) -> int | float:
 
 
 def window(value: Any) -> int | float:
-    """Tokens (`int`), or how many times the context (`float`): `1000000`, `"1M"`, `"128k"`, `"8x"`. k is 1024 tokens.
-
-    Raises: `ValueError`.
-    """
+    """Tokens (`int`), or a multiple of the context (`float`): `"128k"`, `"8x"`; k is 1024. Raises: `ValueError`."""
     if isinstance(value, str):
         if match := _TIMES.fullmatch(value):
             value = float(match[1])

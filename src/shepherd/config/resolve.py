@@ -39,8 +39,6 @@ from shepherd.wire.names import find_name
 
 @dataclass(slots=True)
 class Resolver:
-    """Makes the `Config`."""
-
     settings: Mapping[tuple[str, ...], Setting]
     env: Mapping[str, str]
     base: PathBase
@@ -162,8 +160,7 @@ class Resolver:
         return _DefaultTarget("cache", cache, rank) if rank >= 0 else None
 
     def _cloud_model(self, model: Setting, path: Setting) -> _DefaultTarget | None:
-        """The provider that `model` means, such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3`, if no model of this
-        machine has that name."""
+        """The provider of `claude-sonnet-4-5` or `openrouter/qwen/qwen3`, if no model of this machine has that name."""
         text = str(model.value or "")
         found = find_model(text)
         is_here = (
@@ -182,8 +179,7 @@ class Resolver:
         return _DefaultTarget("provider", name, model.rank)
 
     def _add_model(self, setting: Setting, name: str = "") -> str:
-        """The entry of a model that is named outside the tables; made where there is none, of this name if it is
-        free."""
+        """The entry of a model outside the tables; made where there is none, under this name if it is free."""
         if setting.value in self.models:
             return str(setting.value)
         path = self._base(setting).resolve_model(setting.value)
@@ -363,7 +359,6 @@ class Resolver:
         return (cache for cache, entry in self.caches.items() if entry["model"].value == model)
 
     def _base(self, setting: Setting) -> PathBase:
-        """The folders for the relative paths of a setting."""
         return replace(self.base, folder=Path(setting.file).parent) if setting.file else self.base
 
     # providers
@@ -567,7 +562,6 @@ class _DefaultTarget:
     rank: int = -1
 
     def applied_to(self, rule: RouteConfig) -> RouteConfig:
-        """The same rule with this target."""
         is_cache = self.table == "cache"
         return replace(rule, cache=self.name if is_cache else None, provider=None if is_cache else self.name)
 
@@ -576,7 +570,6 @@ _T = TypeVar("_T")
 
 
 def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:
-    """An entry of a named table."""
     values = {word: setting.value for word, setting in entry.items() if setting.value is not None}
     for inner, made in (("sampling", Sampling), ("network", NetworkConfig), ("tensorrt", TensorRTConfig)):
         words = [word for word in values if word.startswith(f"{inner}.")]

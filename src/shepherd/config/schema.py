@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
 from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
-from shepherd.config.kinds import NOTHING, Kind, Table, key, keys_of, number, one_of, whole
+from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, number, one_of, whole
 from shepherd.core import OnFull, Sampling
 from shepherd.core.request import ReasoningLevel, SharedPrefix
 
@@ -57,14 +57,14 @@ EMBEDDED = "lamb"
 @dataclass(frozen=True, slots=True)
 class TensorRTConfig:
     """How a model runs with TensorRT-LLM. None = as `[tensorrt]` has it, which is for all of them, or else as
-    `app/tensorrt.py` does it unasked."""
+    `app/tensorrt.py` does it by default."""
 
     python: str | None = key(kinds.PATH)
     """The interpreter of the environment that has the library; None = Shepherd's own."""
     launch: Launch | None = key(one_of(*get_args(Launch)))
     """How its processes start. `auto`: by `mpirun` where an engine is split into stages, else by the library."""
     gpus: int | None = key(whole(1, 1024))
-    """GPUs that a checkpoint is spread over (tensor parallelism); an engine says so itself."""
+    """GPUs that a checkpoint is spread over (tensor parallelism); an engine has its own number."""
     gpu_memory: float | None = key(number(0.05, 0.99))
     """The part of the memory that is free on each GPU behind the weights that the cache takes."""
     kv_events: bool | None = key(kinds.FLAG)
@@ -113,7 +113,7 @@ class ModelConfig:
     mmap: bool | None = key(kinds.FLAG)
     """Map the file, which other programs and the next start share, or read it into memory; None = as the library."""
     mlock: bool | None = key(kinds.FLAG)
-    """Keep the weights in memory, whatever else needs it; None = no."""
+    """Keep the weights in memory, even if other programs need it; None = no."""
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
     dialect: str | None = key(kinds.TEXT)
@@ -151,9 +151,8 @@ class CacheConfig:
     """None = `evict` for our own conversations and where there is a window, `error` for other HTTP clients, which hold
     their history."""
     window: int | float | None = key(kinds.WINDOW)
-    """Tokens that a conversation may have (`int`), or so many times the context (`float`); None = what the context
-    holds."""
-    leaving: Mapping[str, Any] = key(kinds.LEAVING, NOTHING)
+    """Tokens of a conversation (`int`), or a multiple of the context (`float`); None = what the context holds."""
+    leaving: Mapping[str, Any] = key(kinds.LEAVING, EMPTY_JSON)
     """Where there is a window: what leaves before whole turns, and what leaves last (`LeavingPolicy`)."""
     digest: bool = key(kinds.FLAG, False)
     """The model writes a digest of each conversation that a client compacts."""
@@ -171,7 +170,7 @@ class CacheConfig:
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
     """How a provider is reached, and how long it has. None = as `[network]` has it, which is for all of them, or else
-    as `backends/cloud` does it unasked. The shared proxy and certificates are those of pulls, too."""
+    as `backends/cloud` does it by default. The shared proxy and certificates are those of pulls, too."""
 
     connect_s: float | None = key(number(0.1, 3600))
     """For the connection."""
@@ -204,15 +203,14 @@ class ProviderConfig:
     base_url: str | None = key(kinds.BASE_URL)
     """Without `/v1` and without a slash at its end."""
     api_key: str | None = key(kinds.SECRET, shown=False)
-    """The key itself."""
     api_key_env: str | None = key(kinds.TEXT)
     protocol: str | None = key(one_of(*PROTOCOLS))
     """What it speaks; None = the one of its type, or the next one where its address lacks the path."""
-    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     """Sent with every request."""
     n_ctx: int | None = key(kinds.TOKENS)
     """Tokens of its window; None = as it reports, or as is known of the model."""
-    options: Mapping[str, Any] = key(kinds.JSON_MAP, NOTHING)
+    options: Mapping[str, Any] = key(kinds.JSON_MAP, EMPTY_JSON)
     """Fields that are added to the body of every request."""
     replicas: tuple[str, ...] = key(kinds.TEXTS, ())
     """Names of providers that share the requests in place of this one; a conversation stays with one of them."""
@@ -222,7 +220,7 @@ class ProviderConfig:
     """Tokens of a day, prompts and answers together; then requests are refused. A day ends at midnight, local time."""
     budget_money: float | None = key(number(0, 1e12))
     """The same in money, which `prices` tell."""
-    prices: Mapping[str, float] = key(kinds.PRICES, NOTHING)
+    prices: Mapping[str, float] = key(kinds.PRICES, EMPTY_JSON)
     """Of a million tokens: `input`, `cached` (read from the provider's cache), `output`."""
     digest: bool = key(kinds.FLAG, False)
     """As that of a cache, where the provider has no compaction of its own; each is a request that is paid for."""
@@ -293,7 +291,7 @@ class KvConfig:
     stall_s: float = key(number(0.01, 86_400), 60.0)
     """Seconds without progress while requests wait, until a cache counts as stalled."""
     system_changes: float = key(number(0, 1), 0.25)
-    """Largest part of a system prompt that may change within a conversation and be said at its end; 0 = none."""
+    """Largest part of a system prompt that may change within a conversation and be repeated at its end; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +312,7 @@ class MemoryConfig:
     """A GGUF file that makes vectors, for search by meaning as well as by words; or a provider and its model, such as
     `openai/text-embedding-3-small`, which then gets every message."""
     reranker: str | None = key(kinds.SPEC)
-    """A configured model or a GGUF file that scores a question with a message: the best messages of a search are put
-    in its order."""
+    """A configured model or a GGUF file that scores messages for a question, and so orders the best of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +398,6 @@ class KeyConfig:
     user: str | None = key(kinds.TEXT)
     """The key acts as this user only, in the memory and for stored answers; None = as any that a request names."""
     key: str | None = key(kinds.SECRET, shown=False)  # the last one: from here on the word is the field's
-    """The key itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,9 +457,9 @@ class McpServerConfig:
     name: str = key(kinds.TEXT, "")
     command: str | None = key(kinds.TEXT)
     args: tuple[str, ...] = key(kinds.TEXTS, ())
-    env: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    env: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     url: str | None = key(kinds.URL)
-    headers: Mapping[str, str] = key(kinds.TEXT_MAP, NOTHING, shown=False)
+    headers: Mapping[str, str] = key(kinds.TEXT_MAP, EMPTY_JSON, shown=False)
     cwd: str | None = key(kinds.PATH)
     enabled: bool = key(kinds.FLAG, True)
     timeout: float = key(kinds.DURATION, 60.0)
@@ -473,7 +469,7 @@ class McpServerConfig:
     trust_annotations: bool = key(kinds.FLAG, False)
     """Run the tools that the server itself declares read-only without a question, also under `read_only`."""
     max_tools: int = key(whole(1, 10_000), 256)
-    """The first so many tools are used; the others cannot be called."""
+    """The first tools, up to this number, are used; the others cannot be called."""
     grant: str = key(one_of("authorization_code", "client_credentials"), "authorization_code")
     """How a server over HTTP is logged in to: a person in the browser, or this client by itself."""
     client_id: str | None = key(kinds.TEXT)
@@ -495,8 +491,7 @@ class ImagesConfig:
     max_pixels: int = key(whole(1, 2**31), 40_000_000)
     """Of one image, width times height."""
     hosts: tuple[str, ...] = key(kinds.HOSTS, ())
-    """Names or globs of the hosts from which images are fetched. One named without a glob may be in a network of this
-    machine."""
+    """Hosts, or globs, from which images are fetched. One without a glob may be in a network of this machine."""
 
     @property
     def limits(self) -> ImageLimits:
@@ -540,7 +535,7 @@ class Config:
     providers: tuple[ProviderConfig, ...] = key(Table(keys_of(ProviderConfig), "named"), ())
     network: NetworkConfig = key(Table(keys_of(NetworkConfig)), NetworkConfig())
     tensorrt: TensorRTConfig = key(Table(keys_of(TensorRTConfig)), TensorRTConfig())
-    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), NOTHING)
+    aliases: Mapping[str, str] = key(Table({"NAME": kinds.TEXT}, "map"), EMPTY_JSON)
     """Names of one's own -> what they stand for at last: a model, a cache, a provider or `PROVIDER/MODEL`, or
     `MODEL:ADAPTER`. An alias of a file is a model of that name."""
     routes: tuple[RouteConfig, ...] = key(Table(keys_of(RouteConfig), "list"), ())
@@ -562,8 +557,7 @@ class Config:
     reserve: int | None = key(kinds.TOKENS)
     """Tokens kept free for the answer when `max_tokens` is larger than the room left."""
     memory_budget: int | float | None = key(kinds.BUDGET)
-    """Memory of all models together: bytes (`int`), or a share of the machine's (`float`). None = what is free at the
-    start, less a reserve."""
+    """Of all models together: bytes (`int`), or a share of the RAM (`float`). None = what is free, less a reserve."""
     sampling: Sampling = Sampling()
     """What `[sampling]` and its flags set; every entry of a model has it already."""
     has_own_routes: bool = field(default=False, compare=False)

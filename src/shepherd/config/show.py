@@ -1,4 +1,4 @@
-"""The effective configuration as TOML, for people and for `load`; without secrets."""
+"""The effective configuration as TOML, for people and for `load`; secrets and origins are comments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from shepherd.core import Sampling
 
 
 def to_toml(config: Config) -> str:
-    """The effective configuration as a file that `load` reads; secrets and origins are comments."""
     lines = [f"# {source.file or source.kind}: {', '.join(source.keys)}" for source in config.sources]
     lines += _shown_keys(config)
     for name, kind in keys_of(Config).items():

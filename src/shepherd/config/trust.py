@@ -130,8 +130,7 @@ class Risk:
 
 
 def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[str] = ()) -> tuple[Risk, ...]:
-    """The settings of one file that need trust, programs first. `providers`: the names of providers and aliases that
-    other files declare."""
+    """The settings of a file that need trust, programs first. `providers`: those, and aliases, of other files."""
     ranks = {effect: rank for rank, effect in enumerate(NEEDS_TRUST.values())}
     found = [
         Risk(label, effect, shown)

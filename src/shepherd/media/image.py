@@ -36,8 +36,6 @@ class NotAnImage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """What the header of an image says."""
-
     media_type: str
     width: int
     height: int

@@ -41,11 +41,9 @@ class NotSound(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SoundFile:
-    """What the structure of a recording says."""
-
     media_type: str
     seconds: float
-    """A decoder takes memory for no more than this, whatever the file has in truth."""
+    """A decoder takes memory for no more than this, even if the file holds more."""
     rate: int
     """Samples a second of each channel, as stored."""
     channels: int
@@ -278,7 +276,7 @@ def _mpeg(data: bytes) -> SoundFile:
 
 
 def _promised(frame: bytes, head: int) -> int:
-    """How many frames a first frame without sound says that there are; 0 where it says nothing."""
+    """The number of frames that a first frame without sound states; 0 where it states none."""
     is_first, is_mono = head >> 19 & 3 == 3, head >> 6 & 3 == 3
     at = 4 + ((17 if is_mono else 32) if is_first else (9 if is_mono else 17))
     at += 0 if head >> 16 & 1 else 2  # a checksum

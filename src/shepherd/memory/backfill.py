@@ -16,8 +16,6 @@ PAUSE_S = 5.0
 
 
 class VectorBackfill:
-    """Computes the missing vectors of all open stores in a thread of its own, until `close`."""
-
     def __init__(self, stores: UserStores, *, pause_s: float = PAUSE_S) -> None:
         self._stores = stores
         self._pause_s = pause_s
@@ -32,8 +30,7 @@ class VectorBackfill:
 
     def _run(self) -> None:
         done: dict[Path, int] = {}
-        """The newest message of each file when no vector was missing. A search for missing ones reads the whole
-        file."""
+        """The newest message of each file when no vector was missing; a search for missing ones reads the file."""
         while not self._closed.wait(self._pause_s):
             for store in self._stores.open_stores():
                 try:

@@ -23,8 +23,6 @@ BUSY_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds."""
-
     purpose: str
     """Of what it stores, for messages: `answers`."""
     key: str
@@ -67,10 +65,11 @@ def open_database(path: Path | None, kind: FileKind) -> apsw.Connection:
 
 
 def write_ahead(file: apsw.Connection, busy_ms: int) -> None:
-    """Let the file have a log to which changes are written first.
+    """Switch the file to a write-ahead log.
 
-    Connections that ask for it at once can get in each other's way, and SQLite does not always wait then: each gives up
-    soon, and asks again. Raises: `apsw.BusyError` behind `busy_ms`, which then holds for all that waits.
+    Two connections that do this at the same moment can get in each other's way, and SQLite does not always wait then:
+    each attempt is short, and repeated. Raises: `apsw.BusyError` after `busy_ms`, the connection's timeout from
+    then on.
     """
     deadline = time.monotonic() + busy_ms / 1_000
     try:

@@ -55,8 +55,6 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message to be stored."""
-
     role: Role
     body: str
     """The visible text, or a tool's output. It may be empty in a message with calls."""
@@ -138,15 +136,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class RankedMessage:
-    """One message that a search has found."""
-
     id: int
     score: float
     """Relevance, 0.0 to 1.0; 0.95 = has every term once. It never rises down a list."""
     coverage: float
     """The share of the question's terms in the message itself, weighed by idf, 0.0 to 1.0."""
     n_terms: int
-    """The number of these terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +168,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A present or past value of a key; or a standing instruction."""
+    """A present or past value of a key, or a standing instruction."""
 
     id: int
     key: str
@@ -219,15 +214,11 @@ class Embedder(Protocol):
     dim: int
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Shape (len(texts), dim), rows of length 1.
-
-        Raises: `EngineError`; `BackendError` of a provider.
-        """
+        """Shape (len(texts), dim), rows of length 1. Raises: `EngineError`; `BackendError` of a provider."""
         ...
 
 
 def digest(data: bytes) -> bytes:
-    """A hash of 16 bytes."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

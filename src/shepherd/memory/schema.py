@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 
 from shepherd.core import ConfigError
-from shepherd.memory.database import write_ahead
+from shepherd.memory.database import transaction, write_ahead
 from shepherd.memory.failure import failure
 
 APPLICATION_ID = 0x53485044
@@ -173,8 +173,7 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
     write_ahead(connection, BUSY_MS)
     if not is_new:
         return
-    connection.execute("BEGIN IMMEDIATE")  # another process may be creating the file
-    try:
+    with transaction(connection):  # another process may be creating the file
         if _is_new(connection, name):
             connection.execute(_TABLES)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}")
@@ -182,10 +181,6 @@ def _prepare(connection: apsw.Connection, name: str, user: str) -> None:
             connection.executemany("INSERT INTO about(name, value) VALUES(?, ?)", rows)
         else:
             _check_version_and_user(connection, name, user)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
 
 
 def _is_new(connection: apsw.Connection, name: str) -> bool:
@@ -201,7 +196,6 @@ def _is_new(connection: apsw.Connection, name: str) -> bool:
 
 
 def _check_version_and_user(connection: apsw.Connection, name: str, user: str) -> None:
-    """Raises: `ConfigError` for an unknown version, and for another user's memory."""
     if (version := pragma_int(connection, "user_version")) > VERSION:
         raise ConfigError(
             f"{name} was written by a newer Shepherd (version {version} of the file, this one knows {VERSION}); "

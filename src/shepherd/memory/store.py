@@ -189,10 +189,7 @@ class MemoryStore:
     def messages(
         self, uuid: str, *, after_seq: int = -1, limit: int | None = None, shared: bool = False
     ) -> list[StoredMessage]:
-        """The messages of a conversation in order; none for an unknown one.
-
-        `shared`: also the messages that it shares with the conversation it branched off.
-        """
+        """The messages in order; none for an unknown conversation. `shared`: also those of what it branched off."""
         found = self.conversation(uuid)
         if found is None:
             return []
@@ -227,7 +224,7 @@ class MemoryStore:
     def embed(
         self, *, on_progress: Callable[[int, int], None] | None = None, stop: Callable[[], bool] | None = None
     ) -> int:
-        """Compute the missing vectors; returns how many (see `vectors.backfill`)."""
+        """Compute the missing vectors (see `vectors.backfill`)."""
         if self.embedder is None:
             raise InvalidRequest("embedder: the memory was opened without one", field="embedder")
         return vectors.backfill(self.read, self.write, self.embedder, on_progress=on_progress, stop=stop)
@@ -295,7 +292,6 @@ class MemoryStore:
         return Pruned(n_messages, freed)
 
     def stats(self) -> Stats:
-        """Counts and sizes."""
         return self.read(partial(queries.stats, path=self.path, limit_bytes=self.max_size_bytes))
 
 
@@ -311,7 +307,7 @@ class Readers:
         self._closed = False
 
     def run(self, job: Callable[[apsw.Connection], T]) -> T:
-        """The result of `job` on a snapshot of the file. Raises: `MemoryFailure`, also when closed."""
+        """Raises: `MemoryFailure`, also when closed."""
         connection = self._free.get()
         try:
             if self._closed:

@@ -46,10 +46,7 @@ def configured_stores(
 
 
 class UserStores:
-    """The stores of all users, by user id. Any thread.
-
-    `path` is the owner's file; `options` are those of `MemoryStore`.
-    """
+    """The stores of all users. Any thread. `path`: the owner's file; `options`: those of `MemoryStore`."""
 
     def __init__(self, path: Path | str, **options: Any) -> None:
         self.path = Path(path)
@@ -95,7 +92,7 @@ class UserStores:
             return list(self._open.values())
 
     def path_of(self, user: str) -> Path:
-        """The path of a user's file, which may not exist."""
+        """The file may not exist."""
         if user.strip() == LOCAL:
             return self.path
         name = digest(user.strip().encode("utf-8", "surrogatepass")).hex()

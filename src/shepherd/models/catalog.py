@@ -41,8 +41,6 @@ class NotPulled(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model on this machine."""
-
     name: str
     """The name that `find` accepts."""
     path: Path
@@ -80,10 +78,7 @@ def embedded() -> Path:
 
 
 def find(spec: str, *, env: Mapping[str, str], home: Path, cwd: Path) -> Path:
-    """What to load for the model that a user names: the model itself, its first shard, or its folder.
-
-    Raises: `ConfigError` if there is none; `NotPulled` where `shepherd pull` may get it.
-    """
+    """A file, its first shard, or a folder. Raises: `ConfigError`; `NotPulled` where `shepherd pull` may get it."""
     if spec == "embedded":
         return embedded()
     if spec.startswith("hf:"):
@@ -201,7 +196,6 @@ def _models(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    """Every file, folder by folder."""
     waiting, left = [(folder, depth)], MAX_FILES
     while waiting:
         here, depth = waiting.pop(0)

@@ -43,7 +43,6 @@ class Checkpoint:
     """What a directory states about its model. It has the names of `gguf.Header` where it states the same."""
 
     path: Path
-    """The directory."""
     kind: Literal["engine", "checkpoint"]
     architecture: str
     """Such as `Qwen3ForCausalLM`."""
@@ -54,7 +53,6 @@ class Checkpoint:
     n_vocab: int
     """At least so many tokens; 0 if it does not say."""
     files: tuple[Path, ...]
-    """The weights."""
     size_bytes: int
     """Of the weights."""
     file_type: str | None
@@ -70,7 +68,6 @@ class Checkpoint:
     chat_templates: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further templates by name, such as `tool_use`."""
     template_file: str = ""
-    """Where the template stands."""
     n_params: int = 0
     """Not stated."""
 
@@ -93,8 +90,7 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder is for TensorRT-LLM: it has a `config.json` or such weights, and no GGUF file, which llama.cpp
-    runs."""
+    """Whether a folder is for TensorRT-LLM: a `config.json` or its weights, and no GGUF file, which llama.cpp runs."""
     try:
         files = list(folder.iterdir())
     except OSError:
@@ -340,7 +336,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Fields | None:
-    """The object of a JSON file of at most so many bytes; None where there is no file. Raises: `ConfigError`."""
+    """The object of a JSON file of at most `most` bytes; None where there is no file. Raises: `ConfigError`."""
     if not os.path.lexists(file):
         return None
     try:

@@ -44,15 +44,11 @@ class Header:
     size_bytes: int
     """Size of the tensors' data."""
     tensors: Mapping[str, Tensor] = field(repr=False)
-    """By name, from all files."""
     head_bytes: tuple[int, ...]
     """Per file, the offset of the tensors' data."""
 
     def digest(self) -> str:
-        """A hash over the sizes and headers of all files, read again; the tensors' data is left out.
-
-        Raises: `ConfigError` when a file is missing.
-        """
+        """A hash over the sizes and headers of all files, without the tensors' data. Raises: `ConfigError`."""
         sha = hashlib.sha256()
         for file, size in zip(self.files, self.head_bytes, strict=True):
             with open_file(file) as cursor:

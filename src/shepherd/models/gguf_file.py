@@ -134,7 +134,6 @@ class Cursor:
             self.damaged(f"ends in the middle of its {what} ({len(self.content)} bytes)", "truncated or damaged")
 
     def damaged(self, fault: str, how: str = "damaged") -> NoReturn:
-        """Raises: `ConfigError`."""
         refuse(self.path, f"{fault}; it is {how}: download it again")
 
     def scalar(self, number: int, what: str) -> Any:
@@ -197,8 +196,6 @@ def _past_strings(content: mmap.mmap, at: int, length: int) -> int:
 
 
 class FileHeader(NamedTuple):
-    """The header of one file."""
-
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     head_bytes: int
@@ -257,7 +254,6 @@ def _tensors(cursor: Cursor, n_tensors: int) -> dict[str, Tensor]:
 
 
 def _tensor(cursor: Cursor, name: str) -> Tensor:
-    """The description that follows the name of a tensor."""
     n_dims = cursor.scalar(4, "list of tensors")
     if n_dims > 4:
         cursor.damaged(f"has a tensor of {n_dims} dimensions")
@@ -314,5 +310,4 @@ def _check_magic(cursor: Cursor) -> None:
 
 
 def refuse(path: Path, message: str) -> NoReturn:
-    """Raises: `ConfigError`, about one file."""
     raise ConfigError(message, file=str(path))

@@ -10,7 +10,6 @@ from pathlib import PurePath
 
 
 def stem(file: PurePath) -> str:
-    """The name without its ending and without the number of a shard."""
     return re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", file.name, flags=re.IGNORECASE)
 
 

@@ -2,7 +2,7 @@
 
     mmproj = PATH       this one
     mmproj = "none"     no projector: the model reads text only
-    not said            beside the model: named after it, or in a folder that holds no other model; in Ollama's manifest
+    not set             beside the model: named after it, or in a folder that holds no other model; in Ollama's manifest
 
 Pure but for reading files. Not here: loading one, and whether its numbers fit the model (`engine/llamacpp/projector`).
 """
@@ -26,7 +26,7 @@ align them."""
 
 @dataclass(frozen=True, slots=True)
 class ProjectorFile:
-    """What the header of a projector says."""
+    """The facts in the header of a projector."""
 
     path: Path
     sees: bool
@@ -37,10 +37,7 @@ class ProjectorFile:
 
 
 def find_projector(model: Path, setting: str | None) -> ProjectorFile | None:
-    """The projector of a model file, as `mmproj` says, or where it lies beside the model; None without one.
-
-    Raises: `ConfigError` if the setting names no projector.
-    """
+    """The projector named by `mmproj`, or found beside the model; None without one. Raises: `ConfigError`."""
     if setting == NONE:
         return None
     if setting is not None:
@@ -91,7 +88,7 @@ def _best(files: Iterable[Path]) -> Path | None:
 
 
 def _plain(file: Path) -> str:
-    """The name of a model in that of a file, without its number format and what says that it is a projector."""
+    """The name of a model in that of a file, without its number format and the marks of a projector."""
     name = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", file.name.lower())
     words = re.split(r"[-_.]+", name)
     return "-".join(word for word in words if word != "mmproj" and not _FORMAT.fullmatch(word))

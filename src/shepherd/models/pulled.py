@@ -110,10 +110,7 @@ def pulled_models(root: Path) -> Iterator[PulledModel]:
 
 
 def read_record(folder: Path) -> PulledModel:
-    """The model in `folder`.
-
-    Raises: `OSError`, `ValueError`, `KeyError` or `TypeError` where there is none that is whole.
-    """
+    """Raises: `OSError`, `ValueError`, `KeyError` or `TypeError` where there is no model that is whole."""
     record = json.loads((folder / RECORD).read_bytes())
     if record["version"] != _VERSION or record["origin"] not in get_args(Origin):
         raise ValueError(f"the record has the version {record['version']!r} and the origin {record['origin']!r}")

@@ -64,10 +64,10 @@ _MOST_TOKENS = {
     "glm4v": _Most(4096, 2), "kimik25": _Most(4096, 2), "minimax_m3": _Most(576, 2),
     "pixtral": _Most(1024), "kimivl": _Most(1024, 2), "lfm2": _Most(256, 2), "gemma4v": _Most(1120, 3),
 }  # fmt: skip
-"""Kinds of projectors that take images as they are, up to so many tokens (`clip.cpp` of the library). Of others an
-image, or each of its tiles, has the size that the file says."""
+"""Kinds of projectors that take images as they are, up to this number of tokens (`clip.cpp` of the library). An image
+for another kind, or each of its tiles, has the size that the file states."""
 _MOST_PIXELS = 64_000_000
-"""Larger images are not decoded, whatever the file says."""
+"""Larger images are not decoded, even if the file allows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,7 @@ class _Shape(NamedTuple):
 
 
 def budget_bytes(setting: int | float | None, *, free: int, total: int) -> int:
-    """Bytes that all models may use together: `setting` bytes (int), a share of `total` (float), or, for None, all of
-    `free` but a reserve."""
+    """Bytes for all models: `setting` (int), a share of `total` (float), or, for None, all of `free` but a reserve."""
     if setting is None:
         return free - min(RESERVE_BYTES, free // RESERVE_SHARE)
     return setting if isinstance(setting, int) else int(total * setting)
@@ -222,8 +221,7 @@ def image_buffers(metadata: Mapping[str, object]) -> int:
 
 
 def about_needed(size_bytes: int) -> int:
-    """About the memory of a model whose files have this size, with a context of some thousand tokens: for models that
-    are not here yet. `fit` says it from the header."""
+    """A guess for models that are not here yet, from the size of the files; with a context of some thousand tokens."""
     return size_bytes + size_bytes // 8 + 2**29
 
 
@@ -285,7 +283,6 @@ def context_size(header: gguf.Header, *, cache: str, cells: Cells, is_loaded: bo
 
 
 def padded(n_ctx: int) -> int:
-    """The number of cells of a context of `n_ctx` tokens."""
     return -(-n_ctx // PADDING) * PADDING
 
 
@@ -353,18 +350,18 @@ def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[_
 
 def _window(header: gguf.Header) -> int:
     """Tokens of the window; 0 = none."""
-    said = _number(header, "attention.sliding_window")
-    has_one = said > 0 or (header.architecture == "llama4" and header.value("attention.sliding_window") is None)
-    return _WINDOWS.get(header.architecture, said) if has_one else 0
+    stated = _number(header, "attention.sliding_window")
+    has_one = stated > 0 or (header.architecture == "llama4" and header.value("attention.sliding_window") is None)
+    return _WINDOWS.get(header.architecture, stated) if has_one else 0
 
 
 def _windows(header: gguf.Header, n_layer: int) -> tuple[bool, ...]:
     """Per layer, whether it sees a window only."""
     if not _window(header):
         return (False,) * n_layer
-    said = header.value("attention.sliding_window_pattern")
-    if isinstance(said, Array):
-        found = tuple(bool(item) for item in said.first(n_layer))
+    pattern = header.value("attention.sliding_window_pattern")
+    if isinstance(pattern, Array):
+        found = tuple(bool(item) for item in pattern.first(n_layer))
         return found + (False,) * (n_layer - len(found))
     every = _number(header, "attention.sliding_window_pattern") or WINDOWED.get(header.architecture, 1)
     full = 0 if header.architecture in FULL_FIRST else every - 1

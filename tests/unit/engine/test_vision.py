@@ -153,7 +153,7 @@ async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
         admitted, gone = await ask(engine, talk)
         job = talk.asked[-1][0]
         # Windows lose their beginning by themselves, so that what is saved of them may not be cut back far enough.
-        if was_asked and not gone and not n_left and not model.projector.at_once:
+        if was_asked and not gone and not n_left and not model.projector.needs_one_batch:
             n_new = len(job.tokens) - n_before
             assert admitted.n_new <= n_new + WORTH_SAVING + 8, "only what is new, and too little to save, is computed"
     assert await asyncio.to_thread(engine.close)
@@ -229,7 +229,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
     assert runtime.held(0) == (0, 2 + media.n_tokens)
     assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + media.n_tokens, True)]) == "ok"
     assert runtime.held(0) == (0, 4 + media.n_tokens)
-    if model.projector.squeezes:
+    if model.projector.compresses:
         assert not runtime.apply(Remove(0, 4, 5))
         assert not runtime.apply(Copy(0, 1, 0, 5))
     state = runtime.save(0)
@@ -245,7 +245,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
 def test_an_image_that_must_be_computed_at_once_needs_room_for_it(model: Model) -> None:
     media = one_span(model)
     runtime = model.runtime(n_batch=8)
-    if model.projector.at_once:
+    if model.projector.needs_one_batch:
         with pytest.raises(EngineError, match=f"n_ubatch = {media.n_tokens} or more"):
             runtime.prepare([media], lambda: None)
     else:

@@ -24,12 +24,6 @@ from shepherd.memory.store import READERS, MemoryStore
 from shepherd.memory.writer import GROUP, Writer
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(tmp_path / "m.db") as made:
-        yield made
-
-
 def talk(n: int) -> list[Entry]:
     return [Entry("user", f"question {n} about word{n}"), Entry("assistant", f"answer {n}")]
 
@@ -103,7 +97,7 @@ def test_a_job_that_ends_its_transaction_takes_nothing_with_it(store: MemoryStor
 
 
 def test_what_sqlite_refuses_is_one_sentence(store: MemoryStore) -> None:
-    with pytest.raises(MemoryFailure, match=r"^the memory .*m\.db failed: .*nowhere") as refused:
+    with pytest.raises(MemoryFailure, match=r"^the memory .*memory\.db failed: .*nowhere") as refused:
         store.read(lambda connection: connection.execute("SELECT * FROM nowhere"))
     assert isinstance(refused.value.__cause__, apsw.SQLError)
     assert (refused.value.status, refused.value.code) == (500, "memory_error")
@@ -128,8 +122,8 @@ def test_a_failure_of_the_upkeep_is_logged_and_does_not_stop_the_writer(
 
 
 def test_a_removed_file_does_not_stop_the_writer(tmp_path: Path) -> None:
-    with MemoryStore(tmp_path / "m.db", max_size_bytes=2**18) as store:
-        (tmp_path / "m.db").unlink()
+    with MemoryStore(tmp_path / "memory.db", max_size_bytes=2**18) as store:
+        (tmp_path / "memory.db").unlink()
         for n in range(5):
             assert store.submit_archive(talk(n), session=str(n)).exception(60) is None
 
@@ -196,23 +190,23 @@ def test_a_reader_that_fails_is_used_again(store: MemoryStore) -> None:
 
 
 def test_closing_writes_what_waits_and_brings_the_log_home(tmp_path: Path) -> None:
-    store = MemoryStore(tmp_path / "m.db")
+    store = MemoryStore(tmp_path / "memory.db")
     futures = [store.submit_archive(talk(n), session=str(n)) for n in range(50)]
     store.close()
     store.close()
     assert all(future.result() for future in futures)
-    assert [path.name for path in tmp_path.iterdir()] == ["m.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
     for ask in (store.stats, lambda: store.archive(talk(1))):
         with pytest.raises(MemoryFailure, match="closed"):
             ask()
 
 
 def test_a_store_without_references_closes_itself(tmp_path: Path) -> None:
-    store = MemoryStore(tmp_path / "m.db")
+    store = MemoryStore(tmp_path / "memory.db")
     store.submit_archive(talk(1))
     del store
     gc.collect()
-    assert [path.name for path in tmp_path.iterdir()] == ["m.db"]
+    assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
 
 
 @pytest.mark.costly
@@ -221,8 +215,8 @@ def test_a_program_that_ends_without_closing_has_written_all(tmp_path: Path) -> 
         "import sys; from shepherd.memory import Entry, MemoryStore; store = MemoryStore(sys.argv[1])\n"
         "for n in range(50): store.submit_archive([Entry('user', f'question {n}')], session=str(n))"
     )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "m.db"], check=True)
-    with MemoryStore(tmp_path / "m.db") as store:
+    subprocess.run([sys.executable, "-c", program, tmp_path / "memory.db"], check=True)
+    with MemoryStore(tmp_path / "memory.db") as store:
         assert store.stats().messages == 50
 
 
@@ -311,7 +305,7 @@ def test_what_is_forgotten_is_not_in_the_file_and_not_archived_again(store: Memo
 
 def test_the_log_is_emptied_later_when_a_reader_keeps_an_old_state(store: MemoryStore, tmp_path: Path) -> None:
     store.archive([Entry("user", "my word is xylophone"), *talk(1)], session="s")
-    reader = open_file(tmp_path / "m.db", readonly=True)
+    reader = open_file(tmp_path / "memory.db", readonly=True)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM message").fetchall()
     store.write(lambda connection: connection.set_busy_timeout(50))
@@ -323,7 +317,7 @@ def test_the_log_is_emptied_later_when_a_reader_keeps_an_old_state(store: Memory
 
 
 def test_a_small_limit_is_kept_while_far_more_is_stored(tmp_path: Path) -> None:
-    limit, path, history = 2**20, tmp_path / "m.db", list[Entry]()
+    limit, path, history = 2**20, tmp_path / "memory.db", list[Entry]()
     with MemoryStore(path, max_size_bytes=limit) as store:
         store.set_fact("favorite_color", "blue")
         for n in range(40):
@@ -351,7 +345,7 @@ def an_old_state_being_read(path: Path) -> Iterator[None]:
 
 
 def test_a_log_that_a_reader_keeps_long_is_no_reason_to_give_anything_up(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
+    path = tmp_path / "memory.db"
     with MemoryStore(path, max_size_bytes=2**20) as store:
         store.archive(talk(0))
         with an_old_state_being_read(path):
@@ -364,7 +358,7 @@ def test_a_log_that_a_reader_keeps_long_is_no_reason_to_give_anything_up(tmp_pat
 
 @pytest.mark.costly
 def test_a_full_memory_prunes_no_more_than_it_must_while_a_reader_keeps_an_old_state(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
+    path = tmp_path / "memory.db"
     with MemoryStore(path, max_size_bytes=2**19) as store:
         for n in range(150):
             store.archive([Entry("user", f"question {n} " + "word " * 400), Entry("assistant", f"answer {n}")])
@@ -377,7 +371,7 @@ def test_a_full_memory_prunes_no_more_than_it_must_while_a_reader_keeps_an_old_s
 
 def test_a_limit_too_small_for_an_empty_memory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="max_size_bytes is 1000; give at least"):
-        MemoryStore(tmp_path / "m.db", max_size_bytes=1000)
+        MemoryStore(tmp_path / "memory.db", max_size_bytes=1000)
 
 
 def test_pruning_on_request_goes_below_the_size_that_is_asked_for(store: MemoryStore) -> None:

@@ -105,6 +105,48 @@ def test_what_a_gitignore_says_is_left_out(tmp_path: Path) -> None:
     assert "a.log" in names_below(top)
 
 
+@pytest.mark.parametrize(
+    ("rules", "hidden"),
+    [
+        ("\\#c", "#c"),
+        ("\\!d", "!d"),
+        ("#c", ""),
+        ("sp  ", "sp"),
+        ("sp\\ ", "sp "),
+        (" sp", ""),
+        ("sp\t", ""),
+        ("\\[x\\]", "[x]"),
+        ("a[^b]", "ac"),
+        ("q\\?", "q?"),
+        ("a.txt\r", "a.txt"),
+        ("./sp,//sp,sp/.,dir//x", ""),
+        ("dir/**/", "dir/sub/y"),
+        ("dir/**,!dir/x", "dir/sub/y"),
+        ("dir/*,!dir/x", "dir/sub/y"),
+        ("dir,!dir/x", "dir/sub/y,dir/x"),
+        ("***/y", "dir/sub/y"),
+        ("/**/x", "dir/x"),
+        ("**/", "dir/sub/y,dir/x"),
+    ],
+)
+def test_a_gitignore_means_what_git_makes_of_it(tmp_path: Path, rules: str, hidden: str) -> None:
+    """`hidden`: the files that git 2.39 leaves out."""
+    top = tmp_path.resolve()
+    (top / "dir/sub").mkdir(parents=True)
+    for path in ("#c", "!d", "sp", "sp ", "[x]", "ab", "ac", "q?", "a.txt", "dir/x", "dir/sub/y"):
+        (top / path).touch()
+    before = names_below(top)
+    (top / ".gitignore").write_text(rules.replace(",", "\n") + "\n", newline="")
+    left = names_below(top)
+    assert ",".join(name for name in before if name not in left) == hidden
+
+
+def test_the_stars_of_a_gitignore_cost_little(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*a" * 20 + "b\n")
+    (tmp_path / ("a" * 250)).touch()
+    assert len(names_below(tmp_path.resolve())) == 2
+
+
 def test_a_tree_without_a_bottom_is_left(tmp_path: Path) -> None:
     deep = tmp_path.resolve()
     for level in range(DEEPEST + 5):

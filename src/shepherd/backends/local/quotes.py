@@ -64,7 +64,7 @@ Kind = Literal["said", "result", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Departed:
     """A text that has left the context."""
 
     label: str
@@ -110,7 +110,7 @@ def cues(messages: Sequence[Message]) -> dict[str, float]:
 
 def quoted(
     messages: Sequence[Message],
-    left: Sequence[Left],
+    left: Sequence[Departed],
     held: str,
     fits: Callable[[str], bool],
     *,
@@ -216,7 +216,7 @@ def find_quotes(
     called = {
         call.id: " ".join(f"{call.name} {call.arguments}".split()) for message in messages for call in message.calls
     }
-    left: list[Left] = []
+    left: list[Departed] = []
     staying: list[str] = []
     known: list[str] = []
     for at, message in enumerate(messages):
@@ -225,7 +225,7 @@ def find_quotes(
                 if at in shown and (at not in present or (at, number) in parts):
                     of_result: Kind = "replaced" if (at, number) in replaced else "result"
                     kind = of_result if isinstance(part, ToolResult) else "said"
-                    left.append(Left(_label(part, message, called), text, kind))
+                    left.append(Departed(_label(part, message, called), text, kind))
                 else:
                     staying.append(text)
                     known += [text] if isinstance(part, ToolResult) else []

@@ -18,8 +18,7 @@ from shepherd.core import ConfigError, InvalidRequest
 from shepherd.process.files import replace_private
 
 KEY = "mcp_servers"
-HEADER = re.compile(r"^[ \t]*\[\[[ \t]*(?:mcp_servers|\"mcp_servers\"|'mcp_servers')[ \t]*\]\][ \t]*(?:#.*)?$")
-OTHER_HEADER = re.compile(r"^[ \t]*\[")
+HEADER = r"\[\[[ \t]*([\"']?)mcp_servers\1[ \t]*\]\]"
 SECRET = re.compile(r"key|token|secret|password|auth", re.IGNORECASE)
 
 
@@ -57,11 +56,10 @@ def add(
     before = read(file)
     if any(each.get("name") == name for each in before.get(KEY, ())):
         raise InvalidRequest(f"{file} already has an MCP server {name!r}; remove it first", field="name")
-    old = text_of(file)
-    gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     after = {**before, KEY: [*before.get(KEY, ()), entry]}
     is_trusted = trust.is_trusted(file)
-    write(file, after, old + gap + block(entry), f"add this by hand:\n{block(entry)}")
+    block = {KEY: [entry]}
+    write(file, after, appended(text_of(file), block), f"add this by hand:\n{appended('', block)}")
     if project and is_trusted:
         trust.add(file)
     render.show(f"Added {name} to {file}. 'shepherd mcp test {name}' tests it.")
@@ -86,7 +84,8 @@ def remove(options: Mapping[str, Any], *, name: str, project: bool) -> None:
     rest = entries[:index] + entries[index + 1 :]
     is_trusted = trust.is_trusted(file)
     after = {key: value for key, value in before.items() if key != KEY} | ({KEY: rest} if rest else {})
-    write(file, after, without_entry(text_of(file), index), f"remove the entry with name = {json.dumps(name)} by hand")
+    text = without_table(text_of(file), HEADER, f"[{KEY}.", index)
+    write(file, after, text, f"remove the entry with name = {json.dumps(name)} by hand")
     if project and is_trusted:
         trust.add(file)
     render.show(f"Removed {name} from {file}.")
@@ -130,32 +129,39 @@ def text_of(file: Path) -> str:
     return file.read_bytes().decode("utf-8-sig") if file.exists() else ""
 
 
-def block(entry: Mapping[str, Any]) -> str:
-    """An entry as TOML."""
-    return "\n".join((f"[[{KEY}]]", *(f"{key} = {toml(value)}" for key, value in entry.items()), ""))
+def appended(text: str, content: Mapping[str, Any]) -> str:
+    """The text of a TOML file with tables of `content` behind it."""
+    import tomlkit
+
+    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+    return text + gap + tomlkit.dumps(content)
 
 
-def toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        named = ((key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key), each) for key, each in value.items())
-        return f"{{ {', '.join(f'{key} = {toml(each)}' for key, each in named)} }}"
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def without_entry(text: str, index: int) -> str:
-    """The text without its entry number `index`. Comments right above the next header belong to that and stay."""
+def without_table(text: str, header: str, below: str, index: int = 0) -> str:
+    """The text without the table number `index` under a header that matches, and without the tables that begin with
+    `below` and follow it. Comments right above the next header belong to that and stay (tomlkit gives them to the
+    table before them, and moves the second of two groups of `[[mcp_servers]]` to the first)."""
     lines = text.splitlines(keepends=True)
-    headers = [number for number, line in enumerate(lines) if HEADER.match(line.rstrip("\r\n"))]
-    if index >= len(headers):
+    starts = [number for number, line in enumerate(lines) if re.match(r"[ \t]*\[", line)] + [len(lines)]
+    found = [at for at, number in enumerate(starts[:-1]) if re.fullmatch(rf"\s*{header}[ \t]*(#.*)?\s*", lines[number])]
+    if index >= len(found):
         return text
-    first = headers[index]
-    last = next((n for n in range(first + 1, len(lines)) if OTHER_HEADER.match(lines[n])), len(lines))
-    while last < len(lines) and lines[last].lstrip().startswith(f"[{KEY}."):  # a table of the same entry
-        last = next((n for n in range(last + 1, len(lines)) if OTHER_HEADER.match(lines[n])), len(lines))
-    while last > first + 1 and last < len(lines) and lines[last - 1].lstrip().startswith("#"):
+    at = found[index]
+    first, last = starts[at : at + 2]
+    while last < len(lines) and lines[last].lstrip().startswith(below):
+        at += 1
+        last = starts[at + 1]
+    while first + 1 < last < len(lines) and lines[last - 1].lstrip().startswith("#"):
         last -= 1
     return "".join((*lines[:first], *lines[last:]))
+
+
+def holds(text: str, content: Mapping[str, Any]) -> bool:
+    """Whether this TOML means `content`."""
+    try:
+        return tomllib.loads(text) == content
+    except ValueError:
+        return False
 
 
 def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str, *, key: str = KEY) -> None:
@@ -165,11 +171,7 @@ def write(file: Path, content: Mapping[str, Any], toml_text: str, otherwise: str
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
     else:
         text = toml_text
-        try:
-            entry = tomllib.loads(text)
-        except ValueError:
-            entry = None
-        if entry != content:
+        if not holds(text, content):
             raise ConfigError(f"Shepherd cannot change a file of this form; {otherwise}", key=key, file=str(file))
     real = file.resolve()  # a link to a file elsewhere stays a link
     try:

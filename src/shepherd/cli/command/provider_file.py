@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,8 +117,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _write(file: Path, after: Mapping[str, Any], name: str, entry: Mapping[str, Any] | None) -> None:
-    before = mcp_file.text_of(file)
-    text = "" if file.suffix == ".json" else changed(before, name, entry)
+    text = "" if file.suffix == ".json" else changed(mcp_file.text_of(file), after, name, entry)
     if file.exists():
         backup = file.with_name(f"{file.name}.bak")
         try:
@@ -129,20 +127,19 @@ def _write(file: Path, after: Mapping[str, Any], name: str, entry: Mapping[str, 
     mcp_file.write(file, after, text, f"change [{KEY}.{name}] by hand", key=KEY)
 
 
-def changed(text: str, name: str, entry: Mapping[str, Any] | None) -> str:
-    """The text of a TOML file with `entry` as a new provider `name`; None = without that provider."""
+def changed(text: str, after: Mapping[str, Any], name: str, entry: Mapping[str, Any] | None) -> str:
+    """The text of a TOML file that then holds `after`: with `entry` as a new provider `name`; None = without it."""
     import tomlkit
 
-    if entry is not None:
-        gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
-        longer = text + gap + tomlkit.dumps({KEY: {name: dict(entry)}})
-        try:
-            tomllib.loads(longer)
-        except ValueError:  # `providers = {...}` in one line takes no table
-            pass
-        else:
-            return longer
-    document: Any = tomlkit.parse(text)
+    header = rf"\[[ \t]*{KEY}[ \t]*\.[ \t]*([\"']?){re.escape(name)}\1[ \t]*\]"
+    simple = (
+        mcp_file.without_table(text, header, f"[{KEY}.{name}.")
+        if entry is None
+        else mcp_file.appended(text, {KEY: {name: dict(entry)}})
+    )
+    if mcp_file.holds(simple, after):
+        return simple
+    document: Any = tomlkit.parse(text)  # such as `providers = {...}` in one line, which takes no table
     if entry is None:
         del document[KEY][name]
         if not document[KEY]:

@@ -75,9 +75,9 @@ class Projector:
         mtmd = _mtmd()
         self.sees: bool = mtmd.mtmd_support_vision(handle)
         self.hears: bool = mtmd.mtmd_support_audio(handle)
-        self.squeezes: bool = mtmd.mtmd_decode_use_mrope(handle)
+        self.compresses: bool = mtmd.mtmd_decode_use_mrope(handle)
         """Whether an image takes fewer positions than it has tokens (M-RoPE)."""
-        self.at_once: bool = mtmd.mtmd_decode_use_non_causal(handle, None)
+        self.needs_one_batch: bool = mtmd.mtmd_decode_use_non_causal(handle, None)
         """Whether all tokens of an image see each other: they must be computed in one piece. Sound is read in order."""
 
     @classmethod
@@ -118,9 +118,9 @@ class Projector:
             for part, each in enumerate(found)
         )
 
-    def n_at_once(self, media: Media) -> int:
+    def batch_size(self, media: Media) -> int:
         """How many of its tokens must be computed in one piece."""
-        return media.n_tokens if self.at_once and sound.find_type(media.data) is None else 1
+        return media.n_tokens if self.needs_one_batch and sound.find_type(media.data) is None else 1
 
     # -- encoding ------------------------------------------------------------------------------------------------------
 

@@ -116,7 +116,7 @@ class LlamaRuntime:
         # Without flash attention, all cells up to the highest used one are multiplied first and masked afterwards.
         self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
-        self._positions = Positions(self.n_seq) if projector is not None and projector.squeezes else None
+        self._positions = Positions(self.n_seq) if projector is not None and projector.compresses else None
         """Where images take fewer positions than tokens; all other code here knows those of the library."""
         self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
         """Per sequence, the other sequences that may share cells with it."""
@@ -238,7 +238,7 @@ class LlamaRuntime:
         if self._projector is None:
             raise EngineError(f"{self._weights.path.name} was loaded without a projector: it neither sees nor hears")
         most = min(self.n_batch, int(C.llama_n_ubatch(self._context)))
-        if (largest := max(map(self._projector.n_at_once, media))) > most:
+        if (largest := max(map(self._projector.batch_size, media))) > most:
             # The library would abort the process.
             raise EngineError(
                 f"an image has {largest} tokens that {self._projector.path.name} needs computed at once, but n_ubatch "

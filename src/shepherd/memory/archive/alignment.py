@@ -2,7 +2,7 @@
 
 An element that occurs once in both is an anchor. The longest run of anchors that rises in both is kept, and each is
 extended over equal neighbours. Linear but for a sort: for a compacted history of thousands of messages it takes
-milliseconds, whatever they repeat.
+milliseconds, with any repetitions.
 """
 
 from __future__ import annotations

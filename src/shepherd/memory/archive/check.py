@@ -25,7 +25,6 @@ class Problem:
     kind: str
     """`file`, `damage`, `index`, `orphan`, `gap` or `fact`."""
     text: str
-    """One sentence."""
     can_repair: bool = False
 
 
@@ -77,7 +76,6 @@ def repair(connection: apsw.Connection) -> list[Problem]:
 
 
 def _damage(connection: apsw.Connection, deep: bool) -> Iterator[Problem]:
-    """Damage that SQLite finds in its own structure."""
     pragma = "integrity_check" if deep else "quick_check"
     for (finding,) in connection.execute(f"PRAGMA {pragma}({MOST})"):
         if finding != "ok":
@@ -88,7 +86,6 @@ def _damage(connection: apsw.Connection, deep: bool) -> Iterator[Problem]:
 
 
 def _fts_tables(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Whether each FTS5 table is sound, and has exactly the messages of its roles."""
     for table in index.FTS_TABLES:
         try:
             # Its own structure only (0): the view that it reads has the messages of both tables.
@@ -111,7 +108,6 @@ def _fts_tables(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _orphans(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Rows that refer to a missing row."""
     for table, column, other, mend in _REFERENCES:
         ((n,),) = connection.execute(
             f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {other})"
@@ -134,7 +130,6 @@ def _gaps(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _facts(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Keys with more than one current value."""
     for key, n in connection.execute(
         "SELECT key, count(*) AS n FROM fact NOT INDEXED WHERE status = 'current' GROUP BY kind, key HAVING n > 1 "
         "LIMIT ?",
@@ -144,7 +139,6 @@ def _facts(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
-    """Whether other users of the machine may read the file."""
     for path in _files(connection):
         mode = stat.S_IMODE(os.stat(path).st_mode)
         if mode & 0o077:
@@ -152,7 +146,6 @@ def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _files(connection: apsw.Connection) -> list[str]:
-    """The file, its log and its shared memory."""
     return [
         path
         for end in ("", "-wal", "-shm")

@@ -63,7 +63,7 @@ def clear_fact(connection: apsw.Connection, key: str) -> bool:
 
 
 def history(connection: apsw.Connection, key: str) -> list[Fact]:
-    """The current and earlier values of this key, newest first."""
+    """The current and earlier values, newest first."""
     wanted = "key = ? AND status IN ('current', 'past') ORDER BY id DESC"
     return _where(connection, wanted, _stored_key(connection, key))
 
@@ -131,18 +131,16 @@ def reject(connection: apsw.Connection, id: int) -> None:
 
 
 def key_of(value: str) -> str:
-    """The key of an instruction or a preference: a hash of its words without case and punctuation."""
+    """A hash of the words of an instruction or a preference, without case and punctuation."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", value).casefold()) or [value.strip()]
     return digest(" ".join(words).encode()).hex()
 
 
 def folded(key: str) -> str:
-    """A key without the differences in spelling that users and models make."""
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", key).casefold())
 
 
 def _stored_key(connection: apsw.Connection, key: str) -> str:
-    """The key as it is stored; the key itself when it is not."""
     name = clean(key).strip()
     if _first(connection, "key = ?", name):
         return name
@@ -180,7 +178,6 @@ def _add(connection: apsw.Connection, *columns: int | str | None) -> Fact:
 
 
 def _end_current(connection: apsw.Connection, kind: FactKind, key: str) -> None:
-    """Make the current value of a key past, if there is one."""
     sql = "UPDATE fact SET status = 'past', ended_ms = ? WHERE kind = ? AND key = ? AND status = 'current'"
     connection.execute(sql, (now_ms(), kind, key))
 

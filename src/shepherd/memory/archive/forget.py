@@ -27,10 +27,10 @@ from shepherd.memory.archive import index
 from shepherd.memory.archive.history import now_ms
 
 BULK = 100
-"""Up to so many messages are removed from the FTS5 tables one by one."""
+"""Up to this many messages are removed from the FTS5 tables one by one."""
 REST = 100
-"""More are, too, if at least so many times as many stay; else the FTS5 tables are rebuilt. To remove a message costs
-about a hundred times as much as to insert one: every page with one of its words is rewritten."""
+"""More are, too, if at least this many times as many stay; else the FTS5 tables are rebuilt. To remove a message
+costs a hundred times as much as to insert one: every page with one of its words is rewritten."""
 SAYING_CHARS = 4
 """Shorter messages are part of too many facts."""
 
@@ -40,7 +40,6 @@ class Removed:
     n_messages: int = 0
     n_facts: int = 0
     shas: tuple[bytes, ...] = ()
-    """Of the messages."""
 
 
 def find(
@@ -110,10 +109,9 @@ def scrub(connection: apsw.Connection) -> bool:
 
 
 def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -> None:
-    """Delete messages, (id, role), from all tables. A conversation without messages is deleted, unless it has branches.
+    """Delete messages, (id, role), from all tables, and conversations without messages and branches.
 
-    Facts stay, and the messages can be stored again; see `remove`.
-    """
+    Facts stay, and the messages can be stored again; see `remove`."""
     ids = [id for id, _ in messages]
     chosen = json.dumps(ids)
     ((n_all,),) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM message LIMIT ?)", (len(ids) * REST,))
@@ -135,10 +133,7 @@ def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -
 
 
 def requote(connection: apsw.Connection, changed: Collection[int], *, are_indexed: bool = True) -> None:
-    """Rewrite the contexts that quote these messages, which were changed or deleted.
-
-    `are_indexed`: False when the FTS5 tables are rebuilt anyway.
-    """
+    """Rewrite the contexts that quote these messages. `are_indexed`: False when the FTS5 tables are rebuilt anyway."""
     sql = (
         "WITH wanted(id) AS (SELECT value FROM json_each(?)) "
         "SELECT id, role, body, created_ms, before1, before2 FROM message WHERE id IN ("
@@ -172,13 +167,12 @@ def reindex(connection: apsw.Connection) -> None:
 
 
 def folded(text: str) -> str:
-    """Text for comparison: in one case, in Unicode normal form, with one blank between words."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return " ".join(plain.casefold().split())
 
 
 def _remove_facts(connection: apsw.Connection, chosen: str, bodies: list[str], matching: str | None) -> int:
-    """Delete facts taken from the messages, facts with the text of one, and facts with the phrase; how many."""
+    """Delete facts taken from the messages, facts with the text of one, and facts with the phrase; return how many."""
     held = list(connection.execute("SELECT id, source, key, value FROM fact"))
     longest = max((len(value) for *_, value in held), default=0)
     texts = {folded(body) for body in bodies if len(body) <= longest}

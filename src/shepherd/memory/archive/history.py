@@ -37,7 +37,7 @@ from shepherd.memory.archive.names import NamedHistory
 from shepherd.memory.records import Entry, State, clean
 
 SHORT_CHARS = 40
-"""Shorter messages cannot be recognised outside of their place: "yes", "go on"."""
+"""Shorter messages ("yes", "go on") are not recognised outside of their place."""
 CLEARED = re.compile(
     r"\s*|(?=.{1,200}\Z).*\b(clear|remov|omitt|truncat|elid|prun|trimm|compact|dropp)\w*\b.*", re.IGNORECASE | re.DOTALL
 )
@@ -74,8 +74,6 @@ def add_conversation(
 
 
 class NewMessage(NamedTuple):
-    """A message to be inserted, and its place."""
-
     entry: Entry
     seq: int
     turn: int
@@ -103,7 +101,6 @@ def add_messages(connection: apsw.Connection, conversation: int, new: Sequence[N
 
 
 def next_id(connection: apsw.Connection) -> int:
-    """The id that the next message will have."""
     sql = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'message'), 0) + 1"
     return int(connection.execute(sql).get)
 
@@ -300,11 +297,7 @@ def _is_forgotten(connection: apsw.Connection, named: NamedHistory, i: int, n_kn
 
 
 def _store(
-    connection: apsw.Connection,
-    end: _Position,
-    named: NamedHistory,
-    new: Sequence[int],
-    kept: dict[int, int],
+    connection: apsw.Connection, end: _Position, named: NamedHistory, new: Sequence[int], kept: dict[int, int]
 ) -> None:
     """Append the messages at the indexes `new` after `end`, and store aliases for those `kept`."""
     first = next_id(connection)
@@ -333,7 +326,7 @@ def _store(
 
 
 def mark(connection: apsw.Connection, ids: Collection[int], state: State) -> None:
-    """Set the state of these messages; pruned ones stay pruned."""
+    """Pruned messages stay pruned."""
     connection.execute(
         "UPDATE message SET state = ? WHERE id IN (SELECT value FROM json_each(?)) AND state <> ?",
         (int(state), json.dumps(list(ids)), int(State.PRUNED)),
@@ -348,7 +341,7 @@ def pin(connection: apsw.Connection, id: int, pinned: bool = True) -> None:
 
 
 def set_aside(connection: apsw.Connection, session: str) -> None:
-    """Recall quotes nothing of a session until its next message; a search still finds it. An unknown one is ignored."""
+    """Exclude a session from recall until its next message; a search still finds it. An unknown one is ignored."""
     connection.execute(
         "INSERT OR IGNORE INTO about(name, value) SELECT 'aside ' || id, id FROM conversation WHERE session = ?",
         (clean(session),),
@@ -356,7 +349,7 @@ def set_aside(connection: apsw.Connection, session: str) -> None:
 
 
 def take_back(connection: apsw.Connection, session: str, kept: Sequence[Entry]) -> None:
-    """Recall quotes nothing of what a session said after `kept`, its history now, unless it is said there again."""
+    """Exclude from recall the messages of a session after `kept`, its history now, until the same text comes again."""
     named = NamedHistory.of(tuple(kept), clean(session))
     _find(connection, named, is_whole=False)
     last = max(named.ids, default=0)
@@ -377,12 +370,10 @@ def set_title(connection: apsw.Connection, uuid: str, title: str) -> None:
 
 
 def title_of(entries: Iterable[Entry]) -> str:
-    """The first line of the first user message."""
     return headline(next((entry.text for entry in entries if entry.role == "user"), ""))
 
 
 def headline(text: str) -> str:
-    """The first line of a text, as a title."""
     line = " ".join(next((line for line in text.splitlines() if line.strip()), "").split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 

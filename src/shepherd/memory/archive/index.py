@@ -27,7 +27,6 @@ _UNSPACED = re.compile(
     "([\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9d\u0e00-\u0e7f"
     "\U00020000-\U0003ffff])"
 )
-"""Characters of scripts without blanks between words."""
 
 
 def spaced(text: str) -> str:
@@ -55,7 +54,6 @@ def _day(days: int) -> str:
 
 
 def index(connection: apsw.Connection, id: int, role: str) -> None:
-    """Insert a stored message into its FTS5 table."""
     if table := TABLE_OF_ROLE.get(role):
         connection.execute(
             f"INSERT INTO {table}(rowid, body, context) SELECT id, body, context FROM fts_source WHERE id = ?", (id,)

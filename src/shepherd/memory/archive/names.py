@@ -14,8 +14,6 @@ from shepherd.memory.records import Entry, digest
 
 @dataclass(frozen=True, slots=True)
 class NamedHistory:
-    """A history, the digests of its messages, and their ids as far as they are known."""
-
     entries: tuple[Entry, ...]
     n_deletions: int
     """The number of deleted messages of the file, at the time. With another number the ids are invalid."""
@@ -24,7 +22,6 @@ class NamedHistory:
     ids: list[int]
     """0 = not stored."""
     systems: list[int]
-    """The indexes of the system prompts."""
 
     @classmethod
     def of(
@@ -43,7 +40,6 @@ class NamedHistory:
         return made
 
     def _link(self, i: int, seed: str) -> bytes:
-        """The chain before the message at `i`."""
         chains = (self.chains[j] for j in reversed(range(i)) if self.entries[j].role != "system")
         return next(chains, None) or digest(seed.encode("utf-8", "replace"))
 
@@ -59,7 +55,7 @@ class NamedHistory:
 
 
 def _n_common(old: tuple[Entry, ...], new: tuple[Entry, ...]) -> int:
-    """The length of the longest common prefix; all system prompts count as equal."""
+    """All system prompts count as equal."""
     if old == new[: len(old)]:  # fast in C: most are the same objects
         return len(old)
     for i, (a, b) in enumerate(zip(old, new, strict=False)):

@@ -73,10 +73,7 @@ def messages(
     limit: int | None = None,
     shared: bool = False,
 ) -> list[StoredMessage]:
-    """The messages of a conversation after `after_seq`, in order.
-
-    `shared`: also those that it shares with the conversations it branched off.
-    """
+    """The messages after `after_seq`, in order. `shared`: also those of the conversations that it branched off."""
     if not shared:
         sql = f"SELECT {_MESSAGE} FROM message WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?"
     else:
@@ -105,7 +102,7 @@ def states(connection: apsw.Connection, ids: Collection[int]) -> dict[int, State
 
 
 def quotable(connection: apsw.Connection, ids: Collection[int]) -> frozenset[int]:
-    """Of these messages, those that may be quoted unasked: not of a conversation that was set aside (`set_aside`), not
+    """Of these messages, those that recall may quote: not of a conversation that was set aside (`set_aside`), not
     taken back (`take_back`), and no answer to the result of a tool, which repeats it or guesses after a failure.
     """
     return frozenset(id for (id,) in connection.execute(_UNASKED, (json.dumps(list(ids)),)))
@@ -137,7 +134,6 @@ def conversation(connection: apsw.Connection, uuid: str) -> Conversation | None:
 
 
 def conversation_with(connection: apsw.Connection, id: int) -> Conversation:
-    """The conversation with this id, which must exist."""
     row: tuple[Any, ...]
     (row,) = connection.execute(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", (id,))
     return Conversation(*row)
@@ -162,7 +158,6 @@ def newest_turn(connection: apsw.Connection, session: str) -> list[int]:
 
 
 def stats(connection: apsw.Connection, path: Path, limit_bytes: int) -> Stats:
-    """Counts and sizes of a file."""
     row: tuple[Any, ...]
     (row,) = connection.execute(_STATS)
     pages, log = retention.sizes(connection, path)

@@ -30,9 +30,8 @@ from shepherd.memory.schema import pragma_int
 STEP = 20
 """Messages that one step touches; it takes some 20 ms."""
 STEP_CHARS = 40_000
-"""One step reads no further message after so many characters."""
 FULL = 0.9
-"""The share of the limit from which on text is pruned."""
+"""The share of the limit above which text is pruned."""
 EMPTY_ROWS = 0.1
 """The share of the limit that empty rows may take."""
 EMPTY_ROW_BYTES = 200
@@ -82,10 +81,7 @@ def is_due(size_bytes: int, limit_bytes: int) -> bool:
 
 
 def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> int:
-    """Prune a little, if it `is_due`; the number of messages, 0 = nothing more can be pruned.
-
-    In a transaction; the space is free after commit and checkpoint.
-    """
+    """Prune a little, if it `is_due`, in a transaction; how many messages (0 = nothing more can be pruned)."""
     size = weight_bytes(connection, path, limit_bytes)
     if not is_due(size, limit_bytes):
         return 0
@@ -97,7 +93,7 @@ def step(connection: apsw.Connection, path: Path | str, limit_bytes: int) -> int
 
 
 def _prune(connection: apsw.Connection, size: int, limit_bytes: int) -> int:
-    """Prune some messages of the first kind that there is; how many."""
+    """Prune some messages of the first kind that there is, and return how many."""
     if chosen := _choose(connection, f"role = 'tool' AND state = 1 AND pinned = 0 AND length(body) > {BULKY_CHARS}"):
         return _shorten(connection, chosen, KEPT_CHARS)
     if chosen := _choose(connection, "role = 'assistant' AND state = 1 AND pinned = 0"):
@@ -114,7 +110,7 @@ def _prune(connection: apsw.Connection, size: int, limit_bytes: int) -> int:
 
 
 def _compact(connection: apsw.Connection, table: str) -> None:
-    """Merge some pages of an FTS5 table: removals leave gaps in them."""
+    """Merge some pages: removals leave gaps in them."""
     merge, before = f"INSERT INTO {table}({table}, rank) VALUES('merge', ?)", connection.total_changes()
     connection.execute(merge, (MERGE_PAGES,))  # continues a merge that was begun
     if connection.total_changes() - before > 1:
@@ -133,7 +129,6 @@ def _compact(connection: apsw.Connection, table: str) -> None:
 
 
 _Row = tuple[int, str, str, str | None]
-"""Id, role, body, meta."""
 
 
 def _choose(connection: apsw.Connection, where: str) -> list[_Row]:
@@ -155,7 +150,7 @@ def _choose(connection: apsw.Connection, where: str) -> list[_Row]:
 
 
 def _shorten(connection: apsw.Connection, chosen: list[_Row], kept_chars: int) -> int:
-    """Keep so much of either end of these messages, or no text at all; how many they are."""
+    """Keep `kept_chars` of either end of these messages, or no text at all; return how many messages there are."""
     for id, role, body, meta in chosen:
         index.unindex(connection, id, role)
         short = shortened(body, kept_chars) if kept_chars else ""
@@ -176,13 +171,11 @@ def _shorten(connection: apsw.Connection, chosen: list[_Row], kept_chars: int) -
 
 
 def shortened(text: str, kept_chars: int) -> str:
-    """Both ends of a text, and the number of characters between them."""
     between = len(text) - 2 * kept_chars
     return f"{text[:kept_chars]}\n[{between} characters were given up here]\n{text[-kept_chars:]}"
 
 
 def _without_arguments(meta: str | None) -> str | None:
-    """The meta without long arguments of calls."""
     if not meta or len(meta) <= CALL_CHARS:
         return meta
     fields = json.loads(meta)

@@ -23,13 +23,13 @@ from shepherd.memory.writer import begin
 QUIET_S = 0.1
 """Pruning waits so long after a commit, in case another one follows; not above the limit itself."""
 SETTLE_S = 0.02
-"""A commit waits for pruning so long, at most, if the file was above its limit when it was opened."""
+"""The longest that a commit waits for pruning, if the file was above its limit when it was opened."""
 RETRY_S = 1.0
 """Between two attempts to empty a log that a reader keeps."""
 FRAME_BYTES = 4096 + 24
 """The size of a page in the log."""
 PATIENCE = 4
-"""The log may be so many times as long before a waiting job waits for a checkpoint."""
+"""Times the normal length of the log, from which on a waiting job waits for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,6 @@ class Pruned:
 
 @dataclass(slots=True)
 class Upkeep:
-    """The upkeep of one file, on its writer's connection."""
-
     path: Path
     limit_bytes: int
     must_empty_log: bool = False

@@ -51,8 +51,6 @@ _AFTER_NAME = re.compile(r"\s*(?:$|[,.;:!)–—-]|(?:and|but|please|from|instea
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A possible standing wish, for the user to confirm."""
-
     kind: FactKind
     """`instruction` or `preference`."""
     value: str
@@ -74,7 +72,6 @@ def candidates(text: str) -> list[Candidate]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of the sentences that are not questions."""
     start = 0
     for end in _SENTENCE_END.finditer(text + "\n"):
         if end[0] not in "?？" and end.end() - start <= MAX_SENTENCE_CHARS:
@@ -103,7 +100,6 @@ def _in_sentence(sentence: str, own: str) -> Iterator[Candidate]:
 
 
 def _may_begin(before: str) -> bool:
-    """Whether a wish of the user can begin after these words of the same sentence."""
     before = before.rstrip()
     return not REPORTED.search(before) and (not before.endswith(":") or ANNOUNCED.search(before) is not None)
 

@@ -23,12 +23,10 @@ asks_for_answer = re.compile(
     r"(?i)\b(?:i (?:need|want|would like)|i'd like|i(?: am|'m) looking for|help me|i wonder|please (?:make|write|give|"
     r"find|suggest|recommend|plan|list|compare)|ich brauche|ich suche|j'ai besoin|je cherche|necesito|busco)\b"
 ).search
-"""Whether a text asks for an answer, without being a question."""
 refers_back = re.compile(
     r"(?i)\A\W*(?:and|but|so|what about|how about|und|et|y)\b|\b(?:it|its|it's|he|him|his|she|her|hers|they|them|their|"
     r"theirs|this|that|these|those|there|one|ones|same|er|sie|es|ihn|ihm|il|elle|ils|lui|él|ella|ello)\b"
 ).search
-"""Whether a text refers to an earlier message."""
 _EVASION = re.compile(
     r"(?i)\b(?:i(?:'m| am) (?:sorry|afraid|unable|not (?:sure|able|aware))|i (?:don't|do not|can't|cannot|couldn't|"
     r"didn't) (?:\w+ )?(?:know|have|recall|remember|find|see|look|access|mention)|no (?:information|record|memory|"
@@ -38,7 +36,6 @@ reports_change = re.compile(
     r"(?i)\b(?:now|no longer|any ?more|instead|changed?|changes|moved|switched|replaced|updated?|actually|correction|"
     r"since|sold|jetzt|nicht mehr|stattdessen|geändert|maintenant|ne plus|désormais|ahora|ya no|cambi\w+)\b"
 ).search
-"""Whether a text reports that something has changed."""
 is_first_person = re.compile(
     r"(?i)\b(?:my|mine|i|i'm|our|we|mein\w*|ich|unser\w*|wir|mon|ma|mes|je|notre|nous|mis?|yo|nuestr[oa]s?)\b"
 ).search
@@ -54,7 +51,6 @@ find_names = re.compile(r"(?<=[\w,;:'’] )[A-ZÀ-Þ](?:['’][A-ZÀ-Þ])?[\w-]+
 
 
 def is_question_only(text: str) -> bool:
-    """Whether a text has no other sentences than questions."""
     return not without_questions(text).strip() and bool(text.strip())
 
 
@@ -71,5 +67,4 @@ def ends_with_question(text: str) -> bool:
 
 
 def does_not_know(text: str) -> bool:
-    """Whether an answer says that it does not know."""
     return _EVASION.search(text[:HEAD_CHARS].replace("’", "'")) is not None

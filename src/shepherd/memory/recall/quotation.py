@@ -39,7 +39,6 @@ _FORM = {**_QUOTES, **_OPENING, **_CLOSING}
 
 
 def to_one_line(text: str) -> str:
-    """The text on one line, without invisible characters."""
     text = _BREAKS.sub(" / ", text.strip())
     if not text.isprintable():
         text = "".join(char for char in text if char in _SEEN or unicodedata.category(char) not in _UNSEEN)

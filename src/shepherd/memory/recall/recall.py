@@ -68,7 +68,7 @@ READ = 40
 FEW_TERMS = 6
 """A question with fewer terms may refer to the message before it."""
 ENOUGH_TERMS, ENOUGH_COVERAGE = 2, 0.3
-"""A message must have so many terms of the question, and half of all, or this coverage; ..."""
+"""A message must have this number of terms of the question, and half of all, or this coverage; ..."""
 ALONE_COVERAGE = 0.6
 """... or this coverage, even with one term; ..."""
 UNNAMED_COVERAGE = 0.75
@@ -80,14 +80,12 @@ BESIDE_BEST = 0.75
 BESIDE_OLD = 0.5
 """... or this share, if it is newer and reports a change."""
 FEW_MESSAGES = 5
-"""A question of one term finds the messages with the term in the first person; else all, if there are at most so
-many."""
+"""A question of one term finds messages with the term in the first person; else all, if there are no more than this."""
 NEAR_SCORE, MAX_NEAR = 0.6, 2
 """Relevance and number of messages that only vectors have found. They are quoted when no others are."""
 
 DIALOGUE = Filters(roles=("user", "assistant"), untrusted=False)
 STOP_WORDS = frozenset().union(*STOP.values())
-"""Of all languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,6 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class QuoteUnit:
-    """One message, or a question and its answer, quoted together or not at all."""
-
     messages: tuple[StoredMessage, ...]
     spans: tuple[Sequence[TermSpan], ...]
     """The terms in each message, on one line."""
@@ -136,7 +132,6 @@ class QuoteUnit:
 
     @property
     def is_first_person(self) -> bool:
-        """Whether a term is in the first person: "my name", "I live"."""
         text = to_one_line(self.found.body)
         return any(is_first_person(" ".join(text[: span.start].split()[-2:])) for span in self.spans[0])
 
@@ -186,7 +181,6 @@ def render(quotes: Iterable[Quote]) -> str:
 
 
 def line(quote: Quote) -> str:
-    """One quote: date, role and text."""
     return f'- {quote.message.time:%Y-%m-%d} {quote.message.role}: "{escape_quote(quote.text)}"'
 
 
@@ -260,7 +254,7 @@ class _Reader:
     def has_content(self, message: StoredMessage) -> bool:
         """Whether a message may be an answer: it has a word that is neither in the question nor a stop word.
 
-        A message that asks for a term of the question is not an answer, whatever else it has.
+        A message that asks for a term of the question is not an answer, even with other words.
         """
         body = message.body[:READ_CHARS]
         statements = without_questions(body)
@@ -385,7 +379,7 @@ def _age(message: StoredMessage) -> tuple[int, int]:
 
 
 def _fitted(units: Sequence[QuoteUnit], budget: int, count: Callable[[str], int]) -> RecallBlock | None:
-    """A block of as many units as fit, the best first; one that does not fit is skipped."""
+    """The best units first; one that does not fit is skipped."""
     kept: list[Quote] = []
     for unit in units:
         kept += _quotes(unit, kept, budget, count)

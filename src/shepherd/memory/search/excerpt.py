@@ -30,7 +30,7 @@ _NEGATION = re.compile(r"\b(?:no|not|never|none|without|cannot|nicht|kein\w*|nie
 
 
 class TermSpan(NamedTuple):
-    """A term in a text: characters [start, stop)."""
+    """Characters [start, stop)."""
 
     start: int
     stop: int
@@ -75,7 +75,7 @@ def snippet(text: str, found: Sequence[TermSpan], chars: int) -> str:
 
 
 def _densest(found: Sequence[TermSpan], room: int) -> tuple[int, int]:
-    """The span within `room` characters with the most terms; (0, 0) for none."""
+    """The span of at most `room` characters with the most terms; (0, 0) for none."""
     best, span, last = 0, (0, 0), 0
     inside: Counter[int] = Counter()
     for first, place in enumerate(found):
@@ -105,8 +105,6 @@ FEW_WORDS = 6
 
 
 class ComparedText:
-    """A text, prepared for comparison with many others."""
-
     def __init__(self, text: str) -> None:
         self.text = text[:COMPARED_CHARS].casefold()
         self.plain = " ".join(re.findall(r"\w+", self.text))
@@ -115,7 +113,6 @@ class ComparedText:
 
     @cached_property
     def shingles(self) -> frozenset[str]:
-        """Runs of four characters."""
         return frozenset(self.plain[at : at + 4] for at in range(max(1, len(self.plain) - 3)))
 
     def is_near_duplicate_of(self, other: ComparedText) -> bool:

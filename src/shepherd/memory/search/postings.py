@@ -35,15 +35,12 @@ NEAR_WEIGHT = 0.4
 
 @dataclass(frozen=True, slots=True)
 class FtsTable:
-    """An FTS5 table, and the part of it to search."""
-
     connection: apsw.Connection
     name: str
     required: str = ""
     """A condition in FTS5's syntax that every message must match."""
     first: int = 0
     last: int = 2**62
-    """Messages with other ids are skipped."""
 
     def ids(self, match: str, most: int, *, first: int = 0) -> Ids:
         """The newest messages that match, newest first, at most `most`."""

@@ -57,12 +57,11 @@ _ABOUT_ANSWERS = re.compile(
 
 
 class Term(NamedTuple):
-    """A search term. A form is a word, or several, separated by blanks, that stand side by side."""
+    """A form is a word, or several, separated by blanks, that stand side by side."""
 
     forms: tuple[str, ...]
     """Each stands for the term; the first is that of the question."""
     near: tuple[str, ...] = ()
-    """Words of related meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,6 @@ def answer_type_of(text: str) -> AnswerType:
 
 
 def is_about_answers(text: str) -> bool:
-    """Whether a question is about the answers of the model, rather than about the user."""
     return bool(_ABOUT_ANSWERS.search(_readable(text)))
 
 
@@ -149,7 +147,6 @@ def match_any(forms: Iterable[str]) -> str:
 
 
 def quoted(words: str) -> str:
-    """An FTS5 string literal."""
     return '"' + words.replace('"', '""') + '"'
 
 

@@ -34,7 +34,7 @@ USER, OTHER = FTS_TABLES
 MAX_READ = {USER: 100, OTHER: 30}
 """Messages of a table that are read, at most,"""
 MARGIN = 40
-"""and at most so many more than were asked for."""
+"""and at most this many more than requested."""
 MAX_COUNTED = {USER: 16_000, OTHER: 4_000}
 """Postings of a table that are counted, at most."""
 MAX_NEWEST = 2_048
@@ -133,8 +133,6 @@ def _reranked(
 
 @dataclass(slots=True)
 class ScoredMessage:
-    """A message that was read, and its score."""
-
     id: int
     conversation: int
     turn: int
@@ -173,7 +171,7 @@ def fuse(
 
 
 def _monotonic(ranked: Sequence[RankedMessage]) -> list[RankedMessage]:
-    """The same list, each message at least as relevant as all that follow."""
+    """Each message becomes at least as relevant as all that follow."""
     scores = list(accumulate((each.score for each in reversed(ranked)), max))[::-1]
     pairs = zip(ranked, scores, strict=True)
     return [RankedMessage(each.id, score, each.coverage, each.n_terms) for each, score in pairs]

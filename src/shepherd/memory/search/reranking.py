@@ -29,7 +29,7 @@ TEXT_CHARS = 2_000
 BUDGET_S = 0.5
 """Time for one search."""
 REST_S = 30.0
-"""After a failure the model is not asked for so long: a search must not wait for it every time."""
+"""Pause after a failure of the model: a search must not wait for it every time."""
 
 WEIGHT = 0.42
 """Of the scores, when the places of the search weigh 1 - `WEIGHT`; see `blended`."""
@@ -44,7 +44,6 @@ class Reranking:
     def __init__(
         self, score: Score, name: str, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`name`: of the model, for the log."""
         self.name = name
         self.n_failures = 0
         """How often it failed, or had no score in time, since the start."""
@@ -53,10 +52,7 @@ class Reranking:
         self._worker = ThreadPoolExecutor(1, "shepherd-reranker")
 
     def order(self, question: str, texts: Sequence[str]) -> list[int]:
-        """The indexes of the texts, best first; as they came where there are no scores. Never raises.
-
-        `texts`: in the order of the search, which counts as well.
-        """
+        """The indexes of `texts` (in the order of the search), best first; unchanged without scores. Never raises."""
         started_s, scores = self._clock(), list[float]()
         unchanged = list(range(len(texts)))
         if started_s < self._rests_until or len(texts) < 2:
@@ -96,7 +92,7 @@ def blended(scores: Sequence[float]) -> list[int]:
 
     z is the score as a distance from the mean of all N, in standard deviations (Montague and Aslam, Relevance score
     normalization for metasearch, CIKM 2001), and sqrt(N - 1) the most that it can be: so a score counts as far as it
-    stands out, whatever its scale. The other term is the reciprocal rank (Cormack and others, SIGIR 2009), steep,
+    stands out, on any scale. The other term is the reciprocal rank (Cormack and others, SIGIR 2009), steep,
     because the first place of our search is right three times in four. The scores alone make a search worse where the
     model is weak. `WEIGHT` was chosen with `bench/memory/retrieval.py` (there R@1 is 0.70 without a model, with
     vectors): a model that knows the answers has 0.99 (alone 1.00), one that counts shared words 0.70 (alone 0.37).

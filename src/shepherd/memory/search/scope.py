@@ -20,8 +20,6 @@ ReplyKind = Literal["", "answered", "reply"]
 
 
 class MessageRow(NamedTuple):
-    """A message, as the scorer needs it."""
-
     id: int
     conversation: int
     turn: int
@@ -38,8 +36,6 @@ _REPLY_KIND = f"""
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A part of the archive, as a condition on `message`."""
-
     where: str
     """"" = everything."""
     values: tuple[object, ...]

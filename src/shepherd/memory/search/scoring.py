@@ -45,7 +45,7 @@ ANSWER_TYPE = 0.2
 """Bonus of a message with a time, a number or a name, where the question asks for that."""
 
 _SPEAKER = re.compile(r"([^\W\d_][\w .'’-]{0,30}): ")
-"""`Anna: ...`, in the conversations of several people."""
+"""`Anna: ...`"""
 _SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
 _LOOKED_AT = 1_000
 """Characters in which an answer of the right type is searched."""
@@ -90,8 +90,6 @@ class TermHit(NamedTuple):
 
 
 class Scorer:
-    """Scores messages of one table for one question."""
-
     def __init__(self, terms: Sequence[Term], matches: Matches, answer_type: AnswerType, tokenize: Tokenize) -> None:
         self._idf, self._answer_type, self._tokenize = matches.idf, answer_type, tokenize
         self._total, self._is_large = sum(matches.idf), matches.is_large

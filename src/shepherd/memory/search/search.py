@@ -101,8 +101,6 @@ def as_text(hits: Sequence[Hit], query: str, *, most_chars: int = TEXT_CHARS) ->
 
 
 class Exchange(NamedTuple):
-    """A message that was found, in its turn."""
-
     id: int
     role: Role
     body: str

@@ -52,7 +52,6 @@ def _neighbours(table: FtsTable, word: str, tokenize: Tokenize) -> list[str]:
 
 
 def _shorter(word: str) -> Iterator[str]:
-    """The word with two letters swapped, or one removed."""
     for at in range(len(word) - 1):
         yield word[:at] + word[at + 1] + word[at] + word[at + 2 :]
     for at in range(len(word)):
@@ -60,7 +59,6 @@ def _shorter(word: str) -> Iterator[str]:
 
 
 def _replaced(word: str) -> Iterator[str]:
-    """The word with one letter added or replaced after the first `KEPT`."""
     letters = dict.fromkeys(LETTERS + word)
     for at in range(KEPT, len(word) + 1):
         for letter in letters:

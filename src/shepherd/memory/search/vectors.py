@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 
 class Passage(NamedTuple):
-    """The text of a vector."""
-
     id: int
     body: str
     before: str | None = None
@@ -57,7 +55,7 @@ class Transaction(Protocol):
 N_RESCORED = 200
 """Of one search: the closest by bits that are scored by numbers, at least."""
 PER_ASKED = 4
-"""And for each result that is asked for."""
+"""And for each requested result."""
 PASSAGE_CHARS = 8_000
 """Of a message: more than current embedders read."""
 BEFORE = 0.35
@@ -98,7 +96,6 @@ def register(connection: apsw.Connection, embedder: Embedder) -> int:
 
 
 def find_embedder(connection: apsw.Connection, embedder: Embedder) -> int | None:
-    """The id of an embedder in this file, if it has one."""
     row = (embedder.name, embedder.dim)
     found: int | None = connection.execute("SELECT id FROM embedder WHERE name = ? AND dim = ?", row).get
     return found
@@ -248,10 +245,7 @@ class VectorIndex:
         return self._held.n
 
     def searcher(self, connection: apsw.Connection) -> Nearest:
-        """A function that searches on this connection for a question in words. It raises `EngineError`.
-
-        Without a provider that makes the vectors it finds nothing: the search goes on by words.
-        """
+        """Searches for a question in words; finds nothing where no provider makes vectors. It raises `EngineError`."""
 
         def near(question: str, k: int) -> list[tuple[int, float]]:
             try:
@@ -342,7 +336,7 @@ class VectorIndex:
         stored = np.frombuffer(b"".join(q8 for _, q8 in rows), np.uint8).reshape(len(rows), 4 + dim)
         scales = stored[:, :4].copy().view("<f4")[:, 0]
         cosines = scales * (stored[:, 4:].view(np.int8).astype(np.float32) @ vector)
-        # Rounded, since equal vectors must have equal cosines whatever the order of the sum: then the newest is first.
+        # Rounded, since equal vectors must have equal cosines in any order of the sum: then the newest is first.
         return [(message, round(float(cosine), 5)) for (message, _), cosine in zip(rows, cosines, strict=True)]
 
 
@@ -353,7 +347,7 @@ def _differences(words: Words, question: Words) -> Iterable[tuple[int, npt.NDArr
         piece = words[:, start : start + _N_SCANNED]
         total = np.zeros(piece.shape[1], np.uint16)
         for word, wanted in zip(piece, question, strict=True):
-            total += _ones(word ^ wanted)
+            total += np.bitwise_count(word ^ wanted)
         yield start, total
 
 
@@ -372,15 +366,3 @@ def _least(pieces: Iterable[tuple[int, npt.NDArray[np.uint16]]], n: int) -> npt.
             kept = values <= limit
             at, values = at[kept], values[kept]
     return at
-
-
-def _ones_by_halves(words: Words) -> npt.NDArray[Any]:
-    """The number of set bits of each word: sums of pairs, then of pairs of pairs, in all bytes at once."""
-    words = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    words = (words & np.uint64(0x3333333333333333)) + ((words >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    words = (words + (words >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return ((words * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.uint8)
-
-
-_ones: Callable[[Words], npt.NDArray[Any]] = getattr(np, "bitwise_count", _ones_by_halves)
-"""NumPy has it since 2.0, as one instruction."""

@@ -131,9 +131,7 @@ def _same(*tables: str) -> dict[str, tuple[str, ...]]:
 
 
 SAME = _same(_IRREGULAR, _SAME)
-"""Other ways to write a word."""
 NEAR = {word: tuple(others) for word, *others in _groups(_NEAR)}
-"""Words of related meaning."""
 
 _WHEN = """
 today yesterday tomorrow tonight morning afternoon evening night week weekend month year day days weeks months years ago
@@ -146,4 +144,3 @@ hundred thousand million half couple once twice dozen
 """
 WHEN = frozenset(_WHEN.split())
 NUMBERS = frozenset(_NUMBERS.split())
-"""Words that state a time, and words that state a number."""

@@ -55,7 +55,6 @@ def _fields(one: object, *names: str) -> dict[str, Any]:
 
 
 def iso(ms: int) -> str:
-    """A stored time as text."""
     return _iso(to_datetime(ms))
 
 

@@ -51,7 +51,7 @@ def read_chatgpt(fields: Mapping[str, Any], where: str) -> Items:
 
 
 def read_claude(fields: Mapping[str, Any], where: str) -> Items:
-    """A conversation of Claude: messages in order, which may name their parents and so form a tree."""
+    """Messages in order, which may name their parents and so form a tree."""
     messages = [each for each in fields["chat_messages"] if isinstance(each, dict)]
     nodes = {find_text(each, "uuid"): each for each in messages}
     parents = [each.get("parent_message_uuid") for each in messages]
@@ -73,10 +73,7 @@ def read_claude(fields: Mapping[str, Any], where: str) -> Items:
 
 
 def _path(nodes: Mapping[str, tuple[Any, int]], last: Any) -> list[str]:
-    """The keys from the root to `last`, or to the newest leaf if `last` is not in the tree.
-
-    `nodes`: the parent of each, and its time.
-    """
+    """The keys from the root to `last`, or to the newest leaf if that is no key. `nodes`: parents and times."""
     if not isinstance(last, str) or last not in nodes:
         parents = {str(parent) for parent, _ in nodes.values()}
         last = max((key for key in nodes if key not in parents), key=lambda key: nodes[key][1], default=None)

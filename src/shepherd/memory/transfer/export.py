@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 PAGE = 500
 """Messages read in one transaction, so that other readers do not wait for long and memory use stays small."""
 ALL = 2**62
-"""Above every `seq`."""
 
 
 def lines(store: MemoryStore, conversation: str | None = None) -> Iterator[str]:

@@ -50,7 +50,6 @@ def _read_export_line(fields: dict[str, Any], where: str) -> Items:
 
 
 def _read_list(fields: dict[str, Any], where: str) -> Items:
-    """A list of conversations one level down."""
     for number, each in enumerate(fields["conversations"], 1):
         try:
             yield from read_object(each, f"{where}, conversation {number}")

@@ -44,7 +44,6 @@ class ImportResult:
     conversations: int = 0
     """New ones, branches included."""
     messages: int = 0
-    """New ones."""
     facts: int = 0
     known: int = 0
     """Messages and facts that were stored before."""
@@ -106,8 +105,6 @@ def merge(
 
 
 class _Merge:
-    """One transaction of an import."""
-
     def __init__(self, connection: apsw.Connection, earlier: ImportState) -> None:
         self.connection = connection
         self.result, self.state = ImportResult(), earlier.copy()
@@ -143,7 +140,7 @@ class _Merge:
     # conversations of other programs
 
     def _store_conversation(self, new: ImportedConversation) -> None:
-        """Store the new messages of a conversation: after the known ones, or in a branch if others follow those."""
+        """New messages go after the known ones, or into a branch if others follow those."""
         key = (new.source, new.name)
         end = self.state.ends.get(key) if new.is_continued else None
         end = end or ConversationEnd(f"{new.source}:{new.name}", time_ms=new.created_ms)
@@ -213,7 +210,6 @@ class _Merge:
         return history.add_messages(self.connection, conversation, rows), before
 
     def _has_message(self, conversation: int, first: int, last: int = 2**62) -> bool:
-        """Whether a conversation has a message from one `seq` to another."""
         sql = "SELECT 1 FROM message WHERE conversation = ? AND seq BETWEEN ? AND ?"
         return self._find_row(sql, conversation, first, last) is not None
 
@@ -257,7 +253,6 @@ class _Merge:
         return None if self._target(uuid) else self.state.lines.get(uuid)
 
     def _skip_forgotten(self, message: MessageLine) -> None:
-        """Count a message that was forgotten here, and clear the title that quotes it."""
         self.result.forgotten += 1
         title = history.title_of([message.entry])
         if (line := self._find_line(message.uuid)) and line.title == title:
@@ -266,7 +261,7 @@ class _Merge:
         self.connection.execute(sql, (self._target(message.uuid), title))
 
     def _target(self, uuid: str) -> int:
-        """The stored conversation that messages of `uuid` go to; 0 = none."""
+        """0 = none."""
         return (
             self.state.targets.get(uuid)
             or (self._find_row("SELECT id FROM conversation WHERE uuid = ?", uuid) or (0,))[0]

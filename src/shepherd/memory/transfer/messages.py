@@ -42,7 +42,6 @@ def read_messages(messages: Sequence[Any], where: str) -> Generator[ImportProble
 
 
 def read_message(message: Any, where: str) -> list[Entry | ImportProblem]:
-    """The entries of a message, in order, and what is wrong with it."""
     if not isinstance(message, dict):
         return [ImportProblem(where, "it is not a JSON object")]
     word = find_text(message, "role", "sender", "from")

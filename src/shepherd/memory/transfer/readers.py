@@ -34,8 +34,6 @@ SAMPLE_CHARS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file to read, or one file in an archive."""
-
     name: str
     size_bytes: int
     open: Callable[[], IO[bytes]]
@@ -51,10 +49,7 @@ _SHADOWS = re.compile(r"(?:^|/)(?:__MACOSX/|\._)")
 
 @contextmanager
 def members(path: Path) -> Iterator[list[Member]]:
-    """The files to read of a file, a folder or a zip, in the order of their names.
-
-    Raises: `InvalidRequest` when it cannot be opened or holds no such file.
-    """
+    """The files to read of a file, a folder or a zip, in the order of their names. Raises: `InvalidRequest`."""
     try:
         if path.is_dir():
             found = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _LATEST_MS = 253_402_300_799_000
-"""The last second of the year 9999."""
+"""The end of the year 9999."""
 
 
 def find_first(fields: Mapping[str, Any], *keys: str) -> Any:

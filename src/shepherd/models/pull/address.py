@@ -21,10 +21,7 @@ MAX_SHARDS = 99
 
 
 async def plan_url(client: httpx2.AsyncClient, source: UrlSource, *, idle_s: float) -> Plan:
-    """The file and its shards, each asked for its size and first bytes.
-
-    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`.
-    """
+    """The file and its shards. Raises: `NotAllowed`, `InvalidRequest`, `BackendError`."""
     host = urlsplit(source.url).netloc.rpartition("@")[2]
     shard = gguf.SHARD.search(source.file)
     n_files = int(shard[2]) if shard else 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from shepherd.core import BadReply, Refused
-from shepherd.models.pull.network import Network, reaching, refuse
+from shepherd.models.pull.network import Network, limit, reaching, refuse
 from shepherd.models.pull.plan import Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource
 from shepherd.models.pulled import ModelFile
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 """For one answer of the hub's API."""
+MAX_LISTING_BYTES = 64 * 2**20
+"""Of one answer: a list of 200,000 files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repo:
-    """A repository at one commit."""
-
     name: str
     commit: str
     files: tuple[RepoFile, ...]
@@ -42,8 +42,6 @@ class Repo:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A repository that a search found."""
-
     name: str
     downloads: int
     """In the last 30 days."""
@@ -53,7 +51,6 @@ class FoundModel:
 
 
 def endpoint(env: Mapping[str, str]) -> str:
-    """The address of the hub."""
     from huggingface_hub import constants  # noqa: PLC0415
 
     return (env.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
@@ -96,7 +93,7 @@ def plan_hub(source: HubSource, *, env: Mapping[str, str], memory_bytes: int | N
 
 
 def _linked_sha256(url: str, host: str, token: str) -> str:
-    """The checksum that the hub names when it is asked for a file whose listing names none; empty where neither does.
+    """The checksum that the hub names for one file, where its listing has none; empty where neither has one.
 
     For files that it keeps elsewhere, in LFS or in Xet, it is the entity tag of the answer that leads there
     (X-Linked-Etag); the tag of the host that delivers them is another one. Raises: as `list_repo`.
@@ -109,10 +106,7 @@ def _linked_sha256(url: str, host: str, token: str) -> str:
 
 
 def list_repo(name: str, *, env: Mapping[str, str], network: Network) -> Repo:
-    """The files of a repository, at its newest commit.
-
-    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`, in one sentence.
-    """
+    """The files at the newest commit. Raises: `NotAllowed`, `InvalidRequest`, `BackendError`."""
     host = endpoint(env)
     with _hub_errors(host, what=f"repository {name}", page=f"{host}/{name}"):
         found = _api(host, network).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
@@ -162,11 +156,16 @@ def _token(network: Network) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _reach(network: Network) -> None:
-    """Has the library's client made anew, of which a process has one, where the last one was for another network."""
+    """Replaces the library's client, of which a process has one, where the last one was for another network."""
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
     options = network.client_options()
+    options |= {"headers": {"Accept-Encoding": "identity"}, "event_hooks": {"response": [_limit]}}
     set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=TIMEOUT_S, **options))
+
+
+def _limit(answer: httpx2.Response) -> None:
+    limit(answer, MAX_LISTING_BYTES)
 
 
 @contextmanager

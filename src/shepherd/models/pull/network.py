@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -30,6 +30,8 @@ from shepherd.core import (
     Unreachable,
 )
 
+MOST_REDIRECT_BYTES = 2**20
+"""Of the page that a redirect brings, which nothing reads."""
 _PASSING = (408, 500, 502, 503, 504)
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 _PROXY_LOGIN = (
@@ -65,6 +67,52 @@ class Network:
                 f"({type(error).__name__}); a socks5:// proxy needs the Python package socksio"
             ) from error
         return options
+
+    def client(self) -> httpx2.AsyncClient:
+        """A client of its own. Raises: as `client_options`."""
+
+        async def look(answer: httpx2.Response) -> None:
+            if answer.has_redirect_location:
+                limit(answer, MOST_REDIRECT_BYTES)
+
+        return httpx2.AsyncClient(**self.client_options(), event_hooks={"response": [look]})
+
+
+class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __init__(self, body: Any, host: str, most_bytes: int) -> None:
+        self._body, self._host, self._most, self._n_bytes = body, host, most_bytes, 0
+
+    def _counted(self, chunk: bytes) -> bytes:
+        self._n_bytes += len(chunk)
+        if self._n_bytes > self._most:
+            raise BadReply(
+                f"{self._host} answers with more than {self._most:,} bytes where a short list is expected; check the "
+                "name and the host",
+                backend=self._host,
+            )
+        return chunk
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self._counted, self._body)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._body:
+            yield self._counted(chunk)
+
+    def close(self) -> None:
+        self._body.close()
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def limit(answer: httpx2.Response, most_bytes: int) -> None:
+    """Let reading `answer` fail behind `most_bytes`. The request must ask for no compression: a compressed body of a
+    few bytes can be any number. Raises: `BadReply`, also later, when the body is read."""
+    host, encoding = answer.url.host, answer.headers.get("content-encoding", "identity")
+    if encoding != "identity" and answer.request.method != "HEAD":
+        raise BadReply(f"{host} compresses its answer ({encoding[:20]}), which it was asked not to do", backend=host)
+    answer.stream = _Short(answer.stream, host, most_bytes)
 
 
 @contextmanager

@@ -30,8 +30,6 @@ _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model to be pulled."""
-
     name: str
     """As `PulledModel.name`."""
     origin: Origin
@@ -60,8 +58,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RepoFile:
-    """A file of a repository."""
-
     path: str
     size_bytes: int
     sha256: str = ""
@@ -69,10 +65,10 @@ class RepoFile:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model in one number format: all of its shards."""
+    """All shards of a model in one number format."""
 
     label: str
-    """The format; where the file's name says none, the name of its folder in the repository, or else its stem."""
+    """The format; where the file's name has none, the name of its folder in the repository, or else its stem."""
     files: tuple[RepoFile, ...]
 
     @property

@@ -32,13 +32,7 @@ from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
 from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
-from shepherd.models.pulled import (
-    ModelFile,
-    PulledModel,
-    install,
-    read_record,
-    write_record,
-)
+from shepherd.models.pulled import ModelFile, PulledModel, install, read_record, write_record
 from shepherd.process.files import try_lock
 
 LOCK_S = 0.2
@@ -98,7 +92,7 @@ async def plan_of(
     """
     patience = patience or Patience()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    async with httpx2.AsyncClient(**network.client_options()) as client:
+    async with network.client() as client:
         return await _plan_of(client, source, plan_hub_here, show, patience)
 
 
@@ -139,7 +133,7 @@ async def pull(
     """
     patience = patience or Patience()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
-    async with httpx2.AsyncClient(**network.client_options()) as client:
+    async with network.client() as client:
         plan = await _plan_of(client, source, plan_hub_here, show, patience)
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
@@ -157,7 +151,6 @@ async def pull(
 
 
 def disk_error(error: OSError, folder: Path) -> ShepherdError:
-    """What a failure of the disk means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return staging.no_room(folder, "the disk is full")
     where = error.filename if isinstance(error.filename, str) else folder
@@ -228,10 +221,7 @@ async def _fetch(
 
 
 def _finish(root: Path, staged: Path, plan: Plan, hashes: list[str]) -> PulledModel:
-    """Read the model's header, write the record, and put the folder into its place.
-
-    Raises: `BadReply`, `OSError`.
-    """
+    """Read the model's header, write the record, and put the folder into its place. Raises: `BadReply`, `OSError`."""
     folder = root / plan.place
     files = tuple(replace(file, sha256=sha256) for file, sha256 in zip(plan.files, hashes, strict=True))
     model = PulledModel(plan.name, plan.origin, plan.address, plan.revision, time.time(), staged, files)

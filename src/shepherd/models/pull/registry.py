@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from shepherd.core import BadReply, InvalidRequest
-from shepherd.models.pull.network import reaching, refuse
+from shepherd.models.pull.network import limit, reaching, refuse
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.source import OllamaSource
 from shepherd.models.pulled import ModelFile, Role
@@ -43,13 +43,16 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
     scheme = "http" if _LOOPBACK.fullmatch(source.host) else "https"
     root = f"{scheme}://{source.host}/v2/{source.namespace}/{source.name}"
     name = source.spec.removeprefix("ollama:")
+    asked = {"Accept": _MANIFEST, "Accept-Encoding": "identity"}
     with reaching(root):
-        answer = await client.get(
-            f"{root}/manifests/{source.tag}", headers={"Accept": _MANIFEST}, timeout=idle_s, follow_redirects=True
-        )
-    refuse(answer, what=f"model {name}", page="")
+        async with client.stream(
+            "GET", f"{root}/manifests/{source.tag}", headers=asked, timeout=idle_s, follow_redirects=True
+        ) as answer:
+            refuse(answer, what=f"model {name}", page="")
+            limit(answer, MAX_MANIFEST_BYTES)
+            content = await answer.aread()
     try:
-        manifest = json.loads(answer.content)
+        manifest = json.loads(content)
         layers = manifest.get("layers", []) if "manifests" in manifest else manifest["layers"]
         kinds = {str(layer["mediaType"]).removeprefix(_KIND): layer for layer in layers}
         files = [file for layer in layers if (file := _file(source, layer)) is not None]
@@ -77,7 +80,7 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
         name=source.spec,
         origin="ollama",
         address=root,
-        revision="sha256:" + hashlib.sha256(answer.content).hexdigest(),
+        revision="sha256:" + hashlib.sha256(content).hexdigest(),
         place=f"ollama/{source.host.replace(':', '+')}/{source.namespace}/{source.name}/{source.tag}",
         files=tuple(files),
         urls={file.name: f"{root}/blobs/sha256:{file.sha256}" for file in files},

@@ -26,8 +26,6 @@ _OLLAMA = re.compile(rf"ollama:(?:({_HOST})/)?(?:({_PART})/)?({_PART})(?::({_PAR
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A repository of the Hugging Face Hub."""
-
     repo: str
     label: str = ""
     """A number format such as `Q4_K_M`, or the name of a file; empty: one that fits this machine."""

@@ -30,14 +30,14 @@ SPARE_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a pull has left that did not come to its end, or what one has brought that runs."""
+    """What an interrupted pull has left, or what a running one has brought."""
 
     name: str
     """As that of the model; of the folder, where no plan can be read."""
     spec: str
     """For `shepherd pull`; empty where no plan can be read."""
     n_bytes: int
-    """Here."""
+    """On this machine so far."""
     size_bytes: int
     """Of the whole; 0 where it is not known."""
     changed_at: float
@@ -52,10 +52,7 @@ def folder_of(root: Path, plan: Plan) -> Path:
 
 
 def prepare(root: Path, staged: Path, plan: Plan) -> None:
-    """Make the folder ready: what is in it belongs to this plan, and there is room for the rest. Needs the lock.
-
-    Raises: `ShepherdError`, `OSError`.
-    """
+    """Make the folder ready for this plan, and check the room. Needs the lock. Raises: `ShepherdError`, `OSError`."""
     if _read_plan(staged).get("identity") != plan.identity:
         shutil.rmtree(staged, ignore_errors=True)
         spec = plan.address if plan.origin == "url" else plan.name
@@ -106,7 +103,6 @@ def plan_file(staged: Path) -> Path:
 
 
 def part(staged: Path, file: ModelFile) -> Path:
-    """The beginning of a file."""
     return staged / f"{file.name}.part"
 
 
@@ -115,7 +111,6 @@ def size_of(path: Path) -> int:
 
 
 def no_room(folder: Path, why: str) -> ShepherdError:
-    """The error of a disk that is full."""
     return ShepherdError(
         f"{folder}: {why}; free some room, or name a folder on another disk with SHEPHERD_MODELS", status=507
     )

@@ -1,7 +1,7 @@
 """The bytes of one file over HTTP, from where an earlier transfer ended.
 
     PartialFile (on disk, with its hash so far) ◀── receive ── GET, Range: bytes=N-
-    patiently: the same again after a pause, as long as the failure may pass, and anew after each progress
+    patiently: repeats after a pause while the failure may pass; progress resets the count of attempts
 
 Not here: which files (`plan.py`), where they go (`staging.py`), how hosts are reached (`network.py`).
 """
@@ -31,8 +31,6 @@ MAGIC = b"GGUF"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a transfer waits."""
-
     idle_s: float = 30.0
     """For an answer, and for its next byte."""
     attempts: int = 6
@@ -40,14 +38,12 @@ class Patience:
     first_s: float = 1.0
     """The first pause; each further one is twice as long."""
     most_s: float = 120.0
-    """The longest pause, also where the source asks for a longer one: then the transfer ends, and says so."""
+    """The longest pause, also where the source asks for a longer one: then the transfer fails."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pause before the next attempt."""
-
     seconds: float
     why: str
 
@@ -92,10 +88,9 @@ async def patiently(
     show: Callable[[Waiting], None],
     progress: Callable[[], int] = lambda: 0,
 ) -> T:
-    """What `attempt` returns, tried again while its failure may pass. `progress`: a number that grows with the work.
+    """The result of `attempt`, repeated while its failure may pass. `progress`: a number that grows with the work.
 
-    Raises: what `attempt` raises.
-    """
+    Raises: what `attempt` raises."""
     tries, before = 0, progress()
     while True:
         try:
@@ -189,7 +184,7 @@ async def _write(partial: PartialFile, chunk: Sequence[bytes], show: Callable[[i
 
 
 def _check_head(answer: httpx2.Response, file: ModelFile, start: int, stop: int) -> None:
-    """Whether the answer is what was asked for. Raises: `BadReply`."""
+    """Raises: `BadReply`, if this is not the answer to the request."""
     host = answer.url.host
     encoding = answer.headers.get("content-encoding", "identity")
     if answer.status_code not in (200, 206) or encoding != "identity":

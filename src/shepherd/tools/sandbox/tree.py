@@ -1,5 +1,8 @@
 """The files below a folder, in a stable order, and globs.
 
+A file name is compared part by part, so that the rules of a foreign folder cost little: one regular expression for a
+whole path (`pathspec`) takes hours for `*a*a*a*a*a*a*a*b`.
+
 Skipped are `SKIPPED` and what a `.gitignore` on the way names, unless the walk begins there. Links are not followed.
 """
 
@@ -81,10 +84,24 @@ def rules_in(folder: Folder, depth: int) -> Iterator[Rule]:
         text = os.read(handle, MOST_IGNORE_BYTES).decode(errors="replace")
     finally:
         os.close(handle)
-    for line in text.splitlines()[:MOST_RULES]:
-        glob = line.strip().removeprefix("!")
+    for line in text.split("\n")[:MOST_RULES]:
+        glob = re.sub(r"(?<!\\)[ \r]+$", "", line).removeprefix("!")
         if glob.strip("/") and not line.startswith("#"):
-            yield Rule(depth, tuple(parts_of(glob.rstrip("/"))), line.startswith("!"), glob.endswith("/"))
+            parts = [ESCAPED.sub(_literal, part) for part in glob.removeprefix("/").removesuffix("/").split("/")]
+            parts = ["**" if re.fullmatch(r"\*{2,}", part) else part for part in parts]
+            if len(parts) == 1 and not glob.startswith("/"):
+                parts.insert(0, "**")  # a name in any folder
+            if parts[-1] == "**":
+                parts.append("*")  # what is in a folder, not the folder
+            yield Rule(depth, tuple(parts), line.startswith("!"), glob.endswith("/"))
+
+
+ESCAPED = re.compile(r"\\(.)|\[\^(?=.+\])")
+"""What `fnmatch` writes in another way than git."""
+
+
+def _literal(match: re.Match[str]) -> str:
+    return "[!" if match[1] is None else f"[{match[1]}]" if match[1] in "*?[" else match[1]
 
 
 def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> bool:

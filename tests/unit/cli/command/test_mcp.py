@@ -194,7 +194,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 @given(st.lists(VALUES, max_size=3), st.dictionaries(VALUES, VALUES, max_size=3))
 def test_every_text_can_be_written(args: list[str], env: dict[str, str]) -> None:
     said = {"name": "n", "command": "c", "args": args, "env": env}
-    assert tomllib.loads(mcp_file.block(said)) == {"mcp_servers": [said]}
+    assert tomllib.loads(mcp_file.appended("", {"mcp_servers": [said]})) == {"mcp_servers": [said]}
 
 
 @pytest.mark.costly

@@ -221,6 +221,7 @@ IN_SEVERAL_PLACES = """# c
 [providers.a]
 type = "vllm"
 
+# where requests go
 [[routes]]
 match = "*"
 provider = "a"
@@ -237,6 +238,7 @@ type = "vllm"
         "",
         "x = 1",
         IN_SEVERAL_PLACES,
+        '[ providers."a" ]\ntype = "vllm"\n# of b\n[providers.b]\ntype = "vllm"\n',
         'providers = {a = {type = "vllm"}}\n',
         'providers.a.type = "vllm"\n',
         '[providers]\na = {type = "vllm"}\n\n[server]\nport = 1\n',
@@ -245,14 +247,15 @@ type = "vllm"
 )
 def test_a_file_of_any_form_is_changed_and_nothing_else_in_it_is(text: str) -> None:
     before, entry = tomllib.loads(text), {"type": "vllm", "base_url": "http://x"}
-    added = changed(text, "new.one", entry)
-    expected = {**before, "providers": {**before.get("providers", {}), "new.one": entry}}
-    assert tomllib.loads(added) == expected
+    providers = {**before.get("providers", {}), "new.one": entry}
+    added = changed(text, {**before, "providers": providers}, "new.one", entry)
+    assert tomllib.loads(added) == {**before, "providers": providers}
     assert added.startswith(text.rstrip("\n")) or "= {a" in text
-    if "a" in before.get("providers", {}):
-        del expected["providers"]["a"]
-        assert tomllib.loads(changed(added, "a", None)) == expected
-    removed = tomllib.loads(changed(added, "new.one", None))
+    if providers.pop("a", None):
+        rest = changed(added, {**before, "providers": providers}, "a", None)
+        assert tomllib.loads(rest) == {**before, "providers": providers}
+        assert re.findall(r"#.*", rest) == re.findall(r"#.*", text)
+    removed = tomllib.loads(changed(added, before, "new.one", None))
     assert {"providers": {}, **removed} == {"providers": {}, **before}
 
 

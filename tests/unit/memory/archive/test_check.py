@@ -14,11 +14,6 @@ from shepherd.memory.records import Entry
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
 def db(path: Path) -> Iterator[apsw.Connection]:
     connection = schema.open_file(path)
     with connection:

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,6 @@ HISTORY = [
     Entry("tool", "Rain in the evening.", tool="web", call_id="c1"),
     Entry("assistant", "Rain."),
 ]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[apsw.Connection]:
-    connection = schema.open_file(path)
-    yield connection
-    connection.close()
 
 
 def stored(db: apsw.Connection, history: Sequence[Entry] = HISTORY, **options: Any) -> list[int]:

@@ -19,18 +19,6 @@ RANDOM = random.Random(5)
 WORDS = ["".join(RANDOM.choices("abcdefghijklmnopqrstuvwxyz", k=RANDOM.randint(3, 9))) for _ in range(2000)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def db(path: Path) -> Iterator[apsw.Connection]:
-    connection = schema.open_file(path)
-    yield connection
-    connection.close()
-
-
 def text(n_chars: int, seed: object) -> str:
     chosen = random.Random(repr(seed)).choices(WORDS, k=n_chars // 6)
     return " ".join(chosen)[:n_chars]

@@ -212,12 +212,7 @@ def test_when_they_do_not_fit_the_newest_stay_whole_and_the_others_are_counted()
     kept = [f"- {each.value}" for each in facts if each.value in shown]
     assert kept == [f"- {each.value}" for each in facts[-len(kept) :]]
     assert 0 < len(kept) < len(facts)
-    assert shown.splitlines() == [
-        OPENING,
-        f"({len(facts) - len(kept)} left out for want of room)",
-        *kept,
-        CLOSING,
-    ]
+    assert shown.splitlines() == [OPENING, f"({len(facts) - len(kept)} left out for want of room)", *kept, CLOSING]
 
 
 @settings(deadline=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from shepherd.memory.recall.recall import (
-    CLOSING,
-    ITEM_TOKENS,
-    MAX_ITEMS,
-    OPENING,
-    Quote,
-    RecallBlock,
-    recall,
-    render,
-)
+from shepherd.memory.recall.recall import CLOSING, ITEM_TOKENS, MAX_ITEMS, OPENING, Quote, RecallBlock, recall, render
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
 from shepherd.memory.search.excerpt import ComparedText
 from shepherd.memory.search.query import NO_FILTERS, Filters
@@ -37,12 +27,6 @@ def count(text: str) -> int:
     return len(re.findall(r"\w{1,6}|[^\w\s]", text))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(tmp_path / "memory.db") as opened:
-        yield opened
-
-
 def tell(store: MemoryStore, *said: str | Entry, day: int = 0, session: str | None = None) -> list[int]:
     """A conversation on that day, in turn the user's and the assistant's; the ids."""
     roles = ("user", "assistant")
@@ -55,6 +39,12 @@ def tell(store: MemoryStore, *said: str | Entry, day: int = 0, session: str | No
 
 def ask(store: Any, question: str, *, budget: int = 512, **options: object) -> RecallBlock | None:
     return recall(store, question, budget=budget, count=count, **options)  # type: ignore[arg-type]
+
+
+def quoted(store: Any, question: str, **options: Any) -> tuple[int, ...]:
+    """The ids of the messages in the block; none where nothing is recalled."""
+    found = ask(store, question, **options)
+    return found.ids if found is not None else ()
 
 
 def lines(found: RecallBlock | None) -> list[str]:
@@ -195,8 +185,7 @@ def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: Mem
 def test_a_name_is_recalled_in_whichever_words_it_was_given(store: MemoryStore, said: str, question: str) -> None:
     told = tell(store, said, "Noted.")
     tell(store, "I called the vet about my hamster.", "What did the vet say?", day=1)
-    assert (found := ask(store, question)) is not None
-    assert told[0] in found.ids
+    assert told[0] in quoted(store, question)
     for other in ("What is the name of my cat?", "What is Anna's hamster called?"):
         assert ask(store, other) is None, other
     newer = tell(store, "My new hamster is called Fritz.", "Noted.", day=2)
@@ -222,9 +211,7 @@ def test_no_older_quote_is_put_before_a_statement_in_the_context(store: MemorySt
 def test_what_the_context_says_less_of_does_not_stand_in_the_way(store: MemoryStore) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     live = tell(store, "The lock of the shed is rusty.", "Try some oil.", day=30)
-    found = ask(store, "What opens my bicycle lock?", live=live)
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, "What opens my bicycle lock?", live=live) == (told[0],)
 
 
 @pytest.mark.parametrize(
@@ -244,17 +231,13 @@ def test_questions_and_ways_around_them_in_the_context_do_not_stand_in_the_way(
 ) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     live = tell(store, *(each for each in said if each), day=30)
-    found = ask(store, "What opens my bicycle lock?", live=live)
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, "What opens my bicycle lock?", live=live) == (told[0],)
 
 
 def test_the_question_itself_is_no_rival_and_no_answer(store: MemoryStore) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     now = tell(store, "Remind me of the bicycle lock because I stand in the rain", day=30)
-    found = ask(store, "Remind me of the bicycle lock because I stand in the rain", live=now)
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, "Remind me of the bicycle lock because I stand in the rain", live=now) == (told[0],)
     assert ask(store, "bicycle lock in the rain", shown=told, live=now) is None
 
 
@@ -262,9 +245,7 @@ def test_a_question_of_many_words_is_no_rival_of_what_answers_it(store: MemorySt
     words = [f"{chr(97 + n)}{chr(120 - n % 24)}word{'aeiou'[n % 5]}" for n in range(26)]
     told = tell(store, f"The keyring has {' '.join(words[:16])}.", "Noted.")
     question = f"Sort {' '.join(words)} by weight please"
-    found = ask(store, question, live=tell(store, question, day=30))
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, question, live=tell(store, question, day=30)) == (told[0],)
 
 
 def test_text_of_tools_and_files_is_never_recalled(store: MemoryStore) -> None:
@@ -310,11 +291,9 @@ def test_a_conversation_that_was_set_aside_is_found_but_not_recalled(store: Memo
     assert ask(store, "What opens my bicycle lock?") is None
     assert store.search("What opens my bicycle lock?")
     kept = tell(store, "The bicycle lock opens with 1111.", "Noted.", day=1)
-    assert (found := ask(store, "What opens my bicycle lock?"))
-    assert found.ids == (kept[0],)
+    assert quoted(store, "What opens my bicycle lock?") == (kept[0],)
     tell(store, "My bicycle lock opens with 4711.", "Noted.", "Anything else?", session="cleared")  # it continues
-    assert (found := ask(store, "What opens my bicycle lock?"))
-    assert told[0] in found.ids
+    assert told[0] in quoted(store, "What opens my bicycle lock?")
 
 
 def test_what_was_taken_back_is_found_but_not_recalled_until_it_is_said_again(store: MemoryStore) -> None:
@@ -328,8 +307,7 @@ def test_what_was_taken_back_is_found_but_not_recalled_until_it_is_said_again(st
     assert ask(store, question) is None
     assert store.search(question)
     assert tell(store, "Hello.", "Hi.", asked, session="talk") == told[:3]
-    assert (found := ask(store, question))
-    assert found.ids == (told[2],), "the answers to it stay taken back"
+    assert quoted(store, question) == (told[2],), "the answers to it stay taken back"
     store.take_back("talk", [])
     assert ask(store, question) is None
 
@@ -370,66 +348,50 @@ def test_a_question_is_quoted_with_its_answer_only(store: MemoryStore) -> None:
 def test_an_old_question_is_not_taken_for_what_it_asks_for(store: MemoryStore) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     tell(store, "The weather is lovely. What opens my bicycle lock?", "I can't look that up.", day=1)
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, "What opens my bicycle lock?") == (told[0],)
 
 
 def test_a_message_that_covers_clearly_less_than_the_best_is_left_out(store: MemoryStore) -> None:
     told = tell(store, "My bicycle lock opens with 4711.", "Noted.")
     tell(store, "The bicycle shed has a lock that is red.", "Noted.", day=1)
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
-    assert found.ids == (told[0],)
+    assert quoted(store, "What opens my bicycle lock?") == (told[0],)
 
 
 def test_an_answer_to_the_assistants_question_is_quoted_with_it(store: MemoryStore) -> None:
     ids = tell(
         store, "Help me plan the move.", "Which moving company did you choose?", "Hansen, the blue vans.", "Good!"
     )
-    found = ask(store, "Which moving company did I choose?")
-    assert found is not None
-    assert set(ids[1:3]) <= set(found.ids)
+    assert set(ids[1:3]) <= set(quoted(store, "Which moving company did I choose?"))
 
 
 def test_an_echo_is_not_quoted_beside_what_it_echoes(store: MemoryStore) -> None:
     ids = tell(store, "My bicycle lock opens with 4711.", "Good, I noted: your bicycle lock opens with 4711!")
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
-    assert found.ids == (ids[0],)
+    assert quoted(store, "What opens my bicycle lock?") == (ids[0],)
 
 
 def test_a_question_that_leans_on_the_one_before_is_understood(store: MemoryStore) -> None:
     ids = tell(store, "Anna's car is a green Volvo estate.", "Nice.")
     tell(store, "The colour of the fence is brown.", "Fine.", day=1)
     previous = "Do you know Anna's car?"
-    found = ask(store, "And what colour is it?", previous=previous)
-    assert found is not None
-    assert ids[0] in found.ids
+    assert ids[0] in quoted(store, "And what colour is it?", previous=previous)
     assert ask(store, "Thanks!", previous=previous) is None
 
 
 def test_a_question_that_refers_back_does_not_recall_every_message_with_its_words(store: MemoryStore) -> None:
     ids = tell(store, "Anna's car has an engine size of 1800.", "Nice.")
     tell(store, "The boat has an engine size of 900.", "Fine.", day=1)
-    found = ask(store, "And what is its engine size?", previous="Do you know Anna's car?")
-    assert found is not None
-    assert found.ids == (ids[0],)
+    assert quoted(store, "And what is its engine size?", previous="Do you know Anna's car?") == (ids[0],)
 
 
 def test_the_previous_question_does_not_hide_the_current_one(store: MemoryStore) -> None:
     ids = tell(store, "My sister is called Ruth.", "Noted.")
     tell(store, "Norway was cold and wet in June, Tom said.", "Oh.", day=1)
-    found = ask(store, "What is my sister called?", previous="Is Norway cold and wet in June?")
-    assert found is not None
-    assert found.ids == (ids[0],)
+    assert quoted(store, "What is my sister called?", previous="Is Norway cold and wet in June?") == (ids[0],)
 
 
 def test_a_day_that_the_question_names_counts(store: MemoryStore) -> None:
     runs = [tell(store, f"I ran {9 + day} kilometres along the river.", "Well done.", day=day)[0] for day in range(12)]
-    found = ask(store, "How far did I run on 7 March?")
-    assert found is not None
-    assert runs[5] in found.ids
+    assert runs[5] in quoted(store, "How far did I run on 7 March?")
 
 
 # -- duplicates and changes ------------------------------------------------------------------------------------------
@@ -463,17 +425,13 @@ class OldestFirst:
 def test_of_near_duplicates_the_newest_is_recalled_however_they_are_found(store: MemoryStore) -> None:
     for day in range(3):
         newest = tell(store, "My bicycle lock opens with 4711" + "!" * day, "Noted.", day=day)[0]
-    found = ask(OldestFirst(store), "What opens my bicycle lock?")
-    assert found is not None
-    assert found.ids == (newest,)
+    assert quoted(OldestFirst(store), "What opens my bicycle lock?") == (newest,)
 
 
 def test_what_became_true_again_is_recalled_again(store: MemoryStore) -> None:
     said = ["My bicycle lock opens with 4711.", "My bicycle lock opens with 9009.", "My bicycle lock opens with 4711."]
     ids = [tell(store, text, "Noted.", day=day)[0] for day, text in enumerate(said)]
-    found = ask(store, "What opens my bicycle lock?", shown=ids[:1])
-    assert found is not None
-    assert found.ids == tuple(ids[1:])
+    assert quoted(store, "What opens my bicycle lock?", shown=ids[:1]) == tuple(ids[1:])
 
 
 @pytest.mark.parametrize(
@@ -485,18 +443,14 @@ def test_what_became_true_again_is_recalled_again(store: MemoryStore) -> None:
 )
 def test_what_differs_in_a_number_or_a_negation_is_no_duplicate(store: MemoryStore, old: str, new: str) -> None:
     ids = [tell(store, old, "Noted.")[0], tell(store, new, "Noted.", day=1)[0]]
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
-    assert found.ids == tuple(ids), "the newer one comes last"
+    assert quoted(store, "What opens my bicycle lock?") == tuple(ids), "the newer one comes last"
 
 
 def test_a_statement_about_another_person_is_no_duplicate(store: MemoryStore) -> None:
     said = "The favourite dish of {} for long sunday lunches in the garden is lasagne."
     ids = [tell(store, said.format(name), "Noted.", day=day)[0] for day, name in enumerate(("Anna", "Emma"))]
     for name, wanted in (("Anna", ids[:1]), ("Emma", ids[1:]), ("Anna and Emma", ids)):
-        found = ask(store, f"What is the favourite dish of {name} for sunday lunch?")
-        assert found is not None
-        assert set(wanted) <= set(found.ids)
+        assert set(wanted) <= set(quoted(store, f"What is the favourite dish of {name} for sunday lunch?"))
 
 
 def test_a_correction_is_recalled_beside_what_it_corrects(store: MemoryStore) -> None:
@@ -507,9 +461,7 @@ def test_a_correction_is_recalled_beside_what_it_corrects(store: MemoryStore) ->
         tell(store, "Dinner for Ravi has changed, it is moussaka.", "Noted.", day=21)[0],
         tell(store, "The dinner with Ravi was loud.", "Oh.", day=22)[0],
     ]
-    found = ask(store, "Which stew do we make when Ravi comes for dinner?")
-    assert found is not None
-    assert found.ids == tuple(ids[:2])
+    assert quoted(store, "Which stew do we make when Ravi comes for dinner?") == tuple(ids[:2])
 
 
 # -- the block -------------------------------------------------------------------------------------------------------
@@ -668,9 +620,7 @@ class Meaning:
 def test_what_means_the_same_in_other_words_is_recalled_when_nothing_else_is(store: MemoryStore) -> None:
     ids = tell(store, "My spaniel Biscuit chews on slippers.", "Noted.")
     assert ask(store, "Which pet lives with me?") is None
-    found = ask(Meaning(store, ids[0]), "Which hound lives with me?")
-    assert found is not None
-    assert found.ids == (ids[0],)
+    assert quoted(Meaning(store, ids[0]), "Which hound lives with me?") == (ids[0],)
 
 
 def test_what_only_follows_what_was_asked_for_means_nothing_by_that(store: MemoryStore) -> None:

@@ -23,11 +23,6 @@ DAY = 86_400_000
 NOW = 1_760_000_000_000
 
 
-@pytest.fixture
-def connection() -> apsw.Connection:
-    return open_file(":memory:")
-
-
 def user(text: str, *, at: int = NOW) -> Entry:
     return Entry("user", text, created_ms=at)
 

@@ -24,11 +24,6 @@ NOW = 1_772_409_600_000
 """2026-03-02, 00:00 UTC."""
 
 
-@pytest.fixture
-def connection() -> apsw.Connection:
-    return open_file(":memory:")
-
-
 def exchange(asked: str, answered: str, *, at: int = NOW) -> list[Entry]:
     return [Entry("user", asked, created_ms=at), Entry("assistant", answered, created_ms=at)]
 

@@ -142,12 +142,6 @@ def test_among_many_the_signs_find_nearly_all_that_are_closest() -> None:
     assert np.mean(shares) > 0.95
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
-def test_bits_are_counted_with_an_old_numpy_too(values: list[int]) -> None:
-    counted = vectors._ones_by_halves(np.array(values, np.uint64))
-    assert counted.tolist() == [value.bit_count() for value in values]
-
-
 @given(values=st.lists(st.integers(0, 30), max_size=60), size=st.integers(1, 20), n=st.integers(1, 25))
 def test_the_least_of_many_pieces_are_those_of_the_whole(values: list[int], size: int, n: int) -> None:
     whole = np.array(values, np.uint16)

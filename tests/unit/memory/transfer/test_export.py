@@ -24,12 +24,6 @@ PARIS = "What is the capital of France?"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(tmp_path / "memory.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def other(tmp_path: Path) -> Iterator[MemoryStore]:
     with MemoryStore(tmp_path / "other.db") as opened:
         yield opened

@@ -6,7 +6,6 @@ import codecs
 import io
 import json
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ from shepherd.memory.transfer.importer import import_file, import_stream
 from shepherd.memory.transfer.items import ExportLine, ImportedConversation, ImportProblem
 
 PARIS = "What is the capital of France?"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
-    with MemoryStore(tmp_path / "memory.db") as opened:
-        yield opened
 
 
 def take(store: MemoryStore, *objects: Any) -> Any:

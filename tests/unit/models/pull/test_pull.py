@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.hub import Cut, Failure, Hub, Lie, NoRanges, Slow, Stall, Status
+from tests.fakes.hub import Cut, Endless, Failure, Hub, Lie, NoRanges, Slow, Stall, Status
 from tests.unit.models.pull.conftest import Puller
 
 from shepherd.core import BackendError, BadReply, InvalidRequest, NotAllowed, RateLimited, ShepherdError, TimedOut
@@ -447,6 +448,34 @@ async def test_a_manifest_that_is_none_is_one_sentence(hub: Hub, pull: Puller, m
     assert nothing_is_there(pull)
 
 
+COMPRESSED = Status(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(2**20)))
+ELSEWHERE = Endless(302, {"Location": "/api/models/acme/other"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure", "most_bytes"),
+    [
+        ("manifests", Endless(), 4 * 2**20),
+        ("manifests", Status(200, {}, bytes(2**22 + 1)), 4 * 2**20),
+        ("manifests", COMPRESSED, 0),
+        ("manifests", ELSEWHERE, 2**20),
+        ("api", Endless(), 64 * 2**20),
+        ("api", COMPRESSED, 0),
+        ("api", ELSEWHERE, 64 * 2**20),
+    ],
+)
+async def test_a_list_that_is_too_long_is_left_at_its_limit(
+    hub: Hub, pull: Puller, kind: str, failure: Failure, most_bytes: int
+) -> None:
+    hub.fail(kind, failure)
+    too_long = f"127.0.0.1 answers with more than {most_bytes:,} bytes where a short list is expected"
+    with pytest.raises(BadReply, match=too_long if most_bytes else r"compresses its answer \(gzip\)"):
+        await pull(f"ollama:{hub.host}/library/tiny" if kind == "manifests" else "hf:acme/tiny-GGUF")
+    assert hub.n_endless <= most_bytes + 32 * 2**20, "what is more waits in the buffers of the connection"
+    assert pull.pauses == []
+    assert nothing_is_there(pull)
+
+
 async def test_a_registry_without_the_model_and_a_blob_that_is_another_are_refused(
     hub: Hub, pull: Puller, content: Content
 ) -> None:
@@ -596,11 +625,7 @@ async def test_layers_of_unknown_kinds_and_a_config_that_lies_change_nothing(
 
 
 ODD: dict[str, tuple[list[tuple[str, bytes]], dict[str, Any], str]] = {
-    "safetensors": (
-        [(f"{KIND}tensor", b"x"), (f"{KIND}json", b"{}")],
-        {},
-        "its weights are in safetensors",
-    ),
+    "safetensors": ([(f"{KIND}tensor", b"x"), (f"{KIND}json", b"{}")], {}, "its weights are in safetensors"),
     "cloud": ([(f"{KIND}license", b"MIT")], {}, "it runs at Ollama only, or is in another format"),
     "list": (
         [],
