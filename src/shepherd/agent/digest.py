@@ -204,9 +204,7 @@ def with_digests(
     request: Request, written: Sequence[StoredDigest], *, is_behind: bool
 ) -> tuple[Request, StoredDigest | None, str]:
     """The request with the digests of its conversation in their places; the digest that takes a new one now, and that.
-
-    `is_behind`: whether the newest message stands behind the item, so that no prompt has it yet without the digest.
-    """
+    `is_behind`: whether the newest message stands behind the item, so that no prompt has it yet without the digest."""
     messages = list(request.messages)
     n = leading_systems(messages)
     taken: dict[int, StoredDigest] = {}

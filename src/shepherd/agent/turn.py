@@ -178,10 +178,8 @@ def _next_request(
 
 
 async def _answer(backend: Backend, request: Request, transcript: list[Message]) -> AsyncGenerator[Event, None]:
-    """One answer, from the back end into the transcript; an interrupted one as far as it came.
-
-    If the last message is an answer, the back end continues it, and it grows.
-    """
+    """One answer, from the back end into the transcript; an interrupted one as far as it came. If the last message is
+    an answer, the back end continues it, and it grows."""
     assembler = Assembler()
     is_whole = False
 

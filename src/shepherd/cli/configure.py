@@ -46,7 +46,6 @@ def load_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
 
 
 def show_config(options: Mapping[str, Any]) -> None:
-    """Print the configuration as TOML."""
     from shepherd import config
     from shepherd.cli import render
 

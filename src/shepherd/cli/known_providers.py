@@ -26,7 +26,6 @@ LIST_S = 600.0
 
 
 def store() -> KeyStore:
-    """The user's keys."""
     return KeyStore(trust.user_dir())
 
 

@@ -75,10 +75,8 @@ class Handler(logging.Handler):
 
 
 def set_up(options: Mapping[str, Any]) -> Handler:
-    """Install the handler for `options`: `--debug`, `--log-level`, `--verbose`, `--log-json`.
-
-    By default a server logs one line for each request, and a chat shows warnings only.
-    """
+    """Install the handler for `options`: `--debug`, `--log-level`, `--verbose`, `--log-json`. By default a server logs
+    one line for each request, and a chat shows warnings only."""
     level = logging.INFO if options.get("server") else logging.WARNING
     if options.get("verbose"):
         level = logging.INFO

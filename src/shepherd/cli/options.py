@@ -32,7 +32,6 @@ def layers(value: str) -> int:
 
 
 def name_list(value: str) -> tuple[str, ...]:
-    """Names separated by commas."""
     return tuple(word for part in value.split(",") if (word := part.strip()))
 
 
@@ -86,7 +85,6 @@ class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new v
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    """Those of `names` that begin so."""
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 
 

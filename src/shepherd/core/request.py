@@ -46,10 +46,8 @@ def parts_of_owner(owner: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain.
-
-    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
-    """
+    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain. Raises: `InvalidRequest`
+    for what is beyond its limits (`limit`)."""
 
     temperature: float | None = None
     """0 = greedy."""
@@ -141,10 +139,8 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One turn to be generated: the whole conversation, its tools, and how to answer.
-
-    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
-    """
+    """One turn to be generated: the whole conversation, its tools, and how to answer. Raises: `InvalidRequest` for what
+    is beyond its limits (`limit`)."""
 
     model: str
     messages: tuple[Message, ...] = ()

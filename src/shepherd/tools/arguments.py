@@ -131,10 +131,8 @@ class SchemaCoercer:
         self.n_left = MOST_STEPS
 
     def coerce(self, value: Any, schema: Any, depth: int = 0) -> Any:
-        """The value with its parts in the types of the schema, where that loses nothing.
-
-        What cannot be converted stays, for `check` to refuse; unwanted null is left out of objects.
-        """
+        """The value with its parts in the types of the schema, where that loses nothing. What cannot be converted
+        stays, for `check` to refuse; unwanted null is left out of objects."""
         schema = self.resolved(schema)
         if depth > MOST_DEPTH:
             return value
@@ -155,9 +153,7 @@ class SchemaCoercer:
 
     def coerce_to_one(self, value: Any, branches: Sequence[Json], depth: int) -> Any:
         """Converted for the branch that takes it as it is, else for one of its kind, else for the first possible one.
-
-        Only one branch is entered: to try all on all levels takes exponential time.
-        """
+        Only one branch is entered: to try all on all levels takes exponential time."""
         for branch in branches:
             if not self.check(value, branch):
                 return _converted(value, branch)

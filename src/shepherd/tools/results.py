@@ -137,9 +137,7 @@ def _is_flag_letter(char: str) -> bool:
 
 def replace_unencodable(text: str) -> str:
     """The text with what no prompt can hold replaced: halves of characters (two that belong together are joined), NUL.
-
-    Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1).
-    """
+    Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1)."""
     if not _SURROGATE_OR_NUL.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

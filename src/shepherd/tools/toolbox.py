@@ -56,8 +56,6 @@ TURNED_OFF = "turned off"
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """One tool, for a person."""
-
     name: str
     category: str
     description: str
@@ -151,7 +149,6 @@ class ConversationToolbox:
         return self._stock().offered
 
     def get_known(self, name: str) -> Tool:
-        """See `ToolSnapshot.get_known`."""
         return self._stock().get_known(name)
 
     @property

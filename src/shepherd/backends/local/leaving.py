@@ -152,10 +152,8 @@ class Mark:
 def divided(
     prompt: Prompt, messages: Sequence[Message], found: Leaving, cleared: AbstractSet[Place]
 ) -> tuple[list[Segment], list[Mark]]:
-    """The segments of a prompt, cut where a part of a message leaves by itself, and a mark for each.
-
-    A part that its template writes in other words has no place of its own: it leaves with its turn, or not at all.
-    """
+    """The segments of a prompt, cut where a part of a message leaves by itself, and a mark for each. A part that its
+    template writes in other words has no place of its own: it leaves with its turn, or not at all."""
     wanted: dict[int, list[tuple[int, int, Mark]]] = {}
     for at, number in cleared:
         wanted.setdefault(at, []).append((number, 0, Mark(cleared=True, place=(at, number))))

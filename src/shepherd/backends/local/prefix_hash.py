@@ -23,10 +23,8 @@ SIZE = 16
 
 
 def prefix_hashes(messages: Sequence[Message], apart: str = "", *, exact: bool = False) -> list[bytes]:
-    """For each message, a hash of it and all before it.
-
-    `apart` keeps equal conversations of different owners apart; `exact`: the ids of calls and the thoughts count, too.
-    """
+    """For each message, a hash of it and all before it. `apart` keeps equal conversations of different owners apart;
+    `exact`: the ids of calls and the thoughts count, too."""
     hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=SIZE)
     made: list[bytes] = []
     part = slice(SIZE, 2 * SIZE) if exact else slice(SIZE)

@@ -33,8 +33,6 @@ _MARKS: Mapping[State, tuple[str, str]] = {"ok": ("✓", "green"), "note": ("•
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line of the report."""
-
     name: str
     state: State
     detail: str

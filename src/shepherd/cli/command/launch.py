@@ -148,8 +148,6 @@ def _print(
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The models of a running server."""
-
     n_ctx: Mapping[str, int]
     """Tokens of a conversation by model, the default one first."""
     n_cells: Mapping[str, int]

@@ -64,7 +64,6 @@ class MemoryAccess:
             yield self.memory(stores)
 
     def stores(self, embedder: Embedder | None = None, reranking: Reranking | None = None) -> UserStores:
-        """The memories of all users."""
         return configured_stores(self.config.memory, os.environ, embedder, reranking)
 
     def memory(self, stores: UserStores) -> MemoryStore:

@@ -118,10 +118,8 @@ def known_names(config: Config) -> dict[str, str]:
 
 
 def find_file(config: Config, name: str) -> Path:
-    """What to load for a name: an alias, a model of the configuration, or one of the catalogue.
-
-    Raises: `ConfigError`.
-    """
+    """What to load for a name: an alias, a model of the configuration, or one of the catalogue. Raises:
+    `ConfigError`."""
     from shepherd.app.directory.names import Names
 
     names = Names(config, os.environ)
@@ -133,8 +131,6 @@ def find_file(config: Config, name: str) -> Path:
 
 
 class Running(NamedTuple):
-    """A server of ours that runs."""
-
     url: str
     names: frozenset[str]
     """Of the models that are loaded."""
@@ -226,10 +222,8 @@ _FITS = {True: "yes", False: "no", None: ""}
 
 
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the configured models, each with the memory that it needs while it is loaded.
-
-    Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
-    """
+    """Print the configured models, each with the memory that it needs while it is loaded. Raises: `ConfigError` when a
+    model with `load = "start"` cannot be loaded."""
     from shepherd.app.directory.entries import ModelRegistry, machine_of
 
     config = configure.load_config(options, looks=True)
@@ -270,10 +264,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print the facts about one model.
-
-    Raises: `ConfigError`, `EngineError` when it cannot be found or read.
-    """
+    """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
     from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
     from shepherd.engine.llamacpp.library import repacked_types
 

@@ -35,15 +35,12 @@ DEBUG_FOLDER = "logs"
 
 
 def run(options: Mapping[str, Any]) -> None:
-    """Serve until SIGINT or SIGTERM. Raises: as `serve`."""
     serve(configure.load_config({**options, "server": True}))
 
 
 def serve(config: Config) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises: `ShepherdError` when the port is not free or the model cannot be loaded.
-    """
+    """Serve until SIGINT or SIGTERM. Raises: `ShepherdError` when the port is not free or the model cannot be
+    loaded."""
     from shepherd.server.http.listen import loop_factory
 
     pull.offer(config)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server."""
-
     url: str
     """Without `/v1` and without a slash at its end."""
     key: str | None = None

@@ -39,8 +39,6 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """One tool in the list."""
-
     tool: Tool
     source: str
     """`shepherd`, a package, a file, or the MCP servers."""
@@ -152,10 +150,8 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
 
 
 def arguments_of(words: Sequence[str]) -> str:
-    """The JSON text of a call's arguments: one object, `-` for one from standard input, or NAME=VALUE ...
-
-    Raises: `InvalidRequest`.
-    """
+    """The JSON text of a call's arguments: one object, `-` for one from standard input, or NAME=VALUE ... Raises:
+    `InvalidRequest`."""
     if not words:
         return "{}"
     if list(words) == ["-"]:

@@ -231,8 +231,6 @@ class Evictions:
 
 
 class PlainAnswer:
-    """The exact text, for pipes and simple terminals."""
-
     def __init__(self, out: Write, notices: Write) -> None:
         self._out = out
         self._notices = notices
@@ -308,8 +306,6 @@ _NOT_SHOWN: Mapping[type[object], Sequence[str]] = {
 
 
 class JsonAnswer:
-    """One JSON object per line and event, for programs."""
-
     def __init__(self, out: Write) -> None:
         self._out = out
 

@@ -26,8 +26,6 @@ _BOOLEANS = dict.fromkeys(["yes", "y", "true", "on", "1"], True) | dict.fromkeys
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One question."""
-
     name: str
     kind: Kind
     schema: Mapping[str, Any]

@@ -41,8 +41,6 @@ Kind = Literal["", "text", "reasoning", "call"]
 
 
 class MarkdownAnswer:
-    """One turn on a terminal, as it comes."""
-
     def __init__(
         self, screen: Screen, *, show_thinking: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:

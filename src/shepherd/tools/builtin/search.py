@@ -94,8 +94,6 @@ async def search_files(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some lines of a file."""
-
     name: str
     first: int
     """The number of its first line, from 1."""
