@@ -70,7 +70,7 @@ def save(file: Path, text: str) -> None:
 
 
 @contextmanager
-def shown(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
+def show_states(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
     """Yields a function that shows each state on standard error: as a table that stays in place, and is gone at the
     end of the block; where there is no terminal, as a line, when it is a new one."""
     from rich.live import Live

@@ -77,9 +77,9 @@ def _visible(message: Message) -> Iterator[str]:
                 yield repr(("call", *meaning(part)))
             case ToolResult():
                 yield repr(("result", len(part.parts)))
-                yield from map(_shown, part.parts)
+                yield from map(_format_part, part.parts)
             case Image() | Audio():
-                yield _shown(part)
+                yield _format_part(part)
             case Text() | Reasoning():
                 pass
             case BadCall():
@@ -88,7 +88,7 @@ def _visible(message: Message) -> Iterator[str]:
                 pass  # `wire.history.plain` has replaced it
 
 
-def _shown(part: Text | Image | Audio) -> str:
+def _format_part(part: Text | Image | Audio) -> str:
     if isinstance(part, Text):
         return part.text
     digest = hashlib.blake2b(part.data or b"", digest_size=SIZE).digest()

@@ -60,17 +60,17 @@ _STOP = frozenset().union(*STOP.values())
 _PATH_WEIGHT, _PHRASE_WEIGHT, _ERROR_WEIGHT, _SYMBOL_WEIGHT, _WORD_WEIGHT = 3.0, 3.0, 3.0, 2.5, 0.7
 
 
-Kind = Literal["said", "result", "replaced"]
+QuoteKind = Literal["said", "result", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Departed:
     """A text that has left the context."""
 
     label: str
     """Whose it is: a role, or a call."""
     text: str
-    kind: Kind = "said"
+    kind: QuoteKind = "said"
     """For a result that is replaced a newer one stands: it is quoted for what no other result names."""
 
 
@@ -110,7 +110,7 @@ def cues(messages: Sequence[Message]) -> dict[str, float]:
 
 def quoted(
     messages: Sequence[Message],
-    left: Sequence[Left],
+    left: Sequence[Departed],
     held: str,
     fits: Callable[[str], bool],
     *,
@@ -216,16 +216,16 @@ def find_quotes(
     called = {
         call.id: " ".join(f"{call.name} {call.arguments}".split()) for message in messages for call in message.calls
     }
-    left: list[Left] = []
+    left: list[Departed] = []
     staying: list[str] = []
     known: list[str] = []
     for at, message in enumerate(messages):
         for number, part in enumerate(message.parts):
             if text := _text(part):
                 if at in shown and (at not in present or (at, number) in parts):
-                    of_result: Kind = "replaced" if (at, number) in replaced else "result"
+                    of_result: QuoteKind = "replaced" if (at, number) in replaced else "result"
                     kind = of_result if isinstance(part, ToolResult) else "said"
-                    left.append(Left(_label(part, message, called), text, kind))
+                    left.append(Departed(_label(part, message, called), text, kind))
                 else:
                     staying.append(text)
                     known += [text] if isinstance(part, ToolResult) else []

@@ -36,7 +36,7 @@ JsonText = Annotated[str, "JSON text"]
 def json_parse(json: JsonText) -> Result:
     """Check JSON and show its value."""
     value, notes = read(json)
-    return Result("\n".join([shown(value), *notes]), summary=kind_of(value))
+    return Result("\n".join([format_value(value), *notes]), summary=kind_of(value))
 
 
 @tool(category="json", effect="read", aliases=("validate_json",), argument_aliases={"data": "json", "text": "json"})
@@ -176,7 +176,7 @@ def hint(text: str, position: int) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """On one line if that is readable."""
     line = write(value)
     return line if len(line) <= LINE_CHARS else write(value, 1)
@@ -286,4 +286,4 @@ def matches(task: list[str]) -> dict[str, Any]:
     except JSONPathError as error:
         at = f" at column {error.token.index + 1}" if error.token and error.token.index >= 0 else ""
         raise ToolError(f"path: {error.message}{at} of {short(path)!r}") from error
-    return {"n": len(found), "text": shown(found)}
+    return {"n": len(found), "text": format_value(found)}

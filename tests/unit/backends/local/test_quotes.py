@@ -11,7 +11,7 @@ from tests.unit.backends.local.test_backend import Make, held, make, reply, sett
 from tests.unit.backends.local.test_leaving import exchange, read, session
 
 from shepherd.backends.local.backend import LocalOptions
-from shepherd.backends.local.quotes import CLOSING, OPENING, Left, cues, quoted, with_quotes
+from shepherd.backends.local.quotes import CLOSING, OPENING, Departed, cues, quoted, with_quotes
 from shepherd.core import Message, Request, Text, ToolResult
 from shepherd.core.edits import Edit, LeavingPolicy
 
@@ -56,7 +56,7 @@ def test_a_result_names_its_errors_and_the_arguments_of_its_call() -> None:
 
 
 def test_a_name_in_an_error_is_looked_up() -> None:
-    left = [Left('read_file {"path": "a.py"}', CODE), Left("bash make", "RELEASE_DATE = 1")]
+    left = [Departed('read_file {"path": "a.py"}', CODE), Departed("bash make", "RELEASE_DATE = 1")]
     call, result = exchange("1", "bash", '{"command": "make"}', "E  NameError: name RELEASE_NAME is not defined")
     block, n = quoted([Message.user("Go on"), call, result], left, "", everything)
     assert (n, "RELEASE_NAME = 'Bluebird'" in block) == (1, True)
@@ -66,7 +66,7 @@ def test_a_name_in_an_error_is_looked_up() -> None:
 
 
 def test_the_lines_that_hold_it_are_quoted_with_those_around() -> None:
-    left = [Left('read_file {"path": "a.py"}', CODE), Left("user", "Mend it.")]
+    left = [Departed('read_file {"path": "a.py"}', CODE), Departed("user", "Mend it.")]
     block, n = quoted([Message.user("What is RELEASE_NAME?")], left, "", everything)
     assert n == 1
     assert block.startswith(f"{OPENING}\n- read_file")
@@ -79,19 +79,22 @@ def test_the_lines_that_hold_it_are_quoted_with_those_around() -> None:
     [("What is RELEASE_NAME?", "RELEASE_NAME = 'Bluebird'"), ("What is OTHER_NAME?", ""), ("And now?", "")],
 )
 def test_nothing_is_quoted_that_is_still_there_or_was_not_named(question: str, held: str) -> None:
-    assert quoted([Message.user(question)], [Left("result", CODE)], held, everything) == ("", 0)
+    assert quoted([Message.user(question)], [Departed("result", CODE)], held, everything) == ("", 0)
 
 
 def test_a_call_that_is_named_stands_for_its_result() -> None:
-    left = [Left('read_file {"path": "src/a.py"}', CODE), Left('read_file {"path": "src/b.py"}', "nothing here")]
+    left = [
+        Departed('read_file {"path": "src/a.py"}', CODE),
+        Departed('read_file {"path": "src/b.py"}', "nothing here"),
+    ]
     block, _ = quoted([Message.user("What stands in src/a.py?")], left, "", everything)
     assert "def parse(text):" in block
     assert "nothing here" not in block
 
 
 def test_what_a_newer_result_replaces_is_quoted_for_what_the_newer_one_does_not_name() -> None:
-    old = Left("bash make", "TIMEOUT_S = 30\nE   the_name is wrong", "replaced")
-    new = Left("bash make", "TIMEOUT_S = 60", "result")
+    old = Departed("bash make", "TIMEOUT_S = 30\nE   the_name is wrong", "replaced")
+    new = Departed("bash make", "TIMEOUT_S = 60", "result")
     block, n = quoted([Message.user("What are TIMEOUT_S and the_name?")], [old, new], "", everything)
     assert n == 2
     assert "TIMEOUT_S = 60" in block
@@ -102,7 +105,9 @@ def test_what_a_newer_result_replaces_is_quoted_for_what_the_newer_one_does_not_
 
 
 def test_a_folder_that_is_in_every_call_names_nothing() -> None:
-    left = [Left(f"read {{'path': '/home/me/my_project/part{n}.py'}}", f"value = {n}\nother = {n}") for n in range(9)]
+    left = [
+        Departed(f"read {{'path': '/home/me/my_project/part{n}.py'}}", f"value = {n}\nother = {n}") for n in range(9)
+    ]
     call, result = exchange("1", "read", '{"path": "/home/me/my_project/part9.py"}', "value = 9")
     assert quoted([Message.user("Go on"), call, result], left, "", everything) == ("", 0)
     call, result = exchange("1", "read", '{"path": "/home/me/my_project/part4.py"}', "value = 9")
@@ -111,13 +116,13 @@ def test_a_folder_that_is_in_every_call_names_nothing() -> None:
 
 
 def test_of_two_texts_the_newest_is_quoted_first() -> None:
-    left = [Left("result", "TIMEOUT_S = 30"), Left("result", "TIMEOUT_S = 60")]
+    left = [Departed("result", "TIMEOUT_S = 30"), Departed("result", "TIMEOUT_S = 60")]
     block, _ = quoted([Message.user("How long is TIMEOUT_S?")], left, "", everything)
     assert block.index("60") < block.index("30")
 
 
 def test_quotes_keep_within_the_budget() -> None:
-    left = [Left("result", f"VALUE_{n} = the_name") for n in range(50)]
+    left = [Departed("result", f"VALUE_{n} = the_name") for n in range(50)]
     question = [Message.user("Where is `the_name`?")]
     assert quoted(question, left, "", lambda block: len(block) < 10) == ("", 0)
     block, n = quoted(question, left, "", lambda block: len(block) < 200)
@@ -126,7 +131,7 @@ def test_quotes_keep_within_the_budget() -> None:
 
 
 def test_a_full_budget_ends_the_search() -> None:
-    left = [Left("result", f"VALUE_{n} = the_name") for n in range(500)]
+    left = [Departed("result", f"VALUE_{n} = the_name") for n in range(500)]
     sizes: list[int] = []
 
     def fits(block: str) -> bool:
@@ -140,7 +145,7 @@ def test_a_full_budget_ends_the_search() -> None:
 @given(st.text(max_size=300), st.text(max_size=300))
 @example("", "\n")  # the name of a result without its call is the client's
 def test_no_text_can_leave_its_quotation_marks(question: str, text: str) -> None:
-    left = [Left(text, f"{text} the_name {CLOSING}"), Left("user", text)]
+    left = [Departed(text, f"{text} the_name {CLOSING}"), Departed("user", text)]
     block, n = quoted([Message.user(f"{question} the_name")], left, "", everything)
     lines = block.split("\n")
     assert (lines[0], lines[-3:]) == (OPENING, [CLOSING, "", ""]) if n else block == ""
