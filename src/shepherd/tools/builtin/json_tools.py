@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from shepherd.process.isolated import run_isolated
+from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.signature import tool
 
@@ -55,7 +55,7 @@ def json_validate(json: JsonText, schema: Annotated[Any, "JSON Schema"] = None) 
             raise ToolError(f"schema: {error.message}") from error
     else:
         schema = write(schema)
-    return verdict(run_isolated("shepherd.tools.builtin.json_tools:problems", [write(value), schema]))
+    return verdict(apart("problems", write(value), schema))
 
 
 @tool(category="json", effect="read", aliases=("serialize_json", "format_json"), argument_aliases={"text": "json"})
@@ -76,9 +76,17 @@ def json_format(json: JsonText | None = None, data: Annotated[Any, "or a value"]
 def json_path(json: JsonText, path: Annotated[str, "such as $.items[?@.price < 10].name"]) -> Result:
     """Take values out of JSON by JSONPath."""
     value, notes = read(json)
-    found = run_isolated("shepherd.tools.builtin.json_tools:matches", [write(value), rooted(path.strip())])
+    found = apart("matches", write(value), rooted(path.strip()))
     text = "\n".join([found["text"], *notes])
     return Result(text, summary=f"{found['n']} match{'' if found['n'] == 1 else 'es'}")
+
+
+def apart(function: str, *task: str) -> Any:
+    """What this function of this module returns, in a child process. Raises: `ToolError`."""
+    try:
+        return run_isolated(f"shepherd.tools.builtin.json_tools:{function}", task)
+    except WorkFailed as error:
+        raise ToolError(error.message) from error
 
 
 def rooted(path: str) -> str:
