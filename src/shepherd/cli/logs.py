@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shepherd.cli.terminal.screen import Screen
 
 LOADING = "shepherd.loading"
-"""Its records are for people, whatever the level is: without the level, unless all such records are shown."""
+"""Its records are for people and are shown at every level; where INFO is shown anyway, they have their level."""
 _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 

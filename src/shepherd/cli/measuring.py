@@ -41,8 +41,8 @@ def budget_s(text: str) -> float:
 
 
 def model_config(options: Mapping[str, Any]) -> tuple[Config, str | None]:
-    """The configuration, and the name of its model that `--model` means; None for a file, or without the option, where
-    the first one is meant. Raises: `ConfigError`."""
+    """The configuration, and the name of its model in `--model`; None for a file, and without the option, which stands
+    for the first model. Raises: `ConfigError`."""
     named = options.get("model")
     config = configure.load_config({name: value for name, value in options.items() if name != "model"}, looks=True)
     if named and named not in {model.name for model in config.models}:

@@ -57,7 +57,7 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that Shepherd pulled, or what a pull has left."""
+    """A model that Shepherd pulled, or an unfinished pull."""
 
     name = "MODEL"
 
@@ -73,7 +73,7 @@ class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new v
 
 
 class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that can be pulled: of those, the suggested ones, pulls to go on with, and those that are here."""
+    """A model that can be pulled: of those, the suggested ones, unfinished pulls, and the models that are here."""
 
     name = "SOURCE"
 

@@ -36,7 +36,7 @@ class Image:
     data: bytes | None = None
     url: str | None = None
     detail: str = ""
-    """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not said."""
+    """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not given."""
     left_out: str = field(default="", metadata=TRANSIENT)
     """Why a model that sees images does not see this one, as the end of a sentence; a note stands in its place."""
     path: str = field(default="", compare=False, repr=False, metadata=TRANSIENT)

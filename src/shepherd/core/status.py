@@ -117,7 +117,7 @@ class ActiveModel:
     cache: str
     """Empty for a model that cannot chat; of a provider, its name."""
     is_provider: bool = False
-    """It answers somewhere else; `path` is only its model's name."""
+    """A provider answers; `path` is only the name of its model."""
     is_away: bool = False
     """Prompts leave this machine."""
 

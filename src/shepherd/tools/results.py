@@ -20,7 +20,7 @@ MOST_CHARS_PER_TOKEN = 16
 SLACK = 8
 """Tokens that a vocabulary may add at the seams."""
 HEAD_SHARE = 2 / 3
-"""Of what is kept; the rest is the end, where commands say how they ended."""
+"""Of what is kept; the rest is the end, where commands report how they ended."""
 ROUNDS = 8
 """Guesses of how much fits; the fourth is mostly within a few per cent."""
 NEAR = 0.9

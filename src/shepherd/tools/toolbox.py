@@ -46,7 +46,7 @@ TIMEOUT_S = 120.0
 GRACE_S = 5.0
 """For a stopped call to end; `execute_command` needs two seconds to end a process gently."""
 LEAST_TOKENS = 64
-"""Of a result, however many share the room: the sentence that says how to read on must fit."""
+"""Of a result, for any number of results in one round: the sentence that says how to read on must fit."""
 LARGE_CHARS = 20_000
 """Results above this are brought to size in a thread."""
 SUMMARY_CHARS = 200

@@ -73,7 +73,7 @@ class KeptPrefix:
         on_full: OnFull = "error",
         limit_bytes: int = 8_000_000,
     ) -> None:
-        """`limits`: which changes of a system prompt are said at the end. `on_full`: of requests that leave it open.
+        """`limits`: which changes of a system prompt a reminder names. `on_full`: of requests that leave it open.
         `limit_bytes`: memory for answers, and for prompts."""
         self._compiler = compiler
         self._on_full = on_full

@@ -35,7 +35,7 @@ _KINDS: dict[ModelKind, str] = {
     "reranker": "reranker: it scores pairs of texts",
 }
 UNFINISHED = "unfinished"
-"""The source of what a pull has left, or has brought that still runs."""
+"""The source of the files of an unfinished pull, which may still run."""
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
@@ -82,7 +82,7 @@ def scan_models(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _unfinished_rows() -> Iterator[dict[str, Any]]:
-    """What pulls have left that did not come to their end."""
+    """The files of unfinished pulls."""
     from shepherd.models.pull.staging import unfinished
 
     for each in unfinished(models_folder(os.environ, Path.home())):

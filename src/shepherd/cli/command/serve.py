@@ -228,8 +228,8 @@ def loops(app: App, port: int) -> Iterator[str]:
         provider = providers.known(name)
         if provider.is_local and urlsplit(provider.root).port == port:
             yield (
-                f"the provider {name!r} is this server itself ({provider.root}): what goes to it comes back for ever; "
-                "change its base_url, or the variable that sets it"
+                f"the provider {name!r} is this server itself ({provider.root}), so its requests return here "
+                "without end; change its base_url, or the variable that sets it"
             )
 
 
