@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Home
+    from tests.unit.cli.conftest import Home, Program
 
 pytestmark = pytest.mark.model
 
@@ -119,8 +119,6 @@ def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
 def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
     home.never_ending()
     with home.start("-p", "Hello") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == ""
@@ -131,8 +129,6 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
 def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) -> None:
     home.never_ending()
     with home.start("-p", "Hello") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.read(1)
         process.send_signal(number)
         assert process.wait(home.timeout_s) == status
@@ -147,8 +143,6 @@ def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, num
         body = {"model": "lamb", "max_tokens": n_tokens, "messages": [{"role": "user", "content": "Hello"}]}
         (home.folder / f"{name}.json").write_text(json.dumps({"path": "/v1/chat/completions", "body": body}))
     with home.start("replay", "1.json", "2.json", "--json", "-c", "32k") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.readline()
         process.send_signal(number)
         assert process.wait(home.timeout_s) == status
@@ -165,7 +159,6 @@ def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int
         f'[[mcp_servers]]\nname = "slow"\ncommand = "sh"\nargs = ["-c", {json.dumps(command)}]\n'
     )
     with home.start("mcp", "test") as process:
-        assert process.stderr is not None
         server = psutil.Process(int((home.folder / "started").read_text()))
         process.send_signal(number)
         assert process.wait(home.timeout_s) == status
@@ -311,8 +304,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
 # -- server -----------------------------------------------------------------------------------------------------------
 
 
-def address_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
+def address_of(process: Program) -> str:
     line = next(line for line in process.stdout if line.startswith("Listening on: "))
     return line.removeprefix("Listening on: ").strip()
 
@@ -321,8 +313,6 @@ def address_of(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
     with home.start("--server", "--port", "0") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         address = address_of(process)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
         with urllib.request.urlopen(f"{address}/health", timeout=home.timeout_s) as answer:

@@ -60,9 +60,8 @@ async def making() -> AsyncIterator[Make]:
         constraints = Constraints(vocabulary, ends, dialect) if is_constrained else None
         if engine is None:
             script = model or say(vocabulary, *answers)
-            runtime = FakeRuntime(script, ends, n_ctx=n_ctx, memory=memory, faults=faults or Faults())
             engine = InProcessEngine(
-                runtime,
+                FakeRuntime(script, ends, n_ctx=n_ctx, memory=memory, faults=faults or Faults()),
                 show=vocabulary.piece,
                 options=engine_options or EngineOptions(),
                 constrainer=constraints.constrainer if constraints else None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unit.cli.playing import Play, Script, Scripted, Stage, player
+from tests.unit.cli.playing import Play, Script, Scripted, Stage
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
@@ -28,12 +28,6 @@ from shepherd.core import (
     Text,
 )
 from shepherd.memory.users import LOCAL, UserStores
-
-
-@pytest.fixture
-def play(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Play:
-    return player(tmp_path, capsys, monkeypatch)
-
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
