@@ -53,7 +53,6 @@ def show_config(options: Mapping[str, Any]) -> None:
 
 
 def show_paths(options: Mapping[str, Any]) -> None:
-    """Print the files that Shepherd looks for, and which of them exist."""
     from shepherd import config
     from shepherd.cli import render
 

@@ -182,66 +182,6 @@ def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> 
     assert re.fullmatch(f"{home.banner}> \n", done.stdout), done.stdout
 
 
-@pytest.mark.costly
-def test_the_commands_do_what_they_say(home: Home) -> None:
-    lines = [
-        "/help",
-        "/undo",
-        "/retry",
-        "/system Be brief.",
-        "/system",
-        "My name is Bob.",
-        "/undo",
-        "My name is Ann.",
-        "What is my name?",
-        "/retry",
-        "/model",
-        "/context",
-        "/save talk.md",
-        "/save talk.md",
-        "/save talk.json",
-        "/save",
-        "/clear",
-        "/context",
-        "/hlep",
-        "/quit",
-        "What is my name?",
-    ]
-    done = home.run("--temperature", "0", text="\n".join(lines))
-    assert done.returncode == 0
-    told = done.stdout
-    for piece in (
-        "/save [NAME|FILE]",
-        "There is nothing to take back.",
-        "There is nothing to ask again.",
-        "System prompt: Be brief.",
-        "Taken back: My name is Bob.",
-        "Again: What is my name?",
-        "Dialect: hermes",
-        "4 messages",
-        "Saved 4 messages to talk.md",
-        "talk.md exists; there is no terminal to ask whether to overwrite it, so choose another name",
-        "continues it.",
-        "0 messages",
-        "did you mean /help?",
-    ):
-        assert piece in told, piece
-    assert told.rstrip().endswith("did you mean /help?\n>")
-    markdown = (home.folder / "talk.md").read_text()
-    assert markdown.startswith("# Conversation with lamb\n\n## System\n\nBe brief.\n\n## User\n\nMy name is Ann.\n")
-    saved = json.loads((home.folder / "talk.json").read_text())
-    assert [message["role"] for message in saved["messages"]] == ["user", "assistant"] * 2
-    assert (home.folder / "talk.json").stat().st_mode & 0o077 == 0
-
-
-def test_a_message_that_fails_leaves_the_conversation_usable_and_the_status_1(home: Home) -> None:
-    done = home.run("-c", "512", text="word " * 2000 + "\nHello\n")
-    assert done.returncode == 1
-    assert "prompt is too long" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert "Hello" in done.stdout
-
-
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 

@@ -203,19 +203,6 @@ def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> Non
     assert "line 39\nlast line\n" in text
 
 
-@pytest.mark.costly
-def test_ctrl_c_at_the_prompt_discards_and_ctrl_d_leaves(opened: Opened) -> None:
-    with opened() as pane:
-        pane.types("half a mess")
-        pane.waits_for("half a mess")
-        pane.presses("C-c")
-        pane.waits_for(r"(?m)^> (?!half)")
-        pane.presses("C-c")
-        pane.waits_for("Ctrl-D or /quit leaves")
-        pane.presses("C-d")
-        assert pane.waits_for_the_end() == 0
-
-
 # -- while an answer comes --------------------------------------------------------------------------------------------
 
 

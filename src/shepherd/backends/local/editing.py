@@ -114,7 +114,6 @@ def _results(messages: Sequence[Message], edit: Edit) -> list[list[Place]]:
 
 
 def _thoughts(messages: Sequence[Message]) -> list[list[Place]]:
-    """The thoughts of each message that has some."""
     thoughts = (
         [(at, number) for number, part in enumerate(message.parts) if isinstance(part, Reasoning)]
         for at, message in enumerate(messages)

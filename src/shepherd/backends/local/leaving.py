@@ -33,8 +33,6 @@ RANGES = ("offset", "limit", "start_line", "end_line", "start", "end", "lines", 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """A part that leaves early."""
-
     weight: int
     first_lines: int = 0
     """Of its text, which stay."""

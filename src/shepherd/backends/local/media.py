@@ -25,8 +25,6 @@ SHARE_LEFT_OUT = 4
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """What a model of this machine is shown at most."""
-
     max_count: int = 20
     """Of one request."""
     max_bytes: int = 20 * 2**20
@@ -37,8 +35,6 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class AudioLimits:
-    """What a model of this machine hears at most."""
-
     max_count: int = 10
     """Of one request."""
     max_bytes: int = 25 * 2**20

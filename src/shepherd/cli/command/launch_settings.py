@@ -78,7 +78,6 @@ class Settings:
     """By name, in `FOLDER`."""
 
     def in_folder(self, folder: str) -> tuple[str, ...]:
-        """The arguments, with the files in `folder`."""
         return tuple(word.replace(FOLDER, folder) for word in self.arguments)
 
 

@@ -174,7 +174,6 @@ def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
 
 
 def show_list(options: Mapping[str, Any], *, source: str | None, provider: str | None, as_json: bool) -> None:
-    """Print all models of this machine, those of a provider, or what a pull of `source` would bring."""
     if provider is not None:
         from shepherd.cli.command.provider import show_models
 

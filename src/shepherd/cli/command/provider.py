@@ -208,7 +208,6 @@ def _show(report: Mapping[str, Any]) -> None:
 
 
 def show_models(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print the models that a provider lists. Raises: `ShepherdError`."""
     config = configure.load_config(options, looks=True)
     row = known_providers.find_row(config, name)
     models = known_providers.read_list(row)

@@ -74,7 +74,6 @@ def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) ->
 
 
 def no_server(url: str) -> Unreachable:
-    """The error for an address at which no server listens."""
     return Unreachable(
         f"no server answers at {url}; start one with 'shepherd serve', or name another with --url", backend=url
     )

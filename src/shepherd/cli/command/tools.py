@@ -66,7 +66,6 @@ class ListedTool:
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options, looks=True)
     rows, failures = list_tools(config)
     if as_json:

@@ -134,8 +134,6 @@ def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
 
 @dataclass(slots=True, eq=False)
 class OpenCall:
-    """A call whose result is not shown yet."""
-
     call: ToolCall | BadCall
     is_shown: bool = False
     """Its own line has been shown."""

@@ -154,6 +154,13 @@ async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_com
     assert "There is nothing to continue" in played.out
 
 
+async def test_the_system_prompt_and_the_model_are_shown(play: Play) -> None:
+    played = await play("/system", "/system Be brief.", "/model", '/system ""', "/quit", "never read")
+    for piece in ("There is no system prompt.\nSystem prompt: Be brief.\n", "Dialect: hermes\n", "Cache:   main\n"):
+        assert piece in played.out
+    assert played.out.endswith("There is no system prompt.\n")
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
