@@ -297,7 +297,7 @@ def _without_content(message: Message, full: ContextFull) -> Message:
 
 
 def _meaning(call: ToolCall | BadCall) -> str:
-    """Equal for equal arguments, however they are written."""
+    """A key that is equal for equal arguments in any spelling."""
     if isinstance(call, BadCall):
         return call.raw
     try:

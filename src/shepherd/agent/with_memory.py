@@ -381,7 +381,7 @@ def _place_in_prompt(place: Place, messages: Sequence[Message], enriched: Enrich
 
 
 def _place_of_client(place: Place, messages: Sequence[Message], enriched: EnrichedRequest) -> Place | None:
-    """The reverse; None for what the client has not sent."""
+    """The reverse of `_place_in_prompt`; None for what the client has not sent."""
     at, part = place[0] - enriched.n_inserted, place[1]
     tried = ((at, part), (at, part - 1)) if at >= 0 else ()
     return next((each for each in tried if _place_in_prompt(each, messages, enriched) == place), None)

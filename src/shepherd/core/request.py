@@ -178,7 +178,7 @@ class Request:
     cleared: frozenset[Place] = frozenset()
     """What has left it: the prompt is that of all messages, without these."""
     background: bool | None = None
-    """A side task (a title, a summary): it takes no room or time from conversations that are none."""
+    """A side task (a title, a summary): it takes no room or time from other conversations."""
     report: bool = False
     """Report how the prompt was read (`Started.read`), and the tokens of each piece of a bare answer."""
     trace: bool = False

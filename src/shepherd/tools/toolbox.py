@@ -101,7 +101,7 @@ class ToolSnapshot:
 
 
 def may_be_opened(why_off: str) -> bool:
-    """Whether a person can turn a tool on; what the configuration disables, he must change there."""
+    """Whether a person can turn a tool on, which the configuration may prevent."""
     return why_off in {"", NOT_ENABLED, NO_ROOM, TURNED_OFF}
 
 

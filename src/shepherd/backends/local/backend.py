@@ -64,7 +64,7 @@ KEEP_BYTES, KEEP_PER_TOKEN = 8_000_000, 32
 """Memory for each kind of what is kept of conversations, and the least of it for each token of the window: a history
 that does not fit is tokenised again with every request."""
 FRESH_TOKENS = 512
-"""Of what a compaction clears, what may still have to be computed where it stays for one more answer."""
+"""The most tokens to compute for turns that a compaction clears and that stay for one more answer."""
 QUOTE_TOKENS, QUOTE_SHARE = 512, 8
 """Limits of the quotes for one message: tokens, and one part in so many of the context."""
 
@@ -216,7 +216,7 @@ class LocalBackend:
         return await self._compiled(request, weight)
 
     async def _looked_at(self, request: Request) -> Request:
-        """The request, each image and recording that the model is not given marked."""
+        """The request, with a reason in each image and recording that the model does not get."""
         limits = self._options.media
         if not any(True for message in request.messages for _ in media_of(message)):
             return request

@@ -66,7 +66,7 @@ class Place:
     cached: bytes
     """A hash of the system prompt and the tools that are cached."""
     holds: bytes
-    """Of those that hold from here on."""
+    """A hash of those that are valid from here on."""
     n_lines: int = 0
     """In which they differ."""
     reminder: str = ""

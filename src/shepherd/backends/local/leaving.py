@@ -48,7 +48,7 @@ class Leaving:
 
 
 def leaving(messages: Sequence[Message], policy: LeavingPolicy) -> Leaving:
-    """What leaves early and late. Nothing is late that is no agent's: without calls, turns leave in their order."""
+    """What leaves early and late. Without calls nothing is late: turns leave in their order."""
     calls = [at for at, message in enumerate(messages) if message.calls]
     if not calls:
         return Leaving(_early(messages, len(messages), (), policy))
@@ -106,7 +106,7 @@ def _answered(message: Message) -> Iterator[str]:
 
 
 def stale_results(messages: Sequence[Message], *, replaced: bool = False) -> frozenset[Place]:
-    """Results that say what is no longer so: the same call was made again, or its file was read again or written.
+    """Results that are out of date: the same call was made again, or its file was read again or written.
     `replaced`: only those that a newer result stands for."""
     where = {
         part.call_id: (at, number)

@@ -20,7 +20,7 @@ from shepherd.media.sound import NotSound
 
 NOT_FETCHED = "its address was not fetched"
 SHARE_LEFT_OUT = 4
-"""Of `max_count`, one part in so many leaves at once: not every new file shall change the beginning of the prompt."""
+"""Of `max_count`, one part in so many leaves at once: then not every new file changes the beginning of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

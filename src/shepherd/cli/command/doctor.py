@@ -77,7 +77,7 @@ def _results(check: Check, options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _optional(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
-    """What was `found`, or else a note with what can be done."""
+    """A good result with what was `found`; without it, a note with a hint."""
     return CheckResult(name, "ok", found) if found else CheckResult(name, "note", otherwise, hint)
 
 

@@ -209,7 +209,7 @@ def show_list(options: Mapping[str, Any], *, source: str | None, provider: str |
 
 
 def _progress(model: Mapping[str, Any]) -> str:
-    """How far an unfinished pull is, and since when nothing came."""
+    """How much of an unfinished pull is here, and how long ago its last bytes came."""
     if model["source"] != UNFINISHED:
         return ""
     share = f"{model['size_bytes'] / model['total_bytes']:.0%} of {format_size(model['total_bytes'])}, " if (

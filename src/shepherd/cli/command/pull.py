@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = "stopped; what was transferred is kept: the same command goes on from there"
 RATE_S = 10.0
-"""The rate is that of the last so many seconds."""
+"""The rate is an average over this time."""
 
 
 def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
