@@ -31,7 +31,6 @@ class Archiving:
         self._lock = threading.Lock()
 
     def succeed(self) -> None:
-        """Note that messages are archived."""
         if self.failure:  # rarely; no lock for each message
             with self._lock:
                 self.failure = ""

@@ -164,10 +164,8 @@ class CompactingBackend:
     # ---- items in a request
 
     def _expand(self, request: Request, *, fixes: bool = False) -> tuple[Request, Request]:
-        """The request with the messages that its items stand for, and the same with the digests of these.
-
-        `fixes`: a digest that is new stands with the newest message from now on.
-        """
+        """The request with the messages that its items stand for, and the same with the digests of these. `fixes`: a
+        digest that is new stands with the newest message from now on."""
         passes_on = self._passes_on(request)
         newest: Compacted | None = None
         place, found = (0, 0), dict[str, Compacted]()

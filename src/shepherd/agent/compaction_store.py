@@ -120,8 +120,6 @@ class StoredDigest:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """One compacted conversation."""
-
     messages: tuple[Message, ...]
     cleared: frozenset[Place]
     """What of them had left."""
@@ -159,10 +157,8 @@ class CompactionStore:
             self._file = None
 
     def keep(self, messages: Sequence[Message], cleared: Collection[Place], *, caller: str = "", user: str = "") -> str:
-        """Store a conversation; the word that names it.
-
-        Raises: `InvalidRequest` for one that is larger than everything, `EngineError`.
-        """
+        """Store a conversation; the word that names it. Raises: `InvalidRequest` for one that is larger than
+        everything, `EngineError`."""
         lines = [json.dumps(message_to_json(message), separators=(",", ":")) for message in messages]
         digests = _digests(lines)
         marks = json.dumps(sorted(cleared), separators=(",", ":"))
@@ -187,10 +183,8 @@ class CompactionStore:
         return word
 
     def open(self, word: str, *, caller: str = "") -> Compacted:
-        """The conversation that a word names.
-
-        Raises: `ForeignItem`, `InvalidRequest` that says why there is none; `EngineError`.
-        """
+        """The conversation that a word names. Raises: `ForeignItem`, `InvalidRequest` that says why there is none;
+        `EngineError`."""
         packed = _unpacked(word)
         with self._opened() as file:
             key_id, id, n_messages, digest = _WORD.unpack(packed[: _WORD.size])

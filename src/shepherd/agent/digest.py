@@ -75,7 +75,7 @@ class DigestWriter:
     is_always: bool = False
     """Each compaction has a digest; otherwise those with instructions."""
     most_new: int | None = MOST_NEW
-    """Tokens that a prompt may compute; None where the cells are somewhere else."""
+    """Tokens that a prompt may compute; None for a provider, which has the cells."""
 
     def wishes(self, edits: Sequence[Edit]) -> str | None:
         """What the client wants in the digest of a compaction with these edits; None where there is none."""
@@ -204,9 +204,7 @@ def with_digests(
     request: Request, written: Sequence[StoredDigest], *, is_behind: bool
 ) -> tuple[Request, StoredDigest | None, str]:
     """The request with the digests of its conversation in their places; the digest that takes a new one now, and that.
-
-    `is_behind`: whether the newest message stands behind the item, so that no prompt has it yet without the digest.
-    """
+    `is_behind`: whether the newest message stands behind the item, so that no prompt has it yet without the digest."""
     messages = list(request.messages)
     n = leading_systems(messages)
     taken: dict[int, StoredDigest] = {}
@@ -227,6 +225,6 @@ def with_digests(
 
 
 def _place(messages: Sequence[Message], at: int) -> str:
-    """A word for one message: the same in every later request, whatever the system prompt is then."""
+    """A word for one message: the same in every later request, also when the system prompt has changed."""
     (own,) = prefix_hashes(messages[at : at + 1], "", exact=True)
     return f"{at - leading_systems(messages)}:{own.hex()}"

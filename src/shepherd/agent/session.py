@@ -94,7 +94,6 @@ class Session:
         self.toolbox = toolbox
         """Runs the calls; None without tools."""
         self.user = user
-        """The user whose memory it has."""
         self._backend = backend
         self._n_ctx = n_ctx
         self._max_rounds = max_rounds
@@ -135,7 +134,6 @@ class Session:
 
     @property
     def model(self) -> str:
-        """The model that answers."""
         return self._template.model
 
     @property
@@ -166,17 +164,13 @@ class Session:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def chat(self, text: str | Sequence[Text | Image | Audio]) -> AsyncGenerator[TurnEvent, None]:
-        """Add a user message and stream its turn (`turn.run_turn`); close the iterator to stop it.
-
-        Raises: as `Backend.stream`; the transcript is then as it was before the answer that failed.
-        """
+        """Add a user message and stream its turn (`turn.run_turn`); close the iterator to stop it. Raises: as
+        `Backend.stream`; the transcript is then as it was before the answer that failed."""
         return self._turn(partial(self._add, text))
 
     def retry(self) -> AsyncGenerator[TurnEvent, None]:
-        """Answer the last question again; if nothing is answered, the old answer stays.
-
-        Raises: `InvalidRequest` without a question; as `chat`.
-        """
+        """Answer the last question again; if nothing is answered, the old answer stays. Raises: `InvalidRequest`
+        without a question; as `chat`."""
 
         def remove_answer() -> None:
             del self._messages[self._asked_at("try again") + 1 :]
@@ -184,17 +178,13 @@ class Session:
         return self._turn(remove_answer)
 
     def edit(self, text: str | Sequence[Text | Image | Audio]) -> AsyncGenerator[TurnEvent, None]:
-        """Replace the last question, and answer it; if nothing is answered, all stays as it was.
-
-        Raises: `InvalidRequest` without a question; as `chat`.
-        """
+        """Replace the last question, and answer it; if nothing is answered, all stays as it was. Raises:
+        `InvalidRequest` without a question; as `chat`."""
         return self._turn(partial(self._replace_question, text))
 
     def resume(self) -> AsyncGenerator[TurnEvent, None]:
         """Continue an interrupted turn: its last answer, to which the rest is added, or behind its last results.
-
-        Raises: `InvalidRequest` when the last answer is complete; as `chat`.
-        """
+        Raises: `InvalidRequest` when the last answer is complete; as `chat`."""
         return self._turn(self._check_can_resume)
 
     def undo(self) -> str | None:
@@ -254,17 +244,13 @@ class Session:
     # -- the window of the model ------------------------------------------------------------------------------------
 
     async def window(self) -> Window:
-        """Which turns are in the model's cache now, which have left, which never will.
-
-        Raises: `InvalidRequest` for a back end that cannot show it.
-        """
+        """Which turns are in the model's cache now, which have left, which never will. Raises: `InvalidRequest` for a
+        back end that cannot show it."""
         return await (await self._holding()).window(self._request(*self._messages, tools=self.tools))
 
     async def evict(self, n_turns: int) -> Evicted:
-        """Evict the oldest `n_turns` turns now, as far as they may leave; what has left.
-
-        Raises: `InvalidRequest` where nothing is ever evicted, or the back end cannot do it.
-        """
+        """Evict the oldest `n_turns` turns now, as far as they may leave; what has left. Raises: `InvalidRequest` where
+        nothing is ever evicted, or the back end cannot do it."""
         if n_turns < 1:
             raise InvalidRequest(f"{n_turns} turns cannot be evicted; give a number of at least 1", field="n_turns")
         if not self._messages:

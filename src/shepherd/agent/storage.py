@@ -72,8 +72,6 @@ class Quote:
 
 @dataclass(slots=True)
 class SavedConversation:
-    """One conversation, as it is saved."""
-
     id: str
     """Its name for the archive and the caches, which find what they hold by it."""
     messages: tuple[Message, ...] = ()
@@ -93,8 +91,6 @@ class SavedConversation:
 
 @dataclass(frozen=True, slots=True)
 class SavedListing:
-    """One file of the folder."""
-
     name: str
     title: str
     n_messages: int
@@ -113,12 +109,8 @@ class ConversationStore:
         self._keep = keep
 
     def save(self, saved: SavedConversation, name: str = "") -> str:
-        """Write a conversation; its name from now on: `name`, or one made from its date and title.
-
-        If another conversation has that name, this one gets a number.
-
-        Raises: `SaveError`.
-        """
+        """Write a conversation; its name from now on: `name`, or one made from its date and title. If another
+        conversation has that name, this one gets a number. Raises: `SaveError`."""
         text = json.dumps(to_json(saved), ensure_ascii=False, indent=1) + "\n"
         try:
             data = text.encode("utf-8")
@@ -136,10 +128,8 @@ class ConversationStore:
         return path.stem
 
     def load(self, name: str) -> SavedConversation:
-        """The conversation of this name, or of the only name that begins with it, or in the file of this path.
-
-        Raises: `SaveError` when there is none, or it is damaged.
-        """
+        """The conversation of this name, or of the only name that begins with it, or in the file of this path. Raises:
+        `SaveError` when there is none, or it is damaged."""
         path = self._find(name)
         try:
             return from_json(_read(path))

@@ -95,7 +95,7 @@ async def run_turn(
     transcript = [] if transcript is None else transcript
     theirs = {spec.name for spec in request.tools}
     repeats = RepeatDetector(max_repeats)
-    n_round = n_stuck = n_fresh = 0
+    n_round = n_stuck = n_new_results = 0
     is_over = False
     try:
         while not is_over:
@@ -109,10 +109,12 @@ async def run_turn(
                             reason = event.reason
                         yield event
             except ContextFull as full:
-                if not n_fresh or transcript[-1].role != "tool":
+                if not n_new_results or transcript[-1].role != "tool":
                     raise
-                transcript[-n_fresh:] = [_without_content(message, full) for message in transcript[-n_fresh:]]
-                n_fresh = 0  # once: if it does not fit even so, the caller gets the error
+                transcript[-n_new_results:] = [
+                    _without_content(message, full) for message in transcript[-n_new_results:]
+                ]
+                n_new_results = 0  # once: if it does not fit even so, the caller gets the error
                 continue
             calls = calls_of(transcript[-1])
             mine = [call for call in calls if call.name not in theirs] if toolbox is not None else []
@@ -127,7 +129,7 @@ async def run_turn(
             async with aclosing(_carry_out(toolbox, mine, refused, transcript, lanes)) as outcomes:
                 async for outcome in outcomes:
                     yield outcome
-            n_fresh = len(mine)
+            n_new_results = len(mine)
     finally:
         if not is_over:
             transcript += unanswered(transcript)
@@ -178,10 +180,8 @@ def _next_request(
 
 
 async def _answer(backend: Backend, request: Request, transcript: list[Message]) -> AsyncGenerator[Event, None]:
-    """One answer, from the back end into the transcript; an interrupted one as far as it came.
-
-    If the last message is an answer, the back end continues it, and it grows.
-    """
+    """One answer, from the back end into the transcript; an interrupted one as far as it came. If the last message is
+    an answer, the back end continues it, and it grows."""
     assembler = Assembler()
     is_whole = False
 
@@ -297,7 +297,7 @@ def _without_content(message: Message, full: ContextFull) -> Message:
 
 
 def _meaning(call: ToolCall | BadCall) -> str:
-    """Equal for equal arguments, however they are written."""
+    """A key that is equal for equal arguments in any spelling."""
     if isinstance(call, BadCall):
         return call.raw
     try:

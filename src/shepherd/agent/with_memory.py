@@ -108,8 +108,6 @@ class EntryCache:
 
 @dataclass(frozen=True, slots=True)
 class EnrichedRequest:
-    """A request on its way to the back end."""
-
     request: Request
     """With what was recalled."""
     history: tuple[Entry, ...] = ()
@@ -143,7 +141,6 @@ class MemoryBackend:
         self._histories.clear()
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one answer; see `Backend.stream`."""
         return self._remembered(request) if _wants_memory(request) else self._backend.stream(request)
 
     async def _remembered(self, request: Request) -> AsyncGenerator[Event, None]:
@@ -209,7 +206,6 @@ class MemoryBackend:
         return evicted
 
     async def recognise(self, request: Request, began: datetime | None = None) -> None:
-        """See `WindowedBackend.recognise`."""
         if isinstance(self._backend, WindowedBackend):
             await self._backend.recognise((await self._with_earlier_quotes(request)).request, began)
 
@@ -284,10 +280,8 @@ class MemoryBackend:
         return _with_profile(enriched, system)
 
     async def _archive(self, store: MemoryStore, request: Request, history: Sequence[Entry]) -> tuple[int, ...]:
-        """Store what is new of a history, durably; the ids. A memory that fails does not fail the request.
-
-        Raises: `MemoryFailure` where it is required.
-        """
+        """Store what is new of a history, durably; the ids. A memory that fails does not fail the request. Raises:
+        `MemoryFailure` where it is required."""
         if not request.archive:
             return ()
         try:
@@ -387,7 +381,7 @@ def _place_in_prompt(place: Place, messages: Sequence[Message], enriched: Enrich
 
 
 def _place_of_client(place: Place, messages: Sequence[Message], enriched: EnrichedRequest) -> Place | None:
-    """The reverse; None for what the client has not sent."""
+    """The reverse of `_place_in_prompt`; None for what the client has not sent."""
     at, part = place[0] - enriched.n_inserted, place[1]
     tried = ((at, part), (at, part - 1)) if at >= 0 else ()
     return next((each for each in tried if _place_in_prompt(each, messages, enriched) == place), None)

@@ -10,10 +10,8 @@ from shepherd.core.edits import Edit, Edited
 
 
 class Backend(Protocol):
-    """Answers requests: a cache of our own engine, a provider, a wrapper around another back end.
-
-    Safe for concurrent use from one event loop.
-    """
+    """Answers requests: a cache of our own engine, a provider, a wrapper around another back end. Safe for concurrent
+    use from one event loop."""
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer, in the grammar of `core.events`.

@@ -48,12 +48,12 @@ _OF_THE_REQUEST = frozenset({404, 413})
 Attempt = Callable[[str], AsyncGenerator[Event, None]]
 
 
-def is_another_ones_chance(error: ShepherdError) -> bool:
+def can_another_answer(error: ShepherdError) -> bool:
     """Whether another back end may answer where this error came."""
     return isinstance(error, BackendError | EngineError | ContextFull | Unsupported)
 
 
-def is_unwell(error: ShepherdError) -> bool:
+def is_unavailable(error: ShepherdError) -> bool:
     """Whether the error says that the back end itself cannot answer now."""
     if isinstance(error, Refused):
         return error.status not in _OF_THE_REQUEST
@@ -65,7 +65,7 @@ class _State:
     failures: int = 0
     rests_until: float = 0.0
     is_probed: bool = False
-    """A request is finding out now whether it is back."""
+    """A request tests now whether it is back."""
 
 
 class Health:
@@ -86,24 +86,24 @@ class Health:
         return state is not None and state.failures > 0 and (state.is_probed or self._clock() < state.rests_until)
 
     def begin(self, name: str) -> None:
-        """A request goes to it."""
+        """Record that a request starts."""
         if (state := self._states.get(name)) is not None and state.failures:
             state.is_probed = True
 
     def note(self, name: str, error: ShepherdError | None) -> None:
-        """How the request ended: None = it answers. Not every error says something about its health."""
+        """Record how a request ended; None = it was answered. Some errors do not count against its health."""
         state = self._states.setdefault(name, _State())
         state.is_probed = False
         if error is None:
             state.failures = 0
-        elif is_unwell(error):
+        elif is_unavailable(error):
             state.failures += 1
             rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (state.failures - 1))
             stated = error.retry_after_s if isinstance(error, BackendError) else None
             state.rests_until = self._clock() + (min(stated, LONGEST_REST_S) if stated is not None else rest)
 
     def release(self, name: str) -> None:
-        """The request ended without a word about the back end's health: it was cancelled, or wrong."""
+        """Record that a request ended and showed nothing about health: it was cancelled, or invalid."""
         if (state := self._states.get(name)) is not None:
             state.is_probed = False
 
@@ -142,7 +142,7 @@ async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health
                         for each in waiting:
                             yield each
         except ShepherdError as error:
-            if has_content or not is_another_ones_chance(error):
+            if has_content or not can_another_answer(error):
                 raise
             health.note(name, error)
             failed.append(name)

@@ -22,7 +22,6 @@ class Route:
     """One rule. `None` matches everything."""
 
     target: str
-    """The name of a back end."""
     match: str | None = None
     """A glob over the requested model name."""
     model: str | None = None
@@ -71,8 +70,6 @@ def base_of(model: str, adapters: Mapping[str, str]) -> str | None:
 
 
 class Router:
-    """The rules in order."""
-
     def __init__(
         self,
         routes: Sequence[Route],

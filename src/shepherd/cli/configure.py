@@ -46,7 +46,6 @@ def load_config(options: Mapping[str, Any], *, looks: bool = False) -> Config:
 
 
 def show_config(options: Mapping[str, Any]) -> None:
-    """Print the configuration as TOML."""
     from shepherd import config
     from shepherd.cli import render
 
@@ -54,7 +53,6 @@ def show_config(options: Mapping[str, Any]) -> None:
 
 
 def show_paths(options: Mapping[str, Any]) -> None:
-    """Print the files that Shepherd looks for, and which of them exist."""
     from shepherd import config
     from shepherd.cli import render
 

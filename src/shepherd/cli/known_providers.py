@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from shepherd.config import Config
 
 LIST_S = 600.0
-"""For so long a list of models is not asked for again."""
+"""A list of models is valid for this long."""
 
 
 def store() -> KeyStore:
-    """The user's keys."""
     return KeyStore(trust.user_dir())
 
 
@@ -71,7 +70,7 @@ def _list_file(row: ProviderConfig) -> Path:
 
 
 def read_list(row: ProviderConfig, longest_s: float = LIST_S) -> list[dict[str, Any]] | None:
-    """The list as it was lately; None = it has to be asked for."""
+    """The stored list while it is valid; None = it must be requested."""
     try:
         kept = json.loads(_list_file(row).read_bytes())
         is_new = 0 <= time.time() - kept["time"] < longest_s and kept["address"] == _address(row)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shepherd.cli.terminal.screen import Screen
 
 LOADING = "shepherd.loading"
-"""Its records are for people, whatever the level is: without the level, unless all such records are shown."""
+"""Its records are for people and are shown at every level; where INFO is shown anyway, they have their level."""
 _NAMES = {logging.WARNING: "WARN", logging.CRITICAL: "ERROR"}
 
 
@@ -75,10 +75,8 @@ class Handler(logging.Handler):
 
 
 def set_up(options: Mapping[str, Any]) -> Handler:
-    """Install the handler for `options`: `--debug`, `--log-level`, `--verbose`, `--log-json`.
-
-    By default a server logs one line for each request, and a chat shows warnings only.
-    """
+    """Install the handler for `options`: `--debug`, `--log-level`, `--verbose`, `--log-json`. By default a server logs
+    one line for each request, and a chat shows warnings only."""
     level = logging.INFO if options.get("server") else logging.WARNING
     if options.get("verbose"):
         level = logging.INFO

@@ -164,7 +164,6 @@ def _start(ctx: click.Context, /, **_values: Any) -> None:
 
 
 def _program() -> Program:
-    """The root with the commands of the table."""
     root = Program(
         "shepherd",
         callback=click.pass_context(_start),
@@ -198,7 +197,6 @@ cli = _program()
 
 
 def show_completion(options: Mapping[str, Any], *, shell: str) -> None:
-    """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     complete = get_completion_class(shell)
@@ -207,20 +205,16 @@ def show_completion(options: Mapping[str, Any], *, shell: str) -> None:
 
 
 def main() -> None:
-    """Entry point of `shepherd`."""
     cli.main(prog_name="shepherd")
 
 
 def serve_main() -> None:
-    """Entry point of `serve`: the same as `shepherd serve`."""
     cli.main(args=["serve", *sys.argv[1:]], prog_name="shepherd")
 
 
 def optimize_main() -> None:
-    """Entry point of `optimize`: the same as `shepherd optimize`."""
     cli.main(args=["optimize", *sys.argv[1:]], prog_name="shepherd")
 
 
 def build_main() -> None:
-    """Entry point of `build`: the same as `shepherd build`."""
     cli.main(args=["build", *sys.argv[1:]], prog_name="shepherd")

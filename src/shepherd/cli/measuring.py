@@ -41,8 +41,8 @@ def budget_s(text: str) -> float:
 
 
 def model_config(options: Mapping[str, Any]) -> tuple[Config, str | None]:
-    """The configuration, and the name of its model that `--model` means; None for a file, or without the option, where
-    the first one is meant. Raises: `ConfigError`."""
+    """The configuration, and the name of its model in `--model`; None for a file, and without the option, which stands
+    for the first model. Raises: `ConfigError`."""
     named = options.get("model")
     config = configure.load_config({name: value for name, value in options.items() if name != "model"}, looks=True)
     if named and named not in {model.name for model in config.models}:
@@ -70,7 +70,7 @@ def save(file: Path, text: str) -> None:
 
 
 @contextmanager
-def shown(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
+def show_states(table: Callable[[T], Table], line: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
     """Yields a function that shows each state on standard error: as a table that stays in place, and is gone at the
     end of the block; where there is no terminal, as a line, when it is a new one."""
     from rich.live import Live

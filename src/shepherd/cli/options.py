@@ -32,7 +32,6 @@ def layers(value: str) -> int:
 
 
 def name_list(value: str) -> tuple[str, ...]:
-    """Names separated by commas."""
     return tuple(word for part in value.split(",") if (word := part.strip()))
 
 
@@ -58,7 +57,7 @@ class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 
 
 class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that Shepherd pulled, or what a pull has left."""
+    """A model that Shepherd pulled, or an unfinished pull."""
 
     name = "MODEL"
 
@@ -74,7 +73,7 @@ class PulledName(click.ParamType):  # type: ignore[type-arg]  # generic in new v
 
 
 class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A model that can be pulled: of those, the suggested ones, pulls to go on with, and those that are here."""
+    """A model that can be pulled: of those, the suggested ones, unfinished pulls, and the models that are here."""
 
     name = "SOURCE"
 
@@ -86,7 +85,6 @@ class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new v
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    """Those of `names` that begin so."""
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 
 

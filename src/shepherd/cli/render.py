@@ -63,12 +63,10 @@ def show_fields(fields: Mapping[str, str]) -> None:
 
 
 def show_error(text: str) -> None:
-    """Print one sentence on standard error."""
     _show(f"shepherd: {text}", sys.stderr, fg="red")
 
 
 def show_warning(text: str) -> None:
-    """Print one sentence on standard error; the command continues."""
     _show(f"shepherd: {text}", sys.stderr, fg="yellow")
 
 

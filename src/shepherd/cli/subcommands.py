@@ -92,7 +92,7 @@ _GENERAL = (
     Subcommand(
         "models",
         "command.models.show_configured",
-        "Show the configured models. It shows the memory that each one needs.",
+        "Show the configured models and the memory that each needs.",
         (_JSON,),
     ),
     Subcommand(
@@ -100,9 +100,9 @@ _GENERAL = (
         "command.models.show_list",
         """List the models that you can use without a download.
 
-        With their other names, whether they fit the memory of this machine with 8,192 tokens of context, and whether
-        the running server has them loaded. With SOURCE, such as hf:owner/repo: what a pull of each format would bring.
-        With --provider: those of a provider, as it lists them now.
+        It shows their other names, whether each fits into the memory of this machine with 8,192 tokens of context, and
+        whether the running server has it loaded. With SOURCE, such as hf:owner/repo, it lists what a pull of each
+        format would bring. With --provider it lists the models of that provider.
         """,
         (
             click.Argument(["source"], metavar="[SOURCE]", required=False),
@@ -121,12 +121,12 @@ _GENERAL = (
         "command.model_removal.run",
         """Remove a model that Shepherd pulled, with all of its files.
 
-        It shows the files and what is freed, and asks first. A name that a client gave with /api/copy goes without the
-        files. What a pull has left that did not come to its end goes by the name of its model.
+        It lists the files and the space that they free, and asks first. A name that a client made with /api/copy is
+        removed without the files. For an unfinished pull, give the name of its model.
         """,
         (
             click.Argument(["name"], metavar="[MODEL]", required=False, type=PulledName()),
-            _flag("--unfinished", help="Remove what all pulls have left that did not come to their end."),
+            _flag("--unfinished", help="Remove the files of all unfinished pulls."),
             _flag("--force", help="Also remove a file that Shepherd did not pull."),
             _flag("--yes", help="Do not ask."),
             _JSON,
@@ -149,9 +149,9 @@ _GENERAL = (
         "command.pull.run",
         """Get a model of Hugging Face, of Ollama, or at an address.
 
-        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant, one is
-        chosen that fits this machine. All shards come, and the projector of a model that sees. The checksums are
-        compared. A pull that was stopped goes on where it ended. HF_TOKEN opens gated models.
+        SOURCE is hf:owner/repo[:quant], ollama:name[:tag], or the address of a GGUF file. Without a quant it chooses
+        one that fits this machine. It gets all shards, and the projector of a model that reads images, and compares the
+        checksums. The same command continues a pull that was stopped. HF_TOKEN gives access to gated models.
         """,
         (
             click.Argument(["source"], metavar="SOURCE", type=PullSource()),
@@ -167,8 +167,8 @@ _GENERAL = (
         """Trust the configuration of a folder.
 
         A shepherd.toml or shepherd.json that starts programs or widens permissions counts only when you trust it; a
-        change needs new trust. The same holds for a memory, shepherd_memory.db. Without FILE: the files of this folder.
-        It shows what each file starts and widens.
+        change needs new trust. The same holds for a memory, shepherd_memory.db. Without FILE it trusts the files of
+        this folder. It shows what each file starts and widens.
         """,
         (
             click.Argument(["file"], metavar="[FILE]", required=False, type=click.Path(path_type=Path)),
@@ -247,10 +247,10 @@ _GENERAL = (
                 ["--goal"],
                 type=click.Choice(("chat", "agent", "throughput", "memory")),
                 default="chat",
-                help="What it is fast for; chat by default.",
+                help="The use to optimize for; chat by default.",
             ),
             _flag("--apply", help="Write the settings to the configuration; FILE.bak is the file before."),
-            _flag("--fresh", help="Forget what earlier runs have measured."),
+            _flag("--fresh", help="Discard the measurements of earlier runs."),
             click.Option(
                 ["--text"],
                 type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
@@ -267,9 +267,9 @@ _GENERAL = (
         "command.bench.run",
         """Measure a model on this machine, in about a minute.
 
-        The speed of prompts and of generation, the first token of a new and of a known prompt, what the server costs,
-        evictions, the memory. --compare shows what has changed since an earlier report; --against measures another
-        server with OpenAI's protocol in turn with this one. Your own memory is not touched.
+        It measures the speed of prompts and of generation, the time to the first token of a new and of a known prompt,
+        the cost of the server, evictions and memory. --compare shows what has changed since an earlier report;
+        --against measures another server with OpenAI's protocol in turn with this one. It does not touch your memory.
         """,
         (
             _text("--budget", metavar="TIME", default="1m", help="How long it may take, such as 30s or 5m; 1m."),
@@ -344,8 +344,8 @@ _MCP_SERVE = Subcommand(
     "command.mcp_serve.run",
     """Offer the local tools to another agent.
 
-    The memory and the models, too; over standard input and output. Every enabled tool runs without a question:
-    the agent asks its own user.
+    It also offers the memory and the models. The protocol uses standard input and output. Every enabled tool runs
+    without a question, because the agent asks its own user.
     """,
     (_OPTIONAL_MODEL,),
     ("Model", "Tools", "Messages"),
@@ -469,7 +469,7 @@ _MEMORY_COMMANDS = (
     _memory(
         "profile",
         "memory.list_profile",
-        "Show and change standing instructions. Preferences, too; alone, it lists them.",
+        "Show and change standing instructions and preferences. Alone, it lists them.",
     ),
     _memory("profile list", "memory.list_profile", "List them, and the proposals."),
     _memory(
@@ -490,7 +490,7 @@ _MEMORY_COMMANDS = (
     _memory(
         "forget",
         "memory_care.forget",
-        "Delete messages for good. Shows what would go, and asks first; several filters must all match.",
+        "Delete messages permanently. It lists them and asks first; with several filters, all must match.",
         click.Option(
             ["--message", "messages"],
             multiple=True,
@@ -501,7 +501,7 @@ _MEMORY_COMMANDS = (
         _CONVERSATION,
         _text("--matching", metavar="TEXT", help="Only messages and facts that contain this text."),
         _BEFORE,
-        _flag("--everything", help="All messages and facts. With --user and nothing else: all of that user."),
+        _flag("--everything", help="All messages and facts. With --user alone: all of that user."),
         _flag("--yes", help="Do not ask."),
     ),
     _memory("stats", "memory_care.stats", "Show how much is stored."),
@@ -612,8 +612,8 @@ _PROVIDERS = (
         "command.keys.set_key",
         """Keep the key of a provider.
 
-        It is read from a hidden prompt or from a pipe, and kept in a private file of your configuration. A key of the
-        configuration or the environment counts before it.
+        It is read from a hidden prompt or from a pipe, and kept in a private file of your configuration. A key in the
+        configuration or the environment takes precedence over it.
         """,
         (
             _PROVIDER,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def user_dir() -> Path:
-    """The folder of the user's own configuration."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("shepherd"))

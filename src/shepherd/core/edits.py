@@ -4,7 +4,7 @@
     cleared    which messages and parts a request leaves out; a local model keeps the others where they are
     applied    what an answer reports of it
 
-A prompt without what is cleared is not rendered anew: the tokens leave the cache in place, and the rest stays computed
+A prompt without what is cleared is not rendered again: the tokens leave the cache in place, and the rest stays computed
 (`backends/local`). Anthropic's `context_management` and the compaction of OpenAI's Responses are both read into this.
 """
 

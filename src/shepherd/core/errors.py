@@ -136,16 +136,12 @@ class BackendError(ShepherdError):
 
 
 class Unreachable(BackendError):
-    """No connection."""
-
     status = 503
     code = "backend_unreachable"
     retryable = True
 
 
 class TimedOut(BackendError):
-    """No answer in time."""
-
     status = 504
     code = "backend_timeout"
     retryable = True
@@ -175,8 +171,6 @@ class Unavailable(BackendError):
 
 
 class Refused(BackendError):
-    """The back end refused the request."""
-
     code = "backend_refused"
 
     def __init__(self, message: str, *, backend: str, status: int, body: str = "") -> None:
@@ -192,8 +186,6 @@ class BadReply(BackendError):
 
 
 class EngineError(ShepherdError):
-    """Our own engine failed."""
-
     code = "engine_error"
 
 

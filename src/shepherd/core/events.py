@@ -254,10 +254,8 @@ class GrammarError(AssertionError):
 
 
 class Assembler:
-    """Folds events into a message, and refuses any order that the grammar does not allow.
-
-    One per stream; not for sharing. After an error it stays failed.
-    """
+    """Folds events into a message, and refuses any order that the grammar does not allow. One per stream; not for
+    sharing. After an error it stays failed."""
 
     def __init__(self) -> None:
         self._state: Literal["new", "open", "call", "done"] = "new"
@@ -359,10 +357,8 @@ def fold(events: Iterable[Event]) -> Reply:
 
 
 def replay(message: Message, *, model: str = "replay", reason: StopReason | None = None) -> Iterator[Event]:
-    """The stream that would have produced an assistant `message`.
-
-    Raises: `ValueError` for parts that no model generates (images, tool results).
-    """
+    """The stream that would have produced an assistant `message`. Raises: `ValueError` for parts that no model
+    generates (images, tool results)."""
     yield Started(model, message.origin)
     for part in message.parts:
         match part:

@@ -36,7 +36,7 @@ class Image:
     data: bytes | None = None
     url: str | None = None
     detail: str = ""
-    """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not said."""
+    """How closely a provider's model looks, in the words of OpenAI's protocols (`low`, `high`); empty = not given."""
     left_out: str = field(default="", metadata=TRANSIENT)
     """Why a model that sees images does not see this one, as the end of a sentence; a note stands in its place."""
     path: str = field(default="", compare=False, repr=False, metadata=TRANSIENT)
@@ -58,10 +58,8 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that only some models read, such as a PDF: exactly one of `data` and `url` is given.
-
-    A document of plain text is a `Text`: every model reads it.
-    """
+    """A file that only some models read, such as a PDF: exactly one of `data` and `url` is given. A document of plain
+    text is a `Text`: every model reads it."""
 
     name: str
     media_type: str = ""
@@ -118,8 +116,6 @@ class BadCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The answer to one call."""
-
     call_id: str
     parts: tuple[Text | Image | Audio, ...]
     name: str = ""
@@ -128,10 +124,8 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block that only one protocol has, such as a search that the provider ran, or a compaction.
-
-    It passes through where both sides speak that protocol; elsewhere `parts` take its place.
-    """
+    """A block that only one protocol has, such as a search that the provider ran, or a compaction. It passes through
+    where both sides speak that protocol; elsewhere `parts` take its place."""
 
     protocol: str
     body: str
@@ -154,8 +148,6 @@ Part = Text | Image | Audio | Document | Reasoning | ToolCall | BadCall | ToolRe
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation."""
-
     role: Role
     parts: tuple[Part, ...] = ()
     origin: str | None = None
@@ -233,8 +225,6 @@ def with_aside(message: Message, text: str) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool offered to the model."""
-
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)

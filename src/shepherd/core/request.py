@@ -46,10 +46,8 @@ def parts_of_owner(owner: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain.
-
-    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
-    """
+    """How the next token is drawn. Names and meanings are those of llama.cpp's sampler chain. Raises: `InvalidRequest`
+    for what is beyond its limits (`limit`)."""
 
     temperature: float | None = None
     """0 = greedy."""
@@ -141,10 +139,8 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One turn to be generated: the whole conversation, its tools, and how to answer.
-
-    Raises: `InvalidRequest` for what is beyond its limits (`limit`).
-    """
+    """One turn to be generated: the whole conversation, its tools, and how to answer. Raises: `InvalidRequest` for what
+    is beyond its limits (`limit`)."""
 
     model: str
     messages: tuple[Message, ...] = ()
@@ -182,7 +178,7 @@ class Request:
     cleared: frozenset[Place] = frozenset()
     """What has left it: the prompt is that of all messages, without these."""
     background: bool | None = None
-    """A side task (a title, a summary): it takes no room or time from conversations that are none."""
+    """A side task (a title, a summary): it takes no room or time from other conversations."""
     report: bool = False
     """Report how the prompt was read (`Started.read`), and the tokens of each piece of a bare answer."""
     trace: bool = False

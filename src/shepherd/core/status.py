@@ -59,8 +59,6 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class AdapterState:
-    """An adapter of a model."""
-
     name: str
     file: str
     """Its name, without the folder."""
@@ -71,8 +69,6 @@ class AdapterState:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Vectors for several inputs."""
-
     model: str
     """The id of the card."""
     vectors: Sequence[Sequence[float]]
@@ -85,8 +81,6 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """How full one cache is."""
-
     n_ctx: int
     used: int
     model: str = ""
@@ -123,7 +117,7 @@ class ActiveModel:
     cache: str
     """Empty for a model that cannot chat; of a provider, its name."""
     is_provider: bool = False
-    """It answers somewhere else; `path` is only its model's name."""
+    """A provider answers; `path` is only the name of its model."""
     is_away: bool = False
     """Prompts leave this machine."""
 

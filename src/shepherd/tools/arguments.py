@@ -38,7 +38,7 @@ MOST_STEPS = 2_000
 """References that are followed to check one value; beyond, only its server checks it."""
 MOST_DEPTH = 64
 """To which values are converted; deeper ones are only checked."""
-NOTHING: tuple[Any, ...] = (None, "", [], {})
+EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
 """Values without content: under an unknown name, they are no mistake."""
 
 
@@ -96,7 +96,7 @@ def unwrap(given: Json, fields: Json) -> Json:
 
 def rename(given: Json, tool: Tool) -> dict[str, Any]:
     """The arguments under the names of the parameters, for aliases and other spellings; the parameter's own name wins.
-    Raises: `ToolError` for an unknown name, unless its value is in `NOTHING` or the tool takes no arguments.
+    Raises: `ToolError` for an unknown name, unless its value is in `EMPTY_VALUES` or the tool takes no arguments.
     """
     fields = _fields(tool.parameters)
     meant = {**{_plain(name): name for name in fields}, **{_plain(n): p for n, p in tool.argument_aliases.items()}}
@@ -108,9 +108,9 @@ def rename(given: Json, tool: Tool) -> dict[str, Any]:
         own = name if name in fields else meant.get(_plain(name))
         if own is None and is_open:
             named[name] = value
-        elif own is None and fields and value not in NOTHING:
+        elif own is None and fields and value not in EMPTY_VALUES:
             takes = ", ".join(fields)
-            raise ToolError(f"there is no argument {_shown(name)}; {tool.name} takes: {takes}")
+            raise ToolError(f"there is no argument {_format_value(name)}; {tool.name} takes: {takes}")
         elif own and (named.get(own) is None or name == own):
             named[own] = value
     return named
@@ -131,10 +131,8 @@ class SchemaCoercer:
         self.n_left = MOST_STEPS
 
     def coerce(self, value: Any, schema: Any, depth: int = 0) -> Any:
-        """The value with its parts in the types of the schema, where that loses nothing.
-
-        What cannot be converted stays, for `check` to refuse; unwanted null is left out of objects.
-        """
+        """The value with its parts in the types of the schema, where that loses nothing. What cannot be converted
+        stays, for `check` to refuse; unwanted null is left out of objects."""
         schema = self.resolved(schema)
         if depth > MOST_DEPTH:
             return value
@@ -155,9 +153,7 @@ class SchemaCoercer:
 
     def coerce_to_one(self, value: Any, branches: Sequence[Json], depth: int) -> Any:
         """Converted for the branch that takes it as it is, else for one of its kind, else for the first possible one.
-
-        Only one branch is entered: to try all on all levels takes exponential time.
-        """
+        Only one branch is entered: to try all on all levels takes exponential time."""
         for branch in branches:
             if not self.check(value, branch):
                 return _converted(value, branch)
@@ -267,7 +263,7 @@ def sentences_about(wrong: ValidationError) -> Iterator[str]:
             wanted = f"be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}"
         case "enum" | "const":
             choices = limit if rule == "enum" else [limit]
-            wanted = f"be one of {', '.join(_shown(each) for each in choices[:20])}"
+            wanted = f"be one of {', '.join(_format_value(each) for each in choices[:20])}"
         case "anyOf" | "oneOf":
             found = dict.fromkeys(kind for branch in limit if isinstance(branch, Mapping) for kind in _kinds(branch))
             wanted = f"be {' or '.join(KINDS[kind] for kind in found) or 'one of the forms that its description names'}"
@@ -276,7 +272,7 @@ def sentences_about(wrong: ValidationError) -> Iterator[str]:
         case _:
             yield f"{the} does not fit: {_whole(wrong.message[:200])}"
             return
-    yield f"{the} must {wanted}, not {_shown(value)}"
+    yield f"{the} must {wanted}, not {_format_value(value)}"
 
 
 KINDS: Mapping[str, str] = {
@@ -307,7 +303,7 @@ def _where(wrong: ValidationError) -> str:
     return "".join(steps).removeprefix(".")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else _whole(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 

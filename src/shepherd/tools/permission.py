@@ -119,7 +119,7 @@ def plain(text: str) -> str:
 
 # -- the subject of a call --------------------------------------------------------------------------------------------
 
-Kind = Literal["command", "address", "path", "text"]
+SubjectKind = Literal["command", "address", "path", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Call:
 
     tool: Tool
     effect: Effect
-    kind: Kind = "text"
+    kind: SubjectKind = "text"
     subject: str = ""
     """For a person, and for remembered answers; empty = the tool has none."""
     certain: tuple[str, ...] = ()
@@ -358,14 +358,14 @@ class Permission:
     def remembered(self) -> list[str]:
         """The answers so far, a line each: a rule, and for how long."""
 
-        def shown(tool: str, subject: str) -> str:
+        def format_rule(tool: str, subject: str) -> str:
             return f"{tool}({subject})" if subject else tool
 
         kept = self._answers.of(self.folder) if self._answers else []
         return [
-            *(f"{shown(*pair)}: yes, in this conversation" for pair in self._session),
-            *(f"{shown(*pair)}: no, in this conversation" for pair in sorted(self._refused)),
-            *(f"{shown(*pair)}: yes, always in {self.folder}" for pair in kept),
+            *(f"{format_rule(*pair)}: yes, in this conversation" for pair in self._session),
+            *(f"{format_rule(*pair)}: no, in this conversation" for pair in sorted(self._refused)),
+            *(f"{format_rule(*pair)}: yes, always in {self.folder}" for pair in kept),
         ]
 
     def forget(self, pattern: str | None = None) -> int:

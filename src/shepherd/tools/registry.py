@@ -60,8 +60,6 @@ class Entry:
 
 
 class Registry:
-    """See the head of this file."""
-
     _instance: ClassVar[Registry | None] = None
 
     def __init__(self) -> None:
@@ -87,10 +85,8 @@ class Registry:
 
     @classmethod
     def found(cls, files: Iterable[str | Path] = ()) -> Registry:
-        """A new one with all that `instance()` has and gets, and the tools of these Python files.
-
-        A file or package that cannot be used is logged, and listed in `failures`.
-        """
+        """A new one with all that `instance()` has and gets, and the tools of these Python files. A file or package
+        that cannot be used is logged, and listed in `failures`."""
         first = cls.instance()
         registry = cls()
         registry._entries, registry.failures = dict(first._entries), list(first.failures)

@@ -29,10 +29,8 @@ class ResultStore:
         self._last = 0
 
     def keep(self, text: str) -> tuple[str, bool]:
-        """The name of the stored text, such as `result:3`, and whether it is complete.
-
-        Of a text larger than a quarter of the limit, the beginning is stored.
-        """
+        """The name of the stored text, such as `result:3`, and whether it is complete. Of a text larger than a quarter
+        of the limit, the beginning is stored."""
         most_chars = self._most_chars // 4
         kept = replace_unencodable(text[:most_chars])
         with self._lock:

@@ -20,7 +20,7 @@ MOST_CHARS_PER_TOKEN = 16
 SLACK = 8
 """Tokens that a vocabulary may add at the seams."""
 HEAD_SHARE = 2 / 3
-"""Of what is kept; the rest is the end, where commands say how they ended."""
+"""Of what is kept; the rest is the end, where commands report how they ended."""
 ROUNDS = 8
 """Guesses of how much fits; the fourth is mostly within a few per cent."""
 NEAR = 0.9
@@ -137,9 +137,7 @@ def _is_flag_letter(char: str) -> bool:
 
 def replace_unencodable(text: str) -> str:
     """The text with what no prompt can hold replaced: halves of characters (two that belong together are joined), NUL.
-
-    Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1).
-    """
+    Any other sign stays: a file is to be read as it is, and what looks like a control token is none (DESIGN 1)."""
     if not _SURROGATE_OR_NUL.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

@@ -54,13 +54,8 @@ def tool(*, name: str | None = None, **options: typing.Unpack[ToolOptions]) -> C
 def tool(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: typing.Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """The function as a `Tool`.
-
-    `preview`, `overwrites` and an `effect` that is a function get the arguments as the model gave them: without those
-    left out.
-
-    Raises: `TypeError` at once for a signature that no schema can describe.
-    """
+    """The function as a `Tool`. `preview`, `overwrites` and an `effect` that is a function get the arguments as the
+    model gave them: without those left out. Raises: `TypeError` at once for a signature that no schema can describe."""
 
     def make(function: Callable[..., Any]) -> Tool:
         own_name = name or getattr(function, "__name__", "")
@@ -130,10 +125,8 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def as_result(value: Any) -> Result:
-    """What a tool returned, as a result: text, anything that is JSON, parts of a message, or nothing.
-
-    A dict with `error`, or with `success: false`, is a failure (the seeds' form).
-    """
+    """What a tool returned, as a result: text, anything that is JSON, parts of a message, or nothing. A dict with
+    `error`, or with `success: false`, is a failure (the seeds' form)."""
     match value:
         case Result():
             return value

@@ -170,6 +170,4 @@ class Toolbox(Protocol):
         self, call: ToolCall, *, share: int = 1, tell: Callable[[str], None] = lambda line: None
     ) -> CallOutcome:
         """The outcome of one call. A call that fails has a result with `is_error`, so that the model reads the reason.
-
-        `share`: so many results share the room that results have. `tell`: see `ToolContext`.
-        """
+        `share`: so many results share the room that results have. `tell`: see `ToolContext`."""

@@ -46,7 +46,7 @@ TIMEOUT_S = 120.0
 GRACE_S = 5.0
 """For a stopped call to end; `execute_command` needs two seconds to end a process gently."""
 LEAST_TOKENS = 64
-"""Of a result, however many share the room: the sentence that says how to read on must fit."""
+"""Of a result, for any number of results in one round: the sentence that says how to read on must fit."""
 LARGE_CHARS = 20_000
 """Results above this are brought to size in a thread."""
 SUMMARY_CHARS = 200
@@ -56,8 +56,6 @@ TURNED_OFF = "turned off"
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """One tool, for a person."""
-
     name: str
     category: str
     description: str
@@ -103,7 +101,7 @@ class ToolSnapshot:
 
 
 def may_be_opened(why_off: str) -> bool:
-    """Whether a person can turn a tool on; what the configuration disables, he must change there."""
+    """Whether a person can turn a tool on, which the configuration may prevent."""
     return why_off in {"", NOT_ENABLED, NO_ROOM, TURNED_OFF}
 
 
@@ -151,7 +149,6 @@ class ConversationToolbox:
         return self._stock().offered
 
     def get_known(self, name: str) -> Tool:
-        """See `ToolSnapshot.get_known`."""
         return self._stock().get_known(name)
 
     @property

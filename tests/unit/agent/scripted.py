@@ -1,10 +1,12 @@
-"""A back end that answers by a function of the request, and a toolbox whose tools wait for a gate."""
+"""Back ends that answer by a function of the request, and a toolbox whose tools wait for a gate."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
 
 from shepherd.core import (
     Event,
@@ -21,6 +23,42 @@ from shepherd.core import (
 from shepherd.tools.base import CallOutcome
 
 Answers = Callable[[Request], Message | Exception | tuple[Message, StopReason]]
+Script = Callable[[Request], Sequence[Event | Exception]]
+T = TypeVar("T")
+
+
+async def play(events: AsyncGenerator[T, None], stop_after: int | None = None) -> list[T]:
+    """The events of a stream, which is closed behind so many."""
+    seen: list[T] = []
+    async with aclosing(events):
+        async for event in events:
+            seen.append(event)
+            if len(seen) == stop_after:
+                break
+    return seen
+
+
+class Playing:
+    """Plays the events of a script, and keeps what it was asked."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[Request] = []
+        self.n_closed = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        try:
+            for step in self.script(request):
+                if isinstance(step, Exception):
+                    raise step
+                yield step
+        finally:
+            self.n_closed += 1
+
+
+def answering(text: str) -> Script:
+    return lambda request: list(replay(Message.assistant(text), model="m"))
 
 
 class Scripted:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.agent.scripted import play
 from tests.unit.agent.test_storage import MESSAGES
 
 from shepherd.agent.compaction import CompactingBackend
@@ -85,8 +85,7 @@ class FakeCells:
 
 
 async def events_of(backend: CompactingBackend, request: Request) -> list[Event]:
-    async with aclosing(backend.stream(request)) as events:
-        return [event async for event in events]
+    return await play(backend.stream(request))
 
 
 async def compacted(backend: CompactingBackend, *messages: Message, **fields: object) -> Message:

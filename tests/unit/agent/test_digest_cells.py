@@ -8,11 +8,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from tests.fake_engine import BYTES, PLAIN, FakeRuntime, FakeVocabulary, Faults
+from tests.fake_engine import BYTES, FakeRuntime, Faults
 from tests.in_time import until
-from tests.unit.backends.local.test_backend import CHATML
+from tests.unit.backends.local.serving import making
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.compaction_store import CompactionStore
@@ -20,9 +21,6 @@ from shepherd.agent.digest import CLOSING, MOST_NEW, OPENING, Digests, DigestWri
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Message, Reply, Request, Sampling, fold
 from shepherd.core.edits import Edit, LeavingPolicy
-from shepherd.dialects import Template, detect
-from shepherd.engine.base import Memory
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
 
 NOW = (Edit("compact", trigger_tokens=0, pause=True),)
@@ -67,32 +65,24 @@ Make = Callable[..., Cells]
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[InProcessEngine] = []
+    async with making() as make_one:
 
-    def made(
-        *,
-        n_ctx: int = 8192,
-        memory: Memory = PLAIN,
-        gate: threading.Semaphore | None = None,
-        sequences: int = 4,
-        options: LocalOptions | None = None,
-    ) -> Cells:
-        vocabulary = FakeVocabulary()
-        runtime = FakeRuntime(answering, n_ctx=n_ctx, memory=memory, faults=Faults(gate=gate))
-        engine = InProcessEngine(runtime, options=EngineOptions(sequences=sequences), show=vocabulary.piece)
-        engines.append(engine)
-        template = Template(CHATML)
-        local = LocalBackend(
-            engine, vocabulary, template=template, dialect=detect(template.source), model="fake", options=options
-        )
-        store = CompactionStore()
-        digests = Digests(store)
-        writer = DigestWriter(local.stream, local.count_tokens, is_always=True)
-        return Cells(CompactingBackend(local, store, digests=digests, writer=writer), local, runtime, digests)
+        def made(
+            *, n_ctx: int = 8192, gate: threading.Semaphore | None = None, sequences: int = 4, **more: Any
+        ) -> Cells:
+            local, runtime = make_one(
+                model=answering,
+                n_ctx=n_ctx,
+                faults=Faults(gate=gate),
+                engine_options=EngineOptions(sequences=sequences),
+                **more,
+            )
+            store = CompactionStore()
+            digests = Digests(store)
+            writer = DigestWriter(local.stream, local.count_tokens, is_always=True)
+            return Cells(CompactingBackend(local, store, digests=digests, writer=writer), local, runtime, digests)
 
-    yield made
-    for engine in engines:
-        await asyncio.to_thread(engine.close)
+        yield made
 
 
 def computed(reply: Reply) -> int:

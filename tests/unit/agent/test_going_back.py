@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime
 
@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.agent.scripted import Doubling, Scripted, calling, results
+from tests.unit.agent.scripted import Doubling, Playing, Scripted, calling, play, results
 from tests.unit.agent.test_turn import valid
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import SavedConversation
-from shepherd.agent.turn import NOT_DONE, TurnEvent
+from shepherd.agent.turn import NOT_DONE
 from shepherd.backends.local.window import Window
 from shepherd.core import (
     ContextFull,
@@ -38,38 +38,21 @@ from shepherd.core import (
 Steps = list[Event | Exception]
 
 
-class Playing:
-    """Plays a list of events, whichever is set."""
+class Telling(Playing):
+    """Plays a list of events, which a test may set."""
 
     def __init__(self, *steps: Event | Exception) -> None:
+        super().__init__(lambda request: self.steps)
         self.steps: Steps = list(steps)
-        self.requests: list[Request] = []
-
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        self.requests.append(request)
-        for step in self.steps:
-            if isinstance(step, Exception):
-                raise step
-            yield step
 
     def say(self, *texts: str, reason: str = "end", before: Steps | None = None) -> None:
         deltas = [TextDelta(text) for text in texts]
         self.steps = [Started("m"), *(before or []), *deltas, Finished(reason)]  # type: ignore[arg-type]  # a reason
 
 
-def made(*steps: Event | Exception, **fields: object) -> tuple[Session, Playing]:
-    backend = Playing(*steps)
+def made(*steps: Event | Exception, **fields: object) -> tuple[Session, Telling]:
+    backend = Telling(*steps)
     return Session(backend, model="m", n_ctx=100, **fields), backend  # type: ignore[arg-type]  # each test names its own
-
-
-async def play(happenings: AsyncGenerator[TurnEvent, None], stop_after: int | None = None) -> list[TurnEvent]:
-    seen: list[TurnEvent] = []
-    async with aclosing(happenings):
-        async for happening in happenings:
-            seen.append(happening)
-            if len(seen) == stop_after:
-                break
-    return seen
 
 
 def texts(chat: Session) -> list[str]:
@@ -178,7 +161,7 @@ async def test_a_message_of_nothing_is_refused() -> None:
 async def test_a_conversation_moves_to_another_model_and_back() -> None:
     chat, first = made(Started("m"), Evicted(2, 9), TextDelta("Hi."), Finished("end"))
     await play(chat.chat("one"))
-    second, tools = Playing(), Doubling()
+    second, tools = Telling(), Doubling()
     second.say("Ho.")
     chat.move(second, model="n", n_ctx=50, toolbox=tools)
     await play(chat.chat("two"))
@@ -226,7 +209,7 @@ async def test_calls_that_a_file_has_left_open_are_answered() -> None:
 
 
 async def test_a_conversation_that_is_stopped_while_it_is_recognised_is_as_it_was() -> None:
-    class Slow(Playing):
+    class Slow(Telling):
         def __init__(self) -> None:
             super().__init__()
             self.asked = asyncio.Event()

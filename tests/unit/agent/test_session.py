@@ -1,18 +1,19 @@
 """A conversation: its transcript is valid whatever happens to a turn."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+import asyncio
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.agent.scripted import Answers, Doubling, Playing, Script, Scripted, answering, calling, play, results
 
 from shepherd.agent.session import Session
-from shepherd.agent.turn import TurnEvent
+from shepherd.agent.turn import MAX_ROUNDS, TurnEvent
 from shepherd.core import (
     CallDelta,
     CallStarted,
     ContextFull,
+    EngineError,
     Event,
     Evicted,
     Finished,
@@ -23,49 +24,18 @@ from shepherd.core import (
     Started,
     Text,
     TextDelta,
+    ToolSpec,
     Usage,
-    replay,
 )
 
-Script = Callable[[Request], list[Event | Exception]]
 
-
-class Scripted:
-    """A back end that plays a script and remembers what it was asked."""
-
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        self.requests: list[Request] = []
-        self.closed = 0
-
-    async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        self.requests.append(request)
-        try:
-            for step in self.script(request):
-                if isinstance(step, Exception):
-                    raise step
-                yield step
-        finally:
-            self.closed += 1
-
-
-def answering(text: str) -> Script:
-    return lambda request: list(replay(Message.assistant(text), model="m"))
-
-
-def session(script: Script, **fields: object) -> tuple[Session, Scripted]:
-    backend = Scripted(script)
+def session(script: Script, **fields: object) -> tuple[Session, Playing]:
+    backend = Playing(script)
     return Session(backend, model="m", n_ctx=100, **fields), backend  # type: ignore[arg-type]  # each test names its own
 
 
 async def say(to: Session, text: str, stop_after: int | None = None) -> list[TurnEvent]:
-    seen: list[TurnEvent] = []
-    async with aclosing(to.chat(text)) as events:
-        async for event in events:
-            seen.append(event)
-            if len(seen) == stop_after:
-                break
-    return seen
+    return await play(to.chat(text), stop_after)
 
 
 async def test_the_whole_history_is_sent_at_every_turn() -> None:
@@ -82,7 +52,7 @@ async def test_a_stopped_answer_keeps_what_was_said() -> None:
     chat, backend = session(lambda r: [Started("m"), TextDelta("One "), TextDelta("two"), Finished("end")])
     await say(chat, "Count", stop_after=2)
     assert chat.messages == (Message.user("Count"), Message("assistant", (Text("One "),)))
-    assert backend.closed == 1
+    assert backend.n_closed == 1
 
 
 async def test_a_turn_in_which_nothing_was_said_is_taken_back() -> None:
@@ -137,6 +107,65 @@ async def test_usage_of_a_stopped_answer_counts_what_came_of_it() -> None:
     chat, _ = session(lambda r: [Started("m", usage=Usage(5, 7)), *pieces, Finished("end", Usage(5, 7, output=99))])
     await say(chat, "Hello", stop_after=1 + len(pieces))
     assert chat.usage == Usage(5, 7, output=4, reasoning=2)
+
+
+# -- turns with tools --------------------------------------------------------------------------------------------------
+
+
+def with_tools(answer: Answers, tools: Doubling) -> tuple[Session, Scripted]:
+    backend = Scripted(answer)
+    return Session(backend, model="m", n_ctx=100, toolbox=tools), backend
+
+
+async def test_a_turn_that_is_stopped_while_a_tool_runs_leaves_a_transcript_that_can_go_on() -> None:
+    tools = Doubling()
+    tools.gate.clear()
+    chat, _ = with_tools(lambda request: Message.assistant("Yes.") if results(request) else calling(1, 2), tools)
+    task = asyncio.create_task(say(chat, "Double them."))
+    await tools.called.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [m.role for m in chat.messages] == ["user", "assistant", "tool", "tool"]
+    assert tools.running == 0
+    tools.gate.set()
+    await say(chat, "Go on.")
+    assert chat.messages[-1].text == "Yes."
+
+
+async def test_an_answer_that_fails_behind_the_results_takes_nothing_back() -> None:
+    chat, _ = with_tools(lambda request: EngineError("broken") if results(request) else calling(1), Doubling())
+    with pytest.raises(EngineError):
+        await say(chat, "Double it.")
+    assert [m.role for m in chat.messages] == ["user", "assistant", "tool"]
+    assert chat.undo() == "Double it."
+    assert chat.messages == ()
+
+
+async def test_a_model_that_calls_for_ever_gets_one_last_answer_without_tools() -> None:
+    chat, backend = with_tools(lambda request: calling(-len(request.messages)), Doubling())
+    await say(chat, "Double it.")
+    assert len(backend.requests) == MAX_ROUNDS + 1
+    assert [request.tool_choice for request in backend.requests] == ["auto"] * MAX_ROUNDS + ["none"]
+
+
+async def test_calls_without_a_toolbox_are_the_callers() -> None:
+    backend = Scripted(lambda request: calling(1))
+    chat = Session(backend, model="m", n_ctx=100, tools=[ToolSpec("double")])
+    await say(chat, "Double it.")
+    assert len(backend.requests) == 1
+    assert [m.role for m in chat.messages] == ["user", "assistant"]
+
+
+async def test_the_tools_know_the_conversation_that_calls_them() -> None:
+    tools = Doubling()
+    chat, backend = with_tools(lambda request: Message.assistant("Yes."), tools)
+    await say(chat, "One.")
+    first = tools.session
+    chat.clear()
+    await say(chat, "Two.")
+    assert [request.session for request in backend.requests] == [first, tools.session]
+    assert first != tools.session
 
 
 # -- turns that have left the context ----------------------------------------------------------------------------------

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary
+from tests.fake_engine import PLAIN, RECURRENT, FakeVocabulary
 from tests.unit.agent.test_turn import valid
-from tests.unit.backends.local.test_backend import CHATML
+from tests.unit.backends.local.serving import making
 
 from shepherd.agent.session import Session
 from shepherd.agent.turn import CallReturned
-from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Evicted, Finished, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import Template, detect
-from shepherd.engine.base import Memory
-from shepherd.engine.engine import InProcessEngine
 from shepherd.tools.base import CallOutcome
 
 N_CALLS = 12
@@ -57,14 +52,9 @@ class Book:
 @pytest.fixture(params=[PLAIN, RECURRENT], ids=["attention", "recurrent"])
 async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Session]:
     vocabulary = FakeVocabulary()
-    memory: Memory = request.param
-    ends = frozenset({vocabulary.ids["<|im_end|>"]})
-    engine = InProcessEngine(FakeRuntime(counting(vocabulary), ends, n_ctx=900, memory=memory), show=vocabulary.piece)
-    backend = LocalBackend(
-        engine, vocabulary, template=Template(CHATML), dialect=detect(CHATML), model="fake", options=LocalOptions()
-    )
-    yield Session(backend, model="fake", n_ctx=900, toolbox=Book(), on_full="evict")
-    await asyncio.to_thread(engine.close)
+    async with making() as make:
+        backend, _ = make(vocabulary=vocabulary, model=counting(vocabulary), n_ctx=900, memory=request.param)
+        yield Session(backend, model="fake", n_ctx=900, toolbox=Book(), on_full="evict")
 
 
 @pytest.mark.costly

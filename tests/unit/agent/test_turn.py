@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.agent.scripted import Answers, Doubling, Scripted, calling, results
+from tests.unit.agent.scripted import Answers, Doubling, Scripted, calling, play, results
 
 from shepherd.agent.turn import (
     MAX_PARALLEL_CALLS,
@@ -46,8 +46,7 @@ ASKED = Request("m", (Message.user("Count."),))
 async def run(
     backend: Scripted, tools: Doubling, said: list[Message], request: Request = ASKED, **options: int
 ) -> list[TurnEvent]:
-    async with aclosing(run_turn(backend, request, tools, transcript=said, **options)) as happenings:
-        return [happening async for happening in happenings]
+    return await play(run_turn(backend, request, tools, transcript=said, **options))
 
 
 async def take(
@@ -154,8 +153,7 @@ async def test_images_in_results_go_back_to_the_model() -> None:
 async def test_an_answer_that_was_begun_grows_by_what_is_added_to_it() -> None:
     backend = Scripted(lambda request: Message("assistant", (Text("and two"), *calling(1, text="").parts)))
     said = [Message("assistant", (Reasoning("Hm."), Text("One ")))]
-    async with aclosing(run_turn(backend, ASKED, Doubling(), transcript=said, max_rounds=0)) as happenings:
-        assert [h async for h in happenings]
+    assert await run(backend, Doubling(), said, max_rounds=0)
     assert said[0].parts[:2] == (Reasoning("Hm."), Text("One and two"))
     assert valid(said)
 
@@ -256,11 +254,7 @@ def playing(script: Sequence[Message]) -> Scripted:
 async def test_a_turn_may_be_left_behind_any_event_and_its_transcript_can_be_gone_on_with(n: int, alone: bool) -> None:
     backend, tools, said = playing(SCRIPT), Doubling(), list[Message]()
     request = Request("m", ASKED.messages, parallel_calls=not alone)
-    async with aclosing(run_turn(backend, request, tools, transcript=said)) as happenings:
-        async for _ in happenings:
-            n -= 1
-            if n < 0:
-                break
+    await play(run_turn(backend, request, tools, transcript=said), stop_after=n + 1)
     assert valid(said)
     assert (backend.n_open, tools.running) == (0, 0), "nothing goes on behind its back"
     told = [each.partition("=")[2] for each in results(Request("m", tuple(said)))]

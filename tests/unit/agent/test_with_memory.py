@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.agent.scripted import Playing, answering, play
 
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import EntryCache, MemoryBackend, entry_of
@@ -33,25 +34,18 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
     fold,
-    replay,
 )
 from shepherd.memory.records import State
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL, UserStores
 
-Script = Callable[[Request], list[Event]]
 
-
-class Room:
+class Room(Playing):
     """A back end that plays a script, remembers what it was asked, and counts words as tokens."""
 
     n_ctx = 2000
-
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        self.requests: list[Request] = []
-        self.seen: Callable[[], None] = lambda: None
-        """Called when a request arrives."""
+    seen: Callable[[], None] = staticmethod(lambda: None)
+    """Called when a request arrives."""
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())
@@ -63,14 +57,10 @@ class Room:
         return "".join(message.text for message in request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        self.requests.append(request)
         self.seen()
-        for event in self.script(request):
-            yield event
-
-
-def answering(text: str) -> Script:
-    return lambda request: list(replay(Message.assistant(text), model="m"))
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
 
 
 @pytest.fixture
@@ -96,13 +86,7 @@ def request(*said: str | Message, **fields: object) -> Request:
 
 
 async def run(memory: MemoryBackend, asked: Request, stop_after: int | None = None) -> list[Event]:
-    seen: list[Event] = []
-    async with aclosing(memory.stream(asked)) as events:
-        async for event in events:
-            seen.append(event)
-            if len(seen) == stop_after:
-                break
-    return seen
+    return await play(memory.stream(asked), stop_after)
 
 
 def bodies(store: MemoryStore) -> list[str]:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+from click.testing import CliRunner, Result
 from tests import command_line
 from tests.own_server import in_thread
 
+from shepherd.cli.main import cli
 from shepherd.server.app import Service, create_app, serve
+
+
+class Program(subprocess.Popen[str]):
+    """A process whose output goes into pipes."""
+
+    stdout: IO[str]
+    stderr: IO[str]
 
 
 class Home:
@@ -63,17 +73,9 @@ Tools: \d+ available
         )
 
     @contextlib.contextmanager
-    def start(self, *arguments: str, err: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-        command = [*self.command, *arguments]
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-            cwd=self.folder,
-            env=self.env,
-        ) as process:
+    def start(self, *arguments: str) -> Iterator[Program]:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with Program([*self.command, *arguments], **pipes, text=True, cwd=self.folder, env=self.env) as process:
             try:
                 yield process
             finally:
@@ -84,6 +86,41 @@ Tools: \d+ available
         # Nothing at random, and no tools: what is drawn may be a call, and that ends the answer.
         config = "[sampling]\nignore_eos = true\ntemperature = 0\n[tools]\nenabled = []\n"
         (self.folder / "shepherd.toml").write_text(config)
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, and the working folder at once."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("XDG_", "SHEPHERD_"))] + ["MODEL_PATH"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHEPHERD_TRUST", "1")
+    return tmp_path
+
+
+def shepherd(*arguments: str, **settings: Any) -> Result:
+    """Run a command through click: what it prints, and its exit status."""
+    return CliRunner().invoke(cli, arguments, prog_name="shepherd", **settings)
+
+
+class Shell:
+    """A user that runs the commands of one group."""
+
+    group: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env: dict[str, str | None] = {"HOME": str(folder), "COLUMNS": "200", "SHEPHERD_CONFIG": None}
+
+    def run(self, *arguments: str | Path, text: str | bytes = "", ends: int = 0) -> Result:
+        done = CliRunner(env=self.env).invoke(cli, [self.group, *map(str, arguments)], input=text)
+        assert done.exit_code == ends, done.output
+        assert "Traceback" not in done.output
+        return done
+
+    def json(self, *arguments: str | Path, text: str = "", ends: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", text=text, ends=ends).stdout)
 
 
 @pytest.fixture(scope="session")

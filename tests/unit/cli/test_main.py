@@ -13,7 +13,7 @@ from pathlib import Path
 
 import gguf
 import pytest
-from click.testing import CliRunner, Result
+from tests.unit.cli.conftest import shepherd
 from tests.unit.dialects.test_derive import CALLS, template
 from tests.unit.engine.tiny_bert import write_bert
 
@@ -27,37 +27,16 @@ HEAVY = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home folder, and the working folder at once."""
-    monkeypatch.chdir(tmp_path)
-    for name in (
-        "XDG_CONFIG_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "MODEL_PATH",
-        "SHEPHERD_CONFIG",
-        "SHEPHERD_BACKEND",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
-def shepherd(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="shepherd")
-
-
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("NO_COLOR", "")])
 def test_an_error_has_a_colour_only_where_the_terminal_and_the_user_want_it(
-    home: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+    empty_home: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
     ours, theirs = pty.openpty()
     with open(ours, encoding="utf-8") as screen, open(theirs, "w", encoding="utf-8") as terminal:
         with redirect_stderr(terminal), pytest.raises(SystemExit):
-            cli.main(["replay", "--url", "http://127.0.0.1:1", str(home)])
+            cli.main(["replay", "--url", "http://127.0.0.1:1", str(empty_home)])
         shown = screen.readline()
     assert shown.startswith("shepherd: " if value else "\x1b[31mshepherd: ")
     assert ("\x1b" in shown) == (not value)
@@ -129,7 +108,7 @@ def test_tools_are_listed_without_a_model() -> None:
         (["chat", "a.gguf", "b.gguf"], "unexpected extra argument"),
     ],
 )
-def test_a_wrong_line_is_refused_with_status_2_and_a_hint(home: Path, arguments: list[str], message: str) -> None:
+def test_a_wrong_line_is_refused_with_status_2_and_a_hint(empty_home: Path, arguments: list[str], message: str) -> None:
     result = shepherd(*arguments)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
@@ -159,7 +138,7 @@ def test_a_wrong_line_is_refused_with_status_2_and_a_hint(home: Path, arguments:
 )
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_flag_means_the_same_before_and_after_the_command(
-    home: Path, flags: list[str], lines: list[str], place: str
+    empty_home: Path, flags: list[str], lines: list[str], place: str
 ) -> None:
     result = shepherd(*flags, "config", "show") if place == "before" else shepherd("config", "show", *flags)
     assert result.exit_code == 0, result.output
@@ -168,18 +147,18 @@ def test_a_flag_means_the_same_before_and_after_the_command(
     assert "secret" not in result.output
 
 
-def test_a_flag_after_the_command_wins_over_one_before_it(home: Path) -> None:
+def test_a_flag_after_the_command_wins_over_one_before_it(empty_home: Path) -> None:
     assert "port = 2" in shepherd("--port", "1", "config", "show", "--port", "2").stdout.splitlines()
 
 
-def test_a_file_is_read_and_flags_win_over_it(home: Path) -> None:
-    (home / "my.json").write_text('{"context_size": 512, "server_mode": {"enabled": true, "port": 7}}')
+def test_a_file_is_read_and_flags_win_over_it(empty_home: Path) -> None:
+    (empty_home / "my.json").write_text('{"context_size": 512, "server_mode": {"enabled": true, "port": 7}}')
     lines = shepherd("config", "show", "--config", "my.json", "--port", "9").stdout.splitlines()
     assert {"n_ctx = 512", "port = 9", "enabled = true"} <= set(lines)
 
 
-def test_an_unknown_key_is_warned_of_once_on_standard_error(home: Path) -> None:
-    (home / "shepherd.toml").write_text("contxt_size = 512\n")
+def test_an_unknown_key_is_warned_of_once_on_standard_error(empty_home: Path) -> None:
+    (empty_home / "shepherd.toml").write_text("contxt_size = 512\n")
     result = shepherd("config", "show")
     assert result.exit_code == 0
     assert result.stderr.count("contxt_size") == 1
@@ -187,10 +166,10 @@ def test_an_unknown_key_is_warned_of_once_on_standard_error(home: Path) -> None:
     assert "contxt_size" not in result.stdout
 
 
-def test_config_path_says_where_files_are_looked_for(home: Path) -> None:
-    (home / "shepherd.toml").write_text("")
+def test_config_path_says_where_files_are_looked_for(empty_home: Path) -> None:
+    (empty_home / "shepherd.toml").write_text("")
     lines = shepherd("config", "path").stdout.splitlines()
-    assert f"{home / 'shepherd.toml'}" in lines[0]
+    assert f"{empty_home / 'shepherd.toml'}" in lines[0]
     assert lines[0].endswith("found")
     assert all(line.endswith("not found") for line in lines[1:])
 
@@ -211,8 +190,8 @@ def test_config_path_says_where_files_are_looked_for(home: Path) -> None:
         (["models", "info", "nowhere.gguf"], "nowhere.gguf"),
     ],
 )
-def test_a_word_that_is_no_command_is_a_model(home: Path, arguments: list[str], model: str) -> None:
-    result = CliRunner().invoke(cli, arguments, input="Hello\n", prog_name="shepherd")
+def test_a_word_that_is_no_command_is_a_model(empty_home: Path, arguments: list[str], model: str) -> None:
+    result = shepherd(*arguments, input="Hello\n")
     assert result.exit_code == 1, result.output
     assert result.stderr.startswith("shepherd: ")
     assert model in result.stderr
@@ -220,13 +199,13 @@ def test_a_word_that_is_no_command_is_a_model(home: Path, arguments: list[str], 
 
 
 @pytest.mark.model
-def test_a_model_may_be_called_like_a_command(home: Path) -> None:
-    (home / "serv").write_text("no model")
+def test_a_model_may_be_called_like_a_command(empty_home: Path) -> None:
+    (empty_home / "serv").write_text("no model")
     assert "is not a GGUF file" in shepherd("serv").stderr
 
 
-def test_an_unreadable_configuration_is_one_sentence(home: Path) -> None:
-    (home / "shepherd.toml").write_text("= 3")
+def test_an_unreadable_configuration_is_one_sentence(empty_home: Path) -> None:
+    (empty_home / "shepherd.toml").write_text("= 3")
     result = shepherd("-p", "Hello")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
@@ -234,7 +213,7 @@ def test_an_unreadable_configuration_is_one_sentence(home: Path) -> None:
 
 
 @pytest.mark.model
-def test_debug_shows_the_traceback(home: Path) -> None:
+def test_debug_shows_the_traceback(empty_home: Path) -> None:
     result = shepherd("--debug", "-p", "x", "nowhere.gguf")
     assert result.exception is not None
     assert not isinstance(result.exception, SystemExit)
@@ -261,27 +240,27 @@ def test_completion_prints_a_script(shell: str) -> None:
         ("shepherd top --", "--once"),
     ],
 )
-def test_completion_knows_commands_options_and_models(home: Path, words: str, offered: str) -> None:
+def test_completion_knows_commands_options_and_models(empty_home: Path, words: str, offered: str) -> None:
     *_, last = words.split(" ")
     environment = {"_SHEPHERD_COMPLETE": "fish_complete", "COMP_WORDS": words, "COMP_CWORD": last}
-    result = CliRunner().invoke(cli, [], prog_name="shepherd", env=environment)
+    result = shepherd(env=environment)
     assert offered in [line.split("\t")[0].split(",")[-1] for line in result.output.splitlines()]
 
 
 @pytest.mark.parametrize("typed", ["qui", "big"])
-def test_completion_knows_the_names_of_the_configuration(home: Path, typed: str) -> None:
-    (home / "shepherd.toml").write_text('[models.bigone]\npath = "embedded"\n[aliases]\nquick = "bigone"\n')
+def test_completion_knows_the_names_of_the_configuration(empty_home: Path, typed: str) -> None:
+    (empty_home / "shepherd.toml").write_text('[models.bigone]\npath = "embedded"\n[aliases]\nquick = "bigone"\n')
     words = f"shepherd chat -m {typed}"
     environment = {"_SHEPHERD_COMPLETE": "fish_complete", "COMP_WORDS": words, "COMP_CWORD": typed}
-    result = CliRunner().invoke(cli, [], prog_name="shepherd", env=environment)
+    result = shepherd(env=environment)
     offered = [line.split("\t")[0].split(",")[-1] for line in result.output.splitlines()]
     assert {"qui": "quick", "big": "bigone"}[typed] in offered
 
 
-def test_models_list_has_the_embedded_model_and_what_is_here(home: Path, lamb: Path) -> None:
-    (home / "models").mkdir()
-    (home / "models" / "mine.gguf").symlink_to(lamb)
-    (home / "models" / "broken.gguf").write_bytes(lamb.read_bytes()[:1000])
+def test_models_list_has_the_embedded_model_and_what_is_here(empty_home: Path, lamb: Path) -> None:
+    (empty_home / "models").mkdir()
+    (empty_home / "models" / "mine.gguf").symlink_to(lamb)
+    (empty_home / "models" / "broken.gguf").write_bytes(lamb.read_bytes()[:1000])
     text = shepherd("models", "list").stdout
     assert [line.split()[0] for line in text.splitlines()] == ["NAME", "embedded", "broken"]
     assert "F16" in text
@@ -292,7 +271,7 @@ def test_models_list_has_the_embedded_model_and_what_is_here(home: Path, lamb: P
     assert "download it again" in told[1]["problem"]
 
 
-def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> None:
+def test_models_info_says_what_a_model_is_and_needs(empty_home: Path, lamb: Path) -> None:
     text = shepherd("models", "info", str(lamb)).stdout
     for word in ("llama", "5.3 million", "F16", "4096 tokens", "hermes", "Tools:           yes", "MiB"):
         assert word in text
@@ -302,8 +281,8 @@ def test_models_info_says_what_a_model_is_and_needs(home: Path, lamb: Path) -> N
 
 
 @pytest.mark.costly
-def test_models_info_says_that_the_markup_of_calls_is_derived(home: Path) -> None:
-    writer = gguf.GGUFWriter(home / "own.gguf", "llama")
+def test_models_info_says_that_the_markup_of_calls_is_derived(empty_home: Path) -> None:
+    writer = gguf.GGUFWriter(empty_home / "own.gguf", "llama")
     writer.add_chat_template(template(CALLS["json"]))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -325,8 +304,8 @@ path = "late.gguf"
 
 
 @pytest.mark.model
-def test_models_alone_shows_those_of_the_configuration_with_their_memory(home: Path) -> None:
-    (home / "shepherd.toml").write_text(MODELS)
+def test_models_alone_shows_those_of_the_configuration_with_their_memory(empty_home: Path) -> None:
+    (empty_home / "shepherd.toml").write_text(MODELS)
     result = shepherd("models")
     assert result.exit_code == 0
     rows = [line.split() for line in result.stdout.splitlines()]
@@ -343,9 +322,9 @@ def test_models_alone_shows_those_of_the_configuration_with_their_memory(home: P
     assert "late.gguf" in told["models"][2]["problem"]
 
 
-def test_config_alone_shows_it_with_routes_that_cannot_be_reached(home: Path) -> None:
+def test_config_alone_shows_it_with_routes_that_cannot_be_reached(empty_home: Path) -> None:
     rules = "[[routes]]\nmatch = '*'\ncache = 'main'\n[[routes]]\nmatch = '*haiku*'\ncache = 'main'\n"
-    (home / "shepherd.toml").write_text(f"[caches.main]\n{rules}")
+    (empty_home / "shepherd.toml").write_text(f"[caches.main]\n{rules}")
     result = shepherd("config")
     assert result.exit_code == 0
     assert "[caches.main]" in result.stdout
@@ -353,8 +332,8 @@ def test_config_alone_shows_it_with_routes_that_cannot_be_reached(home: Path) ->
     assert result.stdout == shepherd("config", "show").stdout
 
 
-def test_models_info_says_what_a_file_is_for(home: Path) -> None:
+def test_models_info_says_what_a_file_is_for(empty_home: Path) -> None:
     for pooling, kind, words in ((4, "reranker", "it scores pairs of texts"), (1, "embedding", "it makes vectors")):
-        write_bert(home / "made.gguf", pooling=pooling, n_labels=1)
+        write_bert(empty_home / "made.gguf", pooling=pooling, n_labels=1)
         assert f"{kind}: {words}" in shepherd("models", "info", "made.gguf").stdout
         assert json.loads(shepherd("models", "info", "made.gguf", "--json").stdout)["kind"] == kind

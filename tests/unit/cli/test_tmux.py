@@ -89,6 +89,12 @@ class Pane:
         """Keys by their names, such as `Enter`, `Tab`, `C-c`."""
         self.tmux("send-keys", *keys)
 
+    def enters(self, text: str, pattern: str) -> str:
+        """A line with Enter behind it; the screen as soon as the pattern is on it."""
+        self.types(text)
+        self.presses("Enter")
+        return self.waits_for(pattern)
+
     def pastes(self, text: str) -> None:
         """As from the clipboard: in brackets, where the program wants that."""
         (self._folder / "clip").write_text(text)
@@ -177,9 +183,7 @@ def test_commands_and_their_arguments_are_completed(home: Home, opened: Opened) 
         pane.presses("Enter")
         screen = pane.waits_for(r"/4096")
         assert "> What is in @notes.txt" in screen
-        pane.types("/export talk.json")
-        pane.presses("Enter")
-        pane.waits_for("Saved 2 messages")
+        pane.enters("/export talk.json", "Saved 2 messages")
         pane.presses("C-d")
         assert pane.waits_for_the_end() == 0
     assert "The llama is called Dolly." in (home.folder / "talk.json").read_text()
@@ -193,25 +197,10 @@ def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> Non
         assert "tokens/s" not in pane.shows(), "nothing is sent before Enter"
         pane.presses("Enter")
         pane.waits_for("/4096")
-        pane.types("/export talk.md")
-        pane.presses("Enter")
-        pane.waits_for("Saved 2 messages")
+        pane.enters("/export talk.md", "Saved 2 messages")
     text = (home.folder / "talk.md").read_text()
     assert "first line\nline 2\n" in text
     assert "line 39\nlast line\n" in text
-
-
-@pytest.mark.costly
-def test_ctrl_c_at_the_prompt_discards_and_ctrl_d_leaves(opened: Opened) -> None:
-    with opened() as pane:
-        pane.types("half a mess")
-        pane.waits_for("half a mess")
-        pane.presses("C-c")
-        pane.waits_for(r"(?m)^> (?!half)")
-        pane.presses("C-c")
-        pane.waits_for("Ctrl-D or /quit leaves")
-        pane.presses("C-d")
-        assert pane.waits_for_the_end() == 0
 
 
 # -- while an answer comes --------------------------------------------------------------------------------------------
@@ -224,16 +213,12 @@ def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
 ) -> None:
     home.never_ending()
     with opened("-c", "32k") as pane:
-        pane.types("Hello")
-        pane.presses("Enter")
-        pane.waits_for(r"> Hello\n+(.*\n){5}")
+        pane.enters("Hello", r"> Hello\n+(.*\n){5}")
         pane.resizes(width, height)
         pane.waits_for(r"> Hello\n+(.*\n){15}", history=True)
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]")
-        pane.types("/stats")
-        pane.presses("Enter")
-        pane.waits_for("Prefix hits")
+        pane.enters("/stats", "Prefix hits")
         screen = pane.waits_for(AT_THE_PROMPT)
         assert prompts(pane.shows(history=True))[:2] == ["Hello", "/stats"]
         assert all(len(line) <= width for line in pane.tmux("capture-pane", "-p").splitlines()), screen
@@ -242,24 +227,16 @@ def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
 def test_ctrl_c_stops_an_answer_and_continue_goes_on_with_it(home: Home, opened: Opened) -> None:
     home.never_ending()
     with opened("-c", "32k") as pane:
-        pane.types("Hello")
-        pane.presses("Enter")
-        pane.waits_for("How can I help")
+        pane.enters("Hello", "How can I help")
         pane.presses("C-c", "C-c")
         pane.waits_for(r"\[stopped\]")
-        pane.types("/context")
-        pane.presses("Enter")
-        screen = pane.waits_for("2 messages")
+        screen = pane.enters("/context", "2 messages")
         assert re.search(r"▕.*[█▓▒▚].*▏", screen)
         assert re.search(r"(?m)^1 +\d+  .*Hello", screen)
-        pane.types("/continue")
-        pane.presses("Enter")
-        pane.waits_for(r"> /continue\n+(.*\n){2}")
+        pane.enters("/continue", r"> /continue\n+(.*\n){2}")
         pane.presses("C-c")
         pane.waits_for(r"(?s)\[stopped\].*\[stopped\]", history=True)
-        pane.types("/load")
-        pane.presses("Enter")
-        pane.waits_for(r"\d+ (s|min)  2 messages  Hello")
+        pane.enters("/load", r"\d+ (s|min)  2 messages  Hello")
 
 
 COMMANDS = ("--temperature", "0", "--enable-tools", "execute_command", "--allow-tools", "execute_command")
@@ -283,9 +260,7 @@ def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
     """A pane in which the model has started a command that never ends; and whether that runs."""
     time_s = next(names)
     with opened(*COMMANDS) as pane:
-        pane.types(f"Run sleep {time_s}")
-        pane.presses("Enter")
-        pane.waits_for(rf"Tool Call: execute_command\(command=.sleep {time_s}.\)")
+        pane.enters(f"Run sleep {time_s}", rf"Tool Call: execute_command\(command=.sleep {time_s}.\)")
         pane.waits_for(r"(?m)^\S \d+ s")  # it is on its way
         yield pane, lambda: any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
@@ -298,9 +273,7 @@ def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: O
         pane.waits_for(r"\[stopped\]")
         pane.waits_for(AT_THE_PROMPT)
         assert not runs()
-        pane.types("Hello")
-        pane.presses("Enter")
-        pane.waits_for(r"(?s)> Hello.*tokens/s")
+        pane.enters("Hello", r"(?s)> Hello.*tokens/s")
         pane.presses("C-d")
         assert pane.waits_for_the_end() == 0
 
@@ -322,9 +295,7 @@ def test_colours_are_shown_unless_nobody_wants_them(opened: Opened) -> None:
     for unwanted, has_colours in (("", True), ("1", False)):
         with opened("--temperature", "0", "--notools", NO_COLOR=unwanted) as pane:
             for line in ("Hello", "/context"):
-                pane.types(line)
-                pane.presses("Enter")
-                pane.waits_for("4096" if line == "Hello" else "Last prompt")
+                pane.enters(line, "4096" if line == "Hello" else "Last prompt")
             written = pane.shows(colours=True).split("Context: ")[-1]
             assert bool(re.search(r"\x1b\[[0-9;]*[39][0-7]m", written)) == has_colours
             assert re.search(r"▕.*[█▓▒▚].*▏", pane.shows()), "signs say it without colours, too"
@@ -334,14 +305,10 @@ def test_colours_are_shown_unless_nobody_wants_them(opened: Opened) -> None:
 def test_the_simplest_terminal_gets_plain_text_and_ctrl_c(home: Home, opened: Opened) -> None:
     home.never_ending()
     with opened("-c", "32k", TERM="dumb") as pane:
-        pane.types("Hello")
-        pane.presses("Enter")
-        pane.waits_for(".{200}")
+        pane.enters("Hello", ".{200}")
         pane.presses("C-c")
         pane.waits_for(r"\[stopped\]")
-        pane.types("/context")
-        pane.presses("Enter")
-        screen = pane.waits_for("2 messages")
+        screen = pane.enters("/context", "2 messages")
         assert re.search(r"(?m)^\[[#=+x.%]+\]$", screen)
         pane.presses("C-c")
         pane.waits_for("Ctrl-D or /quit leaves")
@@ -359,26 +326,14 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
     editor.write_text('#!/bin/sh\ncat "$1"; printf "What then? "; read line; printf "%s\\n" "$line" > "$1"\n')
     editor.chmod(0o700)
     with opened("--temperature", "0", "--notools", EDITOR=str(editor)) as pane:
-        pane.types("My name is Ann.")
-        pane.presses("Enter")
-        pane.waits_for("/4096")
-        pane.types("/edit")
-        pane.presses("Enter")
-        pane.waits_for(r"What then\?")
-        pane.types("My name is Eve.")
-        pane.presses("Enter")
-        pane.waits_for("Instead: My name is Eve.")
+        pane.enters("My name is Ann.", "/4096")
+        pane.enters("/edit", r"What then\?")
+        pane.enters("My name is Eve.", "Instead: My name is Eve.")
         pane.waits_for(r"(?s)Instead:.*/4096")
-        pane.types("/export talk.md")
-        pane.presses("Enter")
-        pane.waits_for("Saved 2 messages")
-        pane.types("/undo")
-        pane.presses("Enter")
-        pane.waits_for("Taken back")
+        pane.enters("/export talk.md", "Saved 2 messages")
+        pane.enters("/undo", "Taken back")
         for key in ("Enter", "y"):
-            pane.types("/export talk.md")
-            pane.presses("Enter")
-            pane.waits_for(r"talk\.md exists\. Overwrite it\?\n\[y\] yes  \[n\] no")
+            pane.enters("/export talk.md", r"talk\.md exists\. Overwrite it\?\n\[y\] yes  \[n\] no")
             text = (home.folder / "talk.md").read_text()
             assert "Eve" in text
             assert "Ann" not in text
@@ -393,20 +348,14 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
 @pytest.mark.costly
 def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, opened: Opened) -> None:
     with opened("--temperature", "0", "--notools") as pane:
-        pane.types("My name is Ann.")
-        pane.presses("Enter")
-        pane.waits_for("/4096")
+        pane.enters("My name is Ann.", "/4096")
         pane.waits_for(AT_THE_PROMPT)
         pane.sends(signal.SIGKILL)
         pane.waits_for_the_end()
     with opened("--temperature", "0", "--notools", "--no-recall", "--continue") as pane:
         pane.waits_for("Last question: My name is Ann.")
-        pane.types("What is my name?")
-        pane.presses("Enter")
-        pane.waits_for(r"(?s)> What is my name\?.*Ann.*/4096")
-        pane.types("/clear")
-        pane.presses("Enter")
-        pane.waits_for("The conversation is empty now")
+        pane.enters("What is my name?", r"(?s)> What is my name\?.*Ann.*/4096")
+        pane.enters("/clear", "The conversation is empty now")
         pane.types("/load ")
         pane.waits_for("4 messages  My name is Ann.")
         pane.presses("Tab", "Enter")

@@ -64,7 +64,7 @@ KEEP_BYTES, KEEP_PER_TOKEN = 8_000_000, 32
 """Memory for each kind of what is kept of conversations, and the least of it for each token of the window: a history
 that does not fit is tokenised again with every request."""
 FRESH_TOKENS = 512
-"""Of what a compaction clears, what may still have to be computed where it stays for one more answer."""
+"""The most tokens to compute for turns that a compaction clears and that stay for one more answer."""
 QUOTE_TOKENS, QUOTE_SHARE = 512, 8
 """Limits of the quotes for one message: tokens, and one part in so many of the context."""
 
@@ -148,7 +148,6 @@ class LocalBackend:
     # -- a request -----------------------------------------------------------------------------------------------------
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one answer; see `Backend.stream`."""
         logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
         compiled = await self._quoted(request, await self.compile(request))
         job = self._job(compiled, await self._constrain(compiled))
@@ -207,10 +206,8 @@ class LocalBackend:
         return await offload(weight_of(compiled.request), find)
 
     async def compile(self, request: Request) -> Compiled:
-        """The prompt of a request in tokens, beginning like the prompts before it.
-
-        Raises: `InvalidRequest`; as `Template.render`.
-        """
+        """The prompt of a request in tokens, beginning like the prompts before it. Raises: `InvalidRequest`; as
+        `Template.render`."""
         request = await self._looked_at(request)
         weight = weight_of(request)
         if await offload(weight, self._kept.is_new, request):
@@ -219,7 +216,7 @@ class LocalBackend:
         return await self._compiled(request, weight)
 
     async def _looked_at(self, request: Request) -> Request:
-        """The request, each image and recording that the model is not given marked."""
+        """The request, with a reason in each image and recording that the model does not get."""
         limits = self._options.media
         if not any(True for message in request.messages for _ in media_of(message)):
             return request
@@ -234,7 +231,6 @@ class LocalBackend:
         return (await self.compile(request)).n_tokens
 
     async def edit(self, request: Request, edits: Sequence[Edit]) -> Edited:
-        """What the edits clear of the prompt of `request`; see `EditingBackend.edit`."""
         check_triggers(edits, self.n_window)
         parts = candidates(request.messages, edits)
         compiled = await self.compile(replace(request, cleared=request.cleared | parts))
@@ -422,11 +418,8 @@ class LocalBackend:
         return Window(self.engine.n_ctx, held.n, window_rows(messages, own, held, n_tools=n_tools), held.tier)
 
     async def evict(self, request: Request, n_turns: int) -> Evicted:
-        """Evict the oldest turns of a conversation now, as far as they may leave; what has left.
-
-        The conversation is computed first where it is not in the cache. Raises: `InvalidRequest`, `ContextFull`,
-        `EngineError`.
-        """
+        """Evict the oldest turns of a conversation now, as far as they may leave; what has left. The conversation is
+        computed first where it is not in the cache. Raises: `InvalidRequest`, `ContextFull`, `EngineError`."""
         if (request.on_full or self._options.on_full) != "evict":
             raise InvalidRequest(
                 f'no turn leaves cache {self.engine.name!r}, which refuses what does not fit; set overflow = "evict"'

@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 
 PARTS = ("the words of the system prompt", "the tools")
-"""The parts of a fingerprint."""
 
 
 def fingerprint(request: Request) -> tuple[bytes, bytes]:

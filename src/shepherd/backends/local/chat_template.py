@@ -91,8 +91,6 @@ class TemplateSources:
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """A model's template and dialect."""
-
     template: Template
     dialect: Dialect
     with_tools: Template | None = None

@@ -171,9 +171,7 @@ class Compiler:
 
     def ends(self, prompt: Prompt) -> tuple[tuple[str, ...], int | None]:
         """What ends an answer besides the engine's end tokens: the texts, and the token that the template has there.
-
-        Not every file names that token as an end. Where the vocabulary has no such token, its text ends the answer.
-        """
+        Not every file names that token as an end. Where the vocabulary has no such token, its text ends the answer."""
         end = end_of_answer(self._template, self.dialect)
         token = self.encoder.find_token(end)
         return (*prompt.stops, *([end] if end and token is None else ())), token

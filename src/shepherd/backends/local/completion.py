@@ -21,8 +21,6 @@ from shepherd.engine.base import Span, Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class BarePrompt:
-    """A bare prompt in tokens."""
-
     tokens: array[int]
     start: int
     stop: int

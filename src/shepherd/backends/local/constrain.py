@@ -38,8 +38,6 @@ CONVERTERS: Mapping[str, Callable[..., str]] = {"gbnf": gbnf_to_lark, "regex": r
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The grammar of one answer."""
-
     lark: str | None = None
     """`None`: nothing."""
     written: str = ""
@@ -67,10 +65,8 @@ class Constraints:
         self._known = LruCache[Constraint](KEPT)
 
     def has_some(self, request: Request, *, calls: bool = True) -> bool:
-        """Whether the answer has a grammar.
-
-        `calls`: calls are held to their schemas even if the request does not ask for it.
-        """
+        """Whether the answer has a grammar. `calls`: calls are held to their schemas even if the request does not ask
+        for it."""
         if request.schema is not None or request.grammar is not None:
             return True
         if request.forbids_calls:
@@ -122,10 +118,8 @@ class Constraints:
         return Constraint(self._lark(request, thinks=False, has_begun=True) if has_text else lark)
 
     def reader(self, request: Request) -> Dialect:
-        """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls.
-
-        Text that looks like markup is inside of its strings then.
-        """
+        """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls. Text that
+        looks like markup is inside of its strings then."""
         markup = self._markup
         has_form = request.schema is not None or request.grammar is not None
         if not has_form or (request.tools and request.tool_choice != "none") or markup.headed or markup.spelled:
@@ -202,7 +196,6 @@ class Constraints:
 
 
 def is_demanded(request: Request) -> bool:
-    """Whether a client demands a form of the answer."""
     return request.schema is not None or request.grammar is not None or request.tool_choice not in ("auto", "none")
 
 

@@ -62,10 +62,8 @@ def decide(
     n_tokens: int,
     n_window: int,
 ) -> Edited:
-    """What is cleared of a prompt of `n_tokens`, in which all candidates have been given their own spans.
-
-    `sizes`: the tokens of each candidate, and of what is in `cleared` before.
-    """
+    """What is cleared of a prompt of `n_tokens`, in which all candidates have been given their own spans. `sizes`: the
+    tokens of each candidate, and of what is in `cleared` before."""
     gone = set(cleared)
     n_before = n = n_tokens - sum(sizes.get(place, 0) for place in cleared)
     applied: list[AppliedEdit] = []
@@ -116,7 +114,6 @@ def _results(messages: Sequence[Message], edit: Edit) -> list[list[Place]]:
 
 
 def _thoughts(messages: Sequence[Message]) -> list[list[Place]]:
-    """The thoughts of each message that has some."""
     thoughts = (
         [(at, number) for number, part in enumerate(message.parts) if isinstance(part, Reasoning)]
         for at, message in enumerate(messages)

@@ -73,7 +73,7 @@ class KeptPrefix:
         on_full: OnFull = "error",
         limit_bytes: int = 8_000_000,
     ) -> None:
-        """`limits`: which changes of a system prompt are said at the end. `on_full`: of requests that leave it open.
+        """`limits`: which changes of a system prompt a reminder names. `on_full`: of requests that leave it open.
         `limit_bytes`: memory for answers, and for prompts."""
         self._compiler = compiler
         self._on_full = on_full
@@ -214,7 +214,6 @@ class KeptPrefix:
         self._days.begin(self._tools.settled(request), day)
 
     def clear(self) -> None:
-        """Drop the answers, the prompts and the system prompts."""
         self._systems.clear()
         self._answers.clear()
         self._prompts.clear()
@@ -250,7 +249,6 @@ class KeptAnswers:
         self._by_prefix = LruCache[WrittenAnswer](limit_bytes)
 
     def keep(self, request: Request, answer: WrittenAnswer) -> None:
-        """Keep the answer to the request."""
         calls = answer.message.calls
         written = spelled(answer.pieces)
         n_bytes = weight(answer.pieces, written)
@@ -410,10 +408,8 @@ def without_volatile(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 class KeptDays:
-    """The day on which each conversation began. Any thread.
-
-    A request that begins with all messages of an earlier one keeps its day; another one begins today.
-    """
+    """The day on which each conversation began. Any thread. A request that begins with all messages of an earlier one
+    keeps its day; another one begins today."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self._days = LruCache[datetime](limit)

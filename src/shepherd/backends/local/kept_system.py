@@ -49,7 +49,7 @@ AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which changes of a system prompt are said at the end of the prompt."""
+    """Which changes of a system prompt a reminder at the end of the prompt may name."""
 
     share: float = 0.25
     """Largest part of the system prompt, in characters of whole lines, removed and added ones together; 0 = none."""
@@ -66,7 +66,7 @@ class Place:
     cached: bytes
     """A hash of the system prompt and the tools that are cached."""
     holds: bytes
-    """Of those that hold from here on."""
+    """A hash of those that are valid from here on."""
     n_lines: int = 0
     """In which they differ."""
     reminder: str = ""

@@ -33,8 +33,6 @@ RANGES = ("offset", "limit", "start_line", "end_line", "start", "end", "lines", 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """A part that leaves early."""
-
     weight: int
     first_lines: int = 0
     """Of its text, which stay."""
@@ -50,7 +48,7 @@ class Leaving:
 
 
 def leaving(messages: Sequence[Message], policy: LeavingPolicy) -> Leaving:
-    """What leaves early and late. Nothing is late that is no agent's: without calls, turns leave in their order."""
+    """What leaves early and late. Without calls nothing is late: turns leave in their order."""
     calls = [at for at, message in enumerate(messages) if message.calls]
     if not calls:
         return Leaving(_early(messages, len(messages), (), policy))
@@ -108,7 +106,7 @@ def _answered(message: Message) -> Iterator[str]:
 
 
 def stale_results(messages: Sequence[Message], *, replaced: bool = False) -> frozenset[Place]:
-    """Results that say what is no longer so: the same call was made again, or its file was read again or written.
+    """Results that are out of date: the same call was made again, or its file was read again or written.
     `replaced`: only those that a newer result stands for."""
     where = {
         part.call_id: (at, number)
@@ -152,10 +150,8 @@ class Mark:
 def divided(
     prompt: Prompt, messages: Sequence[Message], found: Leaving, cleared: AbstractSet[Place]
 ) -> tuple[list[Segment], list[Mark]]:
-    """The segments of a prompt, cut where a part of a message leaves by itself, and a mark for each.
-
-    A part that its template writes in other words has no place of its own: it leaves with its turn, or not at all.
-    """
+    """The segments of a prompt, cut where a part of a message leaves by itself, and a mark for each. A part that its
+    template writes in other words has no place of its own: it leaves with its turn, or not at all."""
     wanted: dict[int, list[tuple[int, int, Mark]]] = {}
     for at, number in cleared:
         wanted.setdefault(at, []).append((number, 0, Mark(cleared=True, place=(at, number))))

@@ -24,8 +24,6 @@ def score_of(scored: Scored, vocabulary: Vocabulary) -> TokenScore:
 
 
 class Scores:
-    """The scores of one answer, token by token."""
-
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._waiting: deque[tuple[int, int, Scored]] = deque()

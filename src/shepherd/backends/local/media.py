@@ -20,13 +20,11 @@ from shepherd.media.sound import NotSound
 
 NOT_FETCHED = "its address was not fetched"
 SHARE_LEFT_OUT = 4
-"""Of `max_count`, one part in so many leaves at once: not every new file shall change the beginning of the prompt."""
+"""Of `max_count`, one part in so many leaves at once: then not every new file changes the beginning of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """What a model of this machine is shown at most."""
-
     max_count: int = 20
     """Of one request."""
     max_bytes: int = 20 * 2**20
@@ -37,8 +35,6 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class AudioLimits:
-    """What a model of this machine hears at most."""
-
     max_count: int = 10
     """Of one request."""
     max_bytes: int = 25 * 2**20

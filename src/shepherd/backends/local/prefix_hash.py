@@ -23,10 +23,8 @@ SIZE = 16
 
 
 def prefix_hashes(messages: Sequence[Message], apart: str = "", *, exact: bool = False) -> list[bytes]:
-    """For each message, a hash of it and all before it.
-
-    `apart` keeps equal conversations of different owners apart; `exact`: the ids of calls and the thoughts count, too.
-    """
+    """For each message, a hash of it and all before it. `apart` keeps equal conversations of different owners apart;
+    `exact`: the ids of calls and the thoughts count, too."""
     hashed = hashlib.blake2b(apart.encode("utf-8", "replace"), digest_size=SIZE)
     made: list[bytes] = []
     part = slice(SIZE, 2 * SIZE) if exact else slice(SIZE)
@@ -79,9 +77,9 @@ def _visible(message: Message) -> Iterator[str]:
                 yield repr(("call", *meaning(part)))
             case ToolResult():
                 yield repr(("result", len(part.parts)))
-                yield from map(_shown, part.parts)
+                yield from map(_format_part, part.parts)
             case Image() | Audio():
-                yield _shown(part)
+                yield _format_part(part)
             case Text() | Reasoning():
                 pass
             case BadCall():
@@ -90,7 +88,7 @@ def _visible(message: Message) -> Iterator[str]:
                 pass  # `wire.history.plain` has replaced it
 
 
-def _shown(part: Text | Image | Audio) -> str:
+def _format_part(part: Text | Image | Audio) -> str:
     if isinstance(part, Text):
         return part.text
     digest = hashlib.blake2b(part.data or b"", digest_size=SIZE).digest()

@@ -34,8 +34,6 @@ CHUNK_BYTES = 220
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A prompt in tokens."""
-
     tokens: array[int]
     edges: Sequence[int]
     """For each cut that was asked for, the index of the first token behind it. A cut within a token snaps to its end;
@@ -127,10 +125,8 @@ class Encoder:
         return Encoded(tokens, edges, tail, media)
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
-        """The tokens of a text by itself.
-
-        `special`: control tokens are recognised in it. `bos`: with the first token that every prompt has.
-        """
+        """The tokens of a text by itself. `special`: control tokens are recognised in it. `bos`: with the first token
+        that every prompt has."""
         first = self._vocabulary.bos
         head = [] if first is None else [first]
         if not special:
@@ -153,10 +149,8 @@ class Encoder:
         self._keep(text, raw, tokens, owner)
 
     def spell(self, generated: Iterable[int]) -> tuple[Piece, ...] | None:
-        """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`.
-
-        None when it ends inside of a character.
-        """
+        """What was generated: the protocol's tokens as markup, all else as text of origin `OWN`. None when it ends
+        inside of a character."""
         pieces: list[Piece] = []
         raw = b""
         try:
@@ -181,9 +175,7 @@ class Encoder:
 
     def _edges(self, text: str, tokens: array[int], cuts: Sequence[int]) -> list[int]:
         """For each cut within `text`, ascending, how many of its tokens come before the first edge at or behind it.
-
-        Counted from the end: a tokeniser may put a blank before the first word, and most cuts are near the end.
-        """
+        Counted from the end: a tokeniser may put a blank before the first word, and most cuts are near the end."""
         edges: list[int] = []
         stop, behind = len(text), 0
         most = len(text[cuts[0] :].encode("utf-8", "replace"))  # tokens: each has a byte

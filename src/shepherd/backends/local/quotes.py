@@ -42,9 +42,9 @@ READ_CHARS = 4_000
 ENOUGH = 2.5
 """The least score of a quote: one name, one very rare word, or several rare ones."""
 FEW = 3
-"""Texts that may all hold what a call names; of more, what half of them hold is no name."""
+"""Up to so many texts, a word that all of them hold may be a name; of more, a word that half of them hold is none."""
 ANY = 0.1
-"""As that, where every line counts that has something of a query."""
+"""The least score where every line with a word of the query counts."""
 
 _PATH = re.compile(r"(?<![\w./-])(?:[\w.~-]*/)+[\w.-]*\w|(?<![\w./-])[\w-]+\.[a-z][a-z0-9]{0,4}\b")
 _PHRASE = re.compile(r"`([^`\n]{3,80})`|\"([^\"\n]{3,80})\"|“([^”\n]{3,80})”|'([^'\n]{3,80})'(?!\w)")
@@ -60,7 +60,7 @@ _STOP = frozenset().union(*STOP.values())
 _PATH_WEIGHT, _PHRASE_WEIGHT, _ERROR_WEIGHT, _SYMBOL_WEIGHT, _WORD_WEIGHT = 3.0, 3.0, 3.0, 2.5, 0.7
 
 
-Kind = Literal["said", "result", "replaced"]
+QuoteKind = Literal["said", "result", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Departed:
     label: str
     """Whose it is: a role, or a call."""
     text: str
-    kind: Kind = "said"
-    """For a result that is replaced a newer one stands: it is quoted for what no other result names."""
+    kind: QuoteKind = "said"
+    """`replaced`: a newer result stands for this one, which is quoted only for what no other result names."""
 
 
 def cues(messages: Sequence[Message]) -> dict[str, float]:
@@ -223,7 +223,7 @@ def find_quotes(
         for number, part in enumerate(message.parts):
             if text := _text(part):
                 if at in shown and (at not in present or (at, number) in parts):
-                    of_result: Kind = "replaced" if (at, number) in replaced else "result"
+                    of_result: QuoteKind = "replaced" if (at, number) in replaced else "result"
                     kind = of_result if isinstance(part, ToolResult) else "said"
                     left.append(Departed(_label(part, message, called), text, kind))
                 else:

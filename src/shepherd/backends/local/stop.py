@@ -14,11 +14,8 @@ from collections.abc import Sequence
 
 
 class StopFilter:
-    """Passes text through until one of the stop strings appears.
-
-    Holds back at most the longest stop string less one character. The earliest match wins; of two at the same place,
-    the longer one. After a match it passes nothing.
-    """
+    """Passes text through until one of the stop strings appears. Holds back at most the longest stop string less one
+    character. The earliest match wins; of two at the same place, the longer one. After a match it passes nothing."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._next: list[dict[str, int]] = [{}]

@@ -17,8 +17,6 @@ from shepherd.core import ContextFull, OnFull
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """The tokens of one answer."""
-
     max_tokens: int
     """At least 1."""
     reserve: int

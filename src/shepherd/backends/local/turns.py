@@ -35,11 +35,8 @@ class Placement:
 
 
 def placements(messages: Sequence[Message], *, anchored: Collection[int] = ()) -> list[Placement]:
-    """When each message may leave.
-
-    `anchored` messages hold more than their own text, such as the tools, and stay. The last answer of their turn stays
-    with them.
-    """
+    """When each message may leave. `anchored` messages hold more than their own text, such as the tools, and stay. The
+    last answer of their turn stays with them."""
     n_leading = leading_systems(messages)
     made = [Placement(0, keep=True)] * n_leading
     parted = [*parts_pairs(messages), False]

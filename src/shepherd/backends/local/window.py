@@ -25,8 +25,6 @@ EXCERPT_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """One part of a conversation."""
-
     kind: Literal["system", "tools", "turn", "memory"]
     """`memory`: what was recalled for the turn behind it."""
     index: int
@@ -45,8 +43,6 @@ class WindowRow:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A conversation in the model's context."""
-
     n_ctx: int
     """Tokens that fit."""
     n_held: int
@@ -99,11 +95,8 @@ def with_next_question(request: Request) -> Request:
 def window_rows(
     messages: Sequence[Message], spans: Sequence[Span], held: CachedPrefix, *, n_tools: int = 0
 ) -> tuple[WindowRow, ...]:
-    """The parts of a conversation; `spans` are its messages in the prompt.
-
-    `n_tools`: tokens among those of the system prompt that describe tools, or of the first turn in templates that
-    write them there.
-    """
+    """The parts of a conversation; `spans` are its messages in the prompt. `n_tools`: tokens among those of the system
+    prompt that describe tools, or of the first turn in templates that write them there."""
     n_leading = leading_systems(messages)
     starts = [*turn_starts(messages, n_leading, [*parts_pairs(messages), False]), len(messages)]
     made: list[WindowRow] = []

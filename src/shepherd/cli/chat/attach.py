@@ -48,7 +48,7 @@ SENSES: Mapping[type[Image | Audio], tuple[str, str, str]] = {
     Image: ("an image", "vision", "reads only text"),
     Audio: ("a recording", "audio", "cannot hear"),
 }
-"""How a part is called, the capability of the models that take it, and what is said of the others."""
+"""How a part is called, the capability of the models that take it, and how an error describes the others."""
 _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 

@@ -248,7 +248,7 @@ COMMANDS: dict[str, Command] = {
     "/clear": Command(
         "Forget the conversation.",
         _clear,
-        details="Its saved file stays; /load continues it. Only a search in the memory finds what it said.",
+        details="Its saved file stays; /load continues it. Only a search in the memory finds its messages.",
     ),
     "/undo": Command("Remove the last question and its answer.", _undo),
     "/retry": Command("Remove the last answer and ask again.", _retry),

@@ -26,8 +26,6 @@ Line = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RowStyle:
-    """How one state is drawn."""
-
     sign: str
     plain: str
     """The ASCII sign."""
@@ -132,7 +130,6 @@ def _table(window: Window, width: int, plain: bool) -> Iterator[Line]:
 
 
 def _clipped(line: Line, width: int) -> Line:
-    """The beginning of a line that fits."""
     pieces = []
     for text, style in line:
         shown = cut(text, width, "")

@@ -64,7 +64,6 @@ class Repl:
             self._busy = None
 
     async def _take(self, line: str) -> None:
-        """Run a line; its errors are shown."""
         if not line.strip():
             return
         is_command = commands.is_command(line)

@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 def run(
     options: Mapping[str, Any], *, prompt: str | None, as_json: bool, go_on: bool, resume: str | None
 ) -> int | None:
-    """Chat, or list the tools or serve where the options or the configuration say so; the exit status.
-
-    Raises: `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered.
-    """
+    """Chat, or list the tools or serve where the options or the configuration say so; the exit status. Raises:
+    `ShepherdError` when the model cannot be loaded or the one prompt cannot be answered."""
     if options.get("list_tools"):
         from shepherd.cli.command import tools
 
@@ -67,10 +65,8 @@ def run(
 
 
 def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Audio]:
-    """`-p`, and the text, the image or the recording of the pipe; one of the texts may be empty.
-
-    Raises: `UsageError` without any.
-    """
+    """`-p`, and the text, the image or the recording of the pipe; one of the texts may be empty. Raises: `UsageError`
+    without any."""
     # An argument has surrogates for invalid bytes; they become U+FFFD.
     typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     raw = sys.stdin.buffer.read() if piped else b""

@@ -70,7 +70,6 @@ def restore(chat: Chat, name: str, saved: SavedConversation) -> None:
 
 
 def _beginning(text: str) -> str:
-    """At most 8 lines and 600 columns of `text`."""
     lines = text.strip().splitlines()
     return cut("\n".join(lines[:8]) + " …" * (len(lines) > 8), 600)
 

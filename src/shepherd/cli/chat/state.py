@@ -43,8 +43,6 @@ T = TypeVar("T")
 
 
 class Chat:
-    """One conversation: its session, where it is shown, where it is saved."""
-
     def __init__(
         self, app: App, session: Session, view: View, reader: Reader, *, max_rounds: int | None = None
     ) -> None:
@@ -63,10 +61,8 @@ class Chat:
         self.attached: list[Text] = []
         """Resources to send with the next message."""
         self.switched_tools: dict[str, bool] = {}
-        """Tools that the user switched on or off in this conversation."""
         self.is_over = False
         self.has_failed = False
-        """A message could not be answered."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """While lines are read."""
         self._max_rounds = max_rounds
@@ -144,7 +140,6 @@ class Chat:
     # lines
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Show a line of the program."""
         self.view.say(text, style=style)
 
     def note(self, text: str) -> None:
@@ -152,7 +147,6 @@ class Chat:
         self.view.say(text, style="dim")
 
     def say_fields(self, fields: Iterable[tuple[str, str]]) -> None:
-        """Show one `Name: value` line for each field, the values in one column."""
         for line in field_lines(dict(fields)):
             self.say(line)
 
@@ -171,8 +165,6 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One /command."""
-
     help: str
     run: Callable[[Chat, str], Awaitable[None]]
     """Gets the text behind the name. Raises: `ShepherdError`, for a person."""

@@ -34,8 +34,6 @@ _PLAIN_BARS = "_.-=+*%#"
 
 @dataclass(frozen=True, slots=True)
 class AnswerStats:
-    """One answer of a turn."""
-
     usage: Usage
     seconds: float
     """From the first token to the last; 0.0 where that is not known."""
@@ -120,7 +118,6 @@ class TurnStats:
 
     @property
     def usage(self) -> Usage:
-        """The sum over the answers."""
         return sum((each.usage for each in self.answers), Usage())
 
     @property

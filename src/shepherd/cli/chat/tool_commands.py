@@ -78,7 +78,6 @@ def tool_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tuple[
 
 
 def _verdict(row: ToolStatus) -> str:
-    """What happens to calls of a tool."""
     return f"{row.decision.verdict}: {row.decision.why}" if row.decision.why else row.decision.verdict
 
 

@@ -85,7 +85,7 @@ def run(
             config, subject, budget_s=budget_s, folder=folder, cache_folder=cache_folder, served=listening
         )
         view = View(session, other, old)
-        with measuring.shown(lambda _: view.table(), lambda _: f"measuring: {session.phase}") as show:
+        with measuring.show_states(lambda _: view.table(), lambda _: f"measuring: {session.phase}") as show:
             session.on_step = lambda: show(session)
             try:
                 if other is not None:

@@ -31,8 +31,6 @@ _MARKS: Mapping[State, tuple[str, str]] = {"ok": ("✓", "green"), "note": ("•
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line of the report."""
-
     name: str
     state: State
     detail: str
@@ -77,7 +75,7 @@ def _results(check: Check, options: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 
 def _optional(name: str, found: str, otherwise: str, hint: str = "") -> CheckResult:
-    """What was `found`, or else a note with what can be done."""
+    """A good result with what was `found`; without it, a note with a hint."""
     return CheckResult(name, "ok", found) if found else CheckResult(name, "note", otherwise, hint)
 
 

@@ -36,7 +36,7 @@ def set_key(options: Mapping[str, Any], *, name: str, typed: Sequence[str], keyr
     words = f"The key of {row.name} is in {place}. 'shepherd provider test {row.name}' tries it."
     render.show_done(done, words, as_json=as_json)
     if found is not None and found.place in ("configuration", "environment"):
-        render.show_warning(f"the key in the {found.source} counts before it")
+        render.show_warning(f"the key in the {found.source} takes precedence over it")
 
 
 def read_key(name: str) -> str:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shepherd.config import Config
 
 WINDOW = "8x"
-"""Of a server that is started here, unless its configuration says what happens in a full context."""
+"""Of a server that is started here, unless its configuration has a window or an overflow of its own."""
 MISSING = 127
 """Exit status for a missing program, as in a shell."""
 STOP_S = 60.0
@@ -55,7 +55,7 @@ STOP_S = 60.0
 MAX_LOGS = 10
 """Log files of started servers that are kept, the newest ones."""
 NOTE_S = 10.0
-"""A note says that the server is still starting, this often."""
+"""Between two notes that the server is still starting."""
 OURS = frozenset({"api_keys", "config", "debug", "host", "log_level", "model", "port", "reserve", "verbose"})
 """Shared options that this command uses itself, or that choose a running server."""
 
@@ -148,8 +148,6 @@ def _print(
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The models of a running server."""
-
     n_ctx: Mapping[str, int]
     """Tokens of a conversation by model, the default one first."""
     n_cells: Mapping[str, int]

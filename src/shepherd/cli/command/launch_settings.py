@@ -35,8 +35,6 @@ SIDE_MODEL = "claude-haiku-4-5"
 
 @dataclass(frozen=True, slots=True)
 class LaunchTarget:
-    """A server, and the model that the client uses."""
-
     url: str
     """Without `/v1` and without a slash at its end."""
     model: str
@@ -80,18 +78,14 @@ class Settings:
     """By name, in `FOLDER`."""
 
     def in_folder(self, folder: str) -> tuple[str, ...]:
-        """The arguments, with the files in `folder`."""
         return tuple(word.replace(FOLDER, folder) for word in self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program that can be launched."""
-
     title: str
     program: str
     install: str
-    """The command that installs it."""
     first_prompt: int
     """About how many tokens its own instructions and tools have."""
     configure: Callable[[LaunchTarget, Sequence[str]], Settings]

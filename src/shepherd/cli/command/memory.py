@@ -64,7 +64,6 @@ class MemoryAccess:
             yield self.memory(stores)
 
     def stores(self, embedder: Embedder | None = None, reranking: Reranking | None = None) -> UserStores:
-        """The memories of all users."""
         return configured_stores(self.config.memory, os.environ, embedder, reranking)
 
     def memory(self, stores: UserStores) -> MemoryStore:
@@ -87,9 +86,9 @@ class MemoryAccess:
 def embedding(
     model: str | None, config: Config | None = None, *, patient: bool = False, needed: bool = True
 ) -> Iterator[Embedder | None]:
-    """The embedding model of this name or file, loaded during the block; None for None. `config`: with the providers
-    that its own may be one of; of them `patient` waits longer. Where one is not `needed`, a provider that makes no
-    vectors now is None, with a warning."""
+    """The embedding model of this name or file, loaded during the block; None for None. `config` has the providers, one
+    of which may serve the model; `patient`: its limits of time are longer. If the model is not `needed` and its
+    provider makes no vectors now, the result is None, with a warning."""
     if model is None:
         yield None
         return

@@ -99,7 +99,6 @@ def forget(
 
 
 def prune(access: MemoryAccess, *, to: str | None) -> None:
-    """Shorten and delete the oldest texts until the memory is within its limit."""
     with access.store() as store:
         limit = store.max_size_bytes if to is None else _bytes(to)
         before = store.stats().size_bytes

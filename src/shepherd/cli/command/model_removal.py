@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 def run(
     options: Mapping[str, Any], *, name: str | None, unfinished: bool, force: bool, yes: bool, as_json: bool
 ) -> int:
-    """Remove a model, or what pulls have left; the exit status.
-
-    Raises: `InvalidRequest` for what is not removed, `ConfigError` where there is no such model, `EngineError` where a
-    file cannot be removed.
-    """
+    """Remove a model, or the files of unfinished pulls; the exit status. Raises: `InvalidRequest` for what is not
+    removed, `ConfigError` where there is no such model, `EngineError` where a file cannot be removed."""
     config = configure.load_config(options, looks=True)
     root = pulled.models_folder(os.environ, Path.home())
     if (name is None) != unfinished:
@@ -79,7 +76,7 @@ def run(
 
 
 def _discard(root: Path, left: Sequence[staging.Unfinished], name: str, *, yes: bool, as_json: bool) -> int:
-    """Remove what pulls have left. Raises: `InvalidRequest` while one of them runs, `EngineError`."""
+    """Remove the files of unfinished pulls. Raises: `InvalidRequest` while one of them runs, `EngineError`."""
     for each in left:
         if each.is_running:
             raise InvalidRequest(f"a pull of {each.name} runs; stop it first", field="name")
@@ -160,7 +157,7 @@ def _check_unloaded(config: Config, names: set[str]) -> None:
 
 
 def _mentions(config: Config, names: set[str], copies: Sequence[str]) -> Iterator[str]:
-    """What names the model, and stays."""
+    """A line for each name of the model that stays."""
     for alias, meaning in config.aliases.items():
         if meaning in names:
             yield f"aliases.{alias} stands for it; the configuration is not changed."

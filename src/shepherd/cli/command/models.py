@@ -35,7 +35,7 @@ _KINDS: dict[ModelKind, str] = {
     "reranker": "reranker: it scores pairs of texts",
 }
 UNFINISHED = "unfinished"
-"""The source of what a pull has left, or has brought that still runs."""
+"""The source of the files of an unfinished pull, which may still run."""
 NO_TEMPLATE = "none; chats use ChatML unless chat_template names one"
 
 
@@ -82,7 +82,7 @@ def scan_models(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _unfinished_rows() -> Iterator[dict[str, Any]]:
-    """What pulls have left that did not come to their end."""
+    """The files of unfinished pulls."""
     from shepherd.models.pull.staging import unfinished
 
     for each in unfinished(models_folder(os.environ, Path.home())):
@@ -118,10 +118,8 @@ def known_names(config: Config) -> dict[str, str]:
 
 
 def find_file(config: Config, name: str) -> Path:
-    """What to load for a name: an alias, a model of the configuration, or one of the catalogue.
-
-    Raises: `ConfigError`.
-    """
+    """What to load for a name: an alias, a model of the configuration, or one of the catalogue. Raises:
+    `ConfigError`."""
     from shepherd.app.directory.names import Names
 
     names = Names(config, os.environ)
@@ -133,8 +131,6 @@ def find_file(config: Config, name: str) -> Path:
 
 
 class Running(NamedTuple):
-    """A server of ours that runs."""
-
     url: str
     names: frozenset[str]
     """Of the models that are loaded."""
@@ -178,7 +174,6 @@ def _trained(header: gguf.Header | Checkpoint) -> dict[str, Any]:
 
 
 def show_list(options: Mapping[str, Any], *, source: str | None, provider: str | None, as_json: bool) -> None:
-    """Print all models of this machine, those of a provider, or what a pull of `source` would bring."""
     if provider is not None:
         from shepherd.cli.command.provider import show_models
 
@@ -214,7 +209,7 @@ def show_list(options: Mapping[str, Any], *, source: str | None, provider: str |
 
 
 def _progress(model: Mapping[str, Any]) -> str:
-    """How far an unfinished pull is, and since when nothing came."""
+    """How much of an unfinished pull is here, and how long ago its last bytes came."""
     if model["source"] != UNFINISHED:
         return ""
     share = f"{model['size_bytes'] / model['total_bytes']:.0%} of {format_size(model['total_bytes'])}, " if (
@@ -226,10 +221,8 @@ _FITS = {True: "yes", False: "no", None: ""}
 
 
 def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the configured models, each with the memory that it needs while it is loaded.
-
-    Raises: `ConfigError` when a model with `load = "start"` cannot be loaded.
-    """
+    """Print the configured models, each with the memory that it needs while it is loaded. Raises: `ConfigError` when a
+    model with `load = "start"` cannot be loaded."""
     from shepherd.app.directory.entries import ModelRegistry, machine_of
 
     config = configure.load_config(options, looks=True)
@@ -270,10 +263,7 @@ def show_configured(options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show_one(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print the facts about one model.
-
-    Raises: `ConfigError`, `EngineError` when it cannot be found or read.
-    """
+    """Print the facts about one model. Raises: `ConfigError`, `EngineError` when it cannot be found or read."""
     from shepherd.app.directory.entries import cells_of, chat_format, kind_of, read
     from shepherd.engine.llamacpp.library import repacked_types
 

@@ -191,7 +191,7 @@ def _best(progress: Progress) -> str:
 
 def _view(goal: Goal) -> AbstractContextManager[Callable[[Progress], None]]:
     """A function that shows each state, as a table that stays in place or as a line for each new best."""
-    return measuring.shown(lambda now: _table(now, goal), lambda now: f"best so far: {_best(now)}")
+    return measuring.show_states(lambda now: _table(now, goal), lambda now: f"best so far: {_best(now)}")
 
 
 def _show_end(progress: Progress, goal: Goal, name: str) -> None:

@@ -112,7 +112,7 @@ def _from_variable(address: str) -> tuple[str | None, str]:
 
 
 def _network_text(network: Mapping[str, Any]) -> str:
-    """What is not as it is unasked."""
+    """The settings that differ from the defaults."""
     usual = _network(NetworkConfig(), "", is_local=True)
     parts = [f"{word} {network[word]}" for word in usual if network and network[word] != usual[word]]
     return ", ".join(part for part in parts if not part.startswith("proxy_from"))
@@ -148,7 +148,7 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
 
 
 async def _tried(row: ProviderConfig, shared: NetworkConfig) -> dict[str, Any]:
-    """One request; where no model is named, the list of models."""
+    """The report on one request; where no model is named, on a request for the list of models."""
     report: dict[str, Any] = {"name": row.name, "model": row.model, "n_ctx": None, "seconds": None, "n_models": None}
     report["network"] = facts(row, shared)["network"]
     began = time.monotonic()
@@ -180,7 +180,7 @@ async def _asked(backend: CloudBackend, model: str) -> str:
 
 
 def _backend(row: ProviderConfig, shared: NetworkConfig) -> CloudBackend:
-    """Which asks once."""
+    """A back end that makes one attempt."""
     from shepherd.app.providers import cloud_of, made_of, user_spending
 
     provider = made_of(row, os.environ, known_providers.store())
@@ -208,7 +208,6 @@ def _show(report: Mapping[str, Any]) -> None:
 
 
 def show_models(options: Mapping[str, Any], *, name: str, as_json: bool) -> None:
-    """Print the models that a provider lists. Raises: `ShepherdError`."""
     config = configure.load_config(options, looks=True)
     row = known_providers.find_row(config, name)
     models = known_providers.read_list(row)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = "stopped; what was transferred is kept: the same command goes on from there"
 RATE_S = 10.0
-"""The rate is that of the last so many seconds."""
+"""The rate is an average over this time."""
 
 
 def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
@@ -53,7 +53,6 @@ def run(options: Mapping[str, Any], *, source: str, as_json: bool) -> None:
 
 
 def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool) -> None:
-    """List repositories of the hub. Raises: `ShepherdError`."""
     from shepherd.app.directory.pulling import network_of
     from shepherd.models.pull import hub
 
@@ -74,7 +73,6 @@ def search(options: Mapping[str, Any], *, words: tuple[str, ...], as_json: bool)
 
 
 def suggest(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """List the suggested models, with those that fit this machine marked."""
     from shepherd.app.directory.entries import capacity_of
     from shepherd.models.suggestions import SUGGESTIONS
 

@@ -35,15 +35,12 @@ DEBUG_FOLDER = "logs"
 
 
 def run(options: Mapping[str, Any]) -> None:
-    """Serve until SIGINT or SIGTERM. Raises: as `serve`."""
     serve(configure.load_config({**options, "server": True}))
 
 
 def serve(config: Config) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises: `ShepherdError` when the port is not free or the model cannot be loaded.
-    """
+    """Serve until SIGINT or SIGTERM. Raises: `ShepherdError` when the port is not free or the model cannot be
+    loaded."""
     from shepherd.server.http.listen import loop_factory
 
     pull.offer(config)
@@ -231,8 +228,8 @@ def loops(app: App, port: int) -> Iterator[str]:
         provider = providers.known(name)
         if provider.is_local and urlsplit(provider.root).port == port:
             yield (
-                f"the provider {name!r} is this server itself ({provider.root}): what goes to it comes back for ever; "
-                "change its base_url, or the variable that sets it"
+                f"the provider {name!r} is this server itself ({provider.root}), so its requests return here "
+                "without end; change its base_url, or the variable that sets it"
             )
 
 

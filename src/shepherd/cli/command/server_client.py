@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server."""
-
     url: str
     """Without `/v1` and without a slash at its end."""
     key: str | None = None
@@ -76,7 +74,6 @@ def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) ->
 
 
 def no_server(url: str) -> Unreachable:
-    """The error for an address at which no server listens."""
     return Unreachable(
         f"no server answers at {url}; start one with 'shepherd serve', or name another with --url", backend=url
     )

@@ -39,8 +39,6 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """One tool in the list."""
-
     tool: Tool
     source: str
     """`shepherd`, a package, a file, or the MCP servers."""
@@ -68,7 +66,6 @@ class ListedTool:
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the tools: those that are on, then the others with the reason."""
     config = configure.load_config(options, looks=True)
     rows, failures = list_tools(config)
     if as_json:
@@ -152,10 +149,8 @@ def run(options: Mapping[str, Any], *, name: str, arguments: Sequence[str], as_j
 
 
 def arguments_of(words: Sequence[str]) -> str:
-    """The JSON text of a call's arguments: one object, `-` for one from standard input, or NAME=VALUE ...
-
-    Raises: `InvalidRequest`.
-    """
+    """The JSON text of a call's arguments: one object, `-` for one from standard input, or NAME=VALUE ... Raises:
+    `InvalidRequest`."""
     if not words:
         return "{}"
     if list(words) == ["-"]:

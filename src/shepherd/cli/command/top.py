@@ -52,10 +52,8 @@ PATH = "/v1/caches"
 
 
 def run(options: Mapping[str, Any], *, url: str | None, once: bool, as_json: bool) -> int:
-    """Watch a server until the user quits, or take one sample; the exit status.
-
-    Raises: `ShepherdError` when the server cannot be reached, or refuses access.
-    """
+    """Watch a server until the user quits, or take one sample; the exit status. Raises: `ShepherdError` when the server
+    cannot be reached, or refuses access."""
     config = configure.load_config(options, looks=True)
     address = find_address(config, url, options.get("api_keys") or (), is_running=True)
     with connect(address, TIMEOUT_S) as client:
@@ -260,10 +258,8 @@ class Watch:
         """Why the last poll failed."""
 
     def sample(self) -> Sample:
-        """The state of the server now.
-
-        Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is loading, `BadReply`.
-        """
+        """The state of the server now. Raises: `Unreachable`, `TimedOut`, `NotAllowed`, `EngineDown` while it is
+        loading, `BadReply`."""
         try:
             answer = self._client.get(PATH)
         except httpx2.TransportError as error:
@@ -288,10 +284,7 @@ class Watch:
             ) from error
 
     def poll(self) -> None:
-        """Poll once.
-
-        Raises: `ShepherdError` when no poll has worked yet and the server is not just starting.
-        """
+        """Poll once. Raises: `ShepherdError` when no poll has worked yet and the server is not just starting."""
         try:
             found = self.sample()
             # After a gap the difference of the counts means nothing.
@@ -315,7 +308,6 @@ class Watch:
 
 
 def _print_samples(watch: Watch, *, once: bool) -> None:
-    """One JSON object per sample, one per line; one sample if `once`."""
     while True:
         watch.poll()
         if watch.problem is not None and once:

@@ -134,8 +134,6 @@ def result_line(returned: CallReturned, width: int = LINE_WIDTH) -> str:
 
 @dataclass(slots=True, eq=False)
 class OpenCall:
-    """A call whose result is not shown yet."""
-
     call: ToolCall | BadCall
     is_shown: bool = False
     """Its own line has been shown."""
@@ -231,8 +229,6 @@ class Evictions:
 
 
 class PlainAnswer:
-    """The exact text, for pipes and simple terminals."""
-
     def __init__(self, out: Write, notices: Write) -> None:
         self._out = out
         self._notices = notices
@@ -308,8 +304,6 @@ _NOT_SHOWN: Mapping[type[object], Sequence[str]] = {
 
 
 class JsonAnswer:
-    """One JSON object per line and event, for programs."""
-
     def __init__(self, out: Write) -> None:
         self._out = out
 

@@ -135,7 +135,7 @@ class TerminalPerson:
     ) -> str:
         """The key of one of the `choices` (key -> text of the option, text after the choice). `default`: the key for
         Enter; empty = none."""
-        hidden = [part for part in parts if part.shown(self._room) is not part.lines]
+        hidden = [part for part in parts if part.format_lines(self._room) is not part.lines]
 
         def draw(shown: Sequence[Part] = ()) -> None:
             show(self._rows(shown), self._options(choices, default, can_unfold=bool(hidden)))
@@ -192,7 +192,8 @@ class TerminalPerson:
     def _rows(self, parts: Sequence[Part]) -> list[str]:
         from shepherd.cli.terminal.markdown import to_rows  # heavy, and most chats have no question
 
-        return [row for part in parts for line in part.shown(self._room) for row in to_rows(line, self._screen.console)]
+        lines = (line for part in parts for line in part.format_lines(self._room))
+        return [row for line in lines for row in to_rows(line, self._screen.console)]
 
     @property
     def _room(self) -> int:
@@ -221,7 +222,7 @@ class Part:
     lines: list[Text]
     most: int | None = None
 
-    def shown(self, room: int) -> list[Text]:
+    def format_lines(self, room: int) -> list[Text]:
         """All of the lines, the very same, or fewer of them."""
         return self.lines if self.most is None else folded(self.lines, min(self.most, room))
 

@@ -26,8 +26,6 @@ _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
 
 
 class TerminalReader:
-    """A line editor with history and completion."""
-
     is_person = True
     has_editor = True
 

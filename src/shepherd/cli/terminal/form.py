@@ -15,7 +15,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["string", "number", "integer", "boolean", "one", "several"]
+FieldKind = Literal["string", "number", "integer", "boolean", "one", "several"]
 
 _QUOTED = 60
 """Characters of an answer that an error quotes."""
@@ -26,10 +26,8 @@ _BOOLEANS = dict.fromkeys(["yes", "y", "true", "on", "1"], True) | dict.fromkeys
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One question."""
-
     name: str
-    kind: Kind
+    kind: FieldKind
     schema: Mapping[str, Any]
     is_required: bool = False
     choices: tuple[tuple[str, str], ...] = ()
@@ -232,7 +230,7 @@ def _read_several(field: Field, answer: str) -> list[str]:
     return values
 
 
-_READERS: Mapping[Kind, Callable[[Field, str], Any]] = {
+_READERS: Mapping[FieldKind, Callable[[Field, str], Any]] = {
     "string": _read_string,
     "number": _read_number,
     "integer": _read_number,

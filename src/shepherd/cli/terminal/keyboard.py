@@ -76,7 +76,7 @@ class TerminalKeyboard:
         try:
             return await session.prompt_async(prompt, default=default, handle_sigint=False)
         except asyncio.CancelledError:
-            # The person types on, and must not type into the next prompt what was meant for this one.
+            # The person types on; these letters belong to this prompt, and must not reach the next one.
             with suppress(EOFError, KeyboardInterrupt):
                 await session.prompt_async(WITHDRAWN, default=session.default_buffer.text, handle_sigint=False)
             raise

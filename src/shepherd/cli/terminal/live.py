@@ -37,12 +37,10 @@ _PATIENCE_S = 0.25
 _SILENCE_S = 1.5
 """After this silence a spinner appears: a call is held back until it is complete, a provider thinks."""
 
-Kind = Literal["", "text", "reasoning", "call"]
+BlockKind = Literal["", "text", "reasoning", "call"]
 
 
 class MarkdownAnswer:
-    """One turn on a terminal, as it comes."""
-
     def __init__(
         self, screen: Screen, *, show_thinking: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -50,9 +48,9 @@ class MarkdownAnswer:
         self._show_thinking = show_thinking
         self._clock = clock
         self._began = clock()
-        self._kind: Kind = ""
+        self._kind: BlockKind = ""
         """The kind of the open part: `call` while the model writes a call."""
-        self._flows: dict[Kind, markdown.Flow] = {
+        self._flows: dict[BlockKind, markdown.Flow] = {
             "text": markdown.MarkdownFlow(screen.console),
             "reasoning": markdown.PlainFlow(screen.console, "dim italic"),
         }
@@ -65,7 +63,7 @@ class MarkdownAnswer:
         """The tool of the call that the model writes, and the pieces of it so far."""
         self._finished: list[str] = []
         """Finished lines for the next drawing."""
-        self._above: Kind | Literal["notice"] = ""
+        self._above: BlockKind | Literal["notice"] = ""
         """The kind of the last finished block. An empty line precedes the next block, except between calls."""
         self._evictions = Evictions()
         """Shown at the end of a part, so that a paragraph or a code block is not interrupted."""
@@ -137,7 +135,7 @@ class MarkdownAnswer:
 
     # what is finished
 
-    def _open(self, kind: Kind) -> None:
+    def _open(self, kind: BlockKind) -> None:
         if kind != self._kind:
             self._settle()
             if kind != "call":
@@ -173,7 +171,7 @@ class MarkdownAnswer:
         if line := self._evictions.take():
             self._add("notice", self._lines(Text(line, "dim")))
 
-    def _add(self, kind: Kind | Literal["notice"], lines: Sequence[str], *, goes_on: bool = False) -> None:
+    def _add(self, kind: BlockKind | Literal["notice"], lines: Sequence[str], *, goes_on: bool = False) -> None:
         if lines:
             self._finished += [*self._gap(kind, goes_on=goes_on), *lines]
             self._above = kind

@@ -28,8 +28,6 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One completion of the typed text."""
-
     text: str
     n_replaced: int
     """Characters before the cursor that it replaces."""

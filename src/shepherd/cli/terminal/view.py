@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class TerminalView:
-    """A person at a terminal: Markdown, colours, live lines."""
-
     is_plain = False
     """Whether to draw with ASCII only: a pipe may lead anywhere."""
 
@@ -38,7 +36,6 @@ class TerminalView:
 
     @property
     def width(self) -> int:
-        """Columns that a line may have."""
         return self.console.width
 
     def say(self, text: str, *, style: str = "") -> None:
@@ -58,7 +55,6 @@ class TerminalView:
         self.say(error.message, style="red")
 
     def answer(self) -> MarkdownAnswer:
-        """Show the next turn."""
         from shepherd.cli.terminal.live import MarkdownAnswer
 
         return MarkdownAnswer(self.screen, show_thinking=self._show_thinking)

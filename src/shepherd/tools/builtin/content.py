@@ -46,10 +46,8 @@ TEXT_CONTROLS = frozenset("\t\n\r\f\b\x1b")
 
 
 def sniff(head: bytes) -> tuple[str | None, str]:
-    """The encoding of a file by its beginning, None = it is not text; and its kind.
-
-    Any encoding but UTF-8 needs a mark at its beginning; text in another one is read as UTF-8 with errors.
-    """
+    """The encoding of a file by its beginning, None = it is not text; and its kind. Any encoding but UTF-8 needs a mark
+    at its beginning; text in another one is read as UTF-8 with errors."""
     if encoding := marked_encoding(head):
         return encoding, "text"
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(head[:HEAD_BYTES])

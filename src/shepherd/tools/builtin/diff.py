@@ -19,10 +19,8 @@ NO_END = "\\ No newline at end of file"
 
 
 def unified(old: str | None, new: str | None, name: str) -> str:
-    """The changes between two texts; None = there is no file. Empty if there are none.
-
-    Takes about a second at most: `difflib` alone needs hours for the worst texts.
-    """
+    """The changes between two texts; None = there is no file. Empty if there are none. Takes about a second at most:
+    `difflib` alone needs hours for the worst texts."""
     if old == new:
         return ""
     if max(len(old or ""), len(new or "")) > MOST_CHARS:

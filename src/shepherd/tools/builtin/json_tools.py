@@ -36,7 +36,7 @@ JsonText = Annotated[str, "JSON text"]
 def json_parse(json: JsonText) -> Result:
     """Check JSON and show its value."""
     value, notes = read(json)
-    return Result("\n".join([shown(value), *notes]), summary=kind_of(value))
+    return Result("\n".join([format_value(value), *notes]), summary=kind_of(value))
 
 
 @tool(category="json", effect="read", aliases=("validate_json",), argument_aliases={"data": "json", "text": "json"})
@@ -55,15 +55,7 @@ def json_validate(json: JsonText, schema: Annotated[Any, "JSON Schema"] = None) 
             raise ToolError(f"schema: {error.message}") from error
     else:
         schema = write(schema)
-    return verdict(_isolated("shepherd.tools.builtin.json_tools:problems", [write(value), schema]))
-
-
-def _isolated(work: str, payload: Any) -> Any:
-    """`run_isolated` for a tool. Raises: `ToolError`."""
-    try:
-        return run_isolated(work, payload)
-    except WorkFailed as error:
-        raise ToolError(error.message) from error
+    return verdict(apart("problems", write(value), schema))
 
 
 @tool(category="json", effect="read", aliases=("serialize_json", "format_json"), argument_aliases={"text": "json"})
@@ -84,9 +76,17 @@ def json_format(json: JsonText | None = None, data: Annotated[Any, "or a value"]
 def json_path(json: JsonText, path: Annotated[str, "such as $.items[?@.price < 10].name"]) -> Result:
     """Take values out of JSON by JSONPath."""
     value, notes = read(json)
-    found = _isolated("shepherd.tools.builtin.json_tools:matches", [write(value), rooted(path.strip())])
+    found = apart("matches", write(value), rooted(path.strip()))
     text = "\n".join([found["text"], *notes])
     return Result(text, summary=f"{found['n']} match{'' if found['n'] == 1 else 'es'}")
+
+
+def apart(function: str, *task: str) -> Any:
+    """What this function of this module returns, in a child process. Raises: `ToolError`."""
+    try:
+        return run_isolated(f"shepherd.tools.builtin.json_tools:{function}", task)
+    except WorkFailed as error:
+        raise ToolError(error.message) from error
 
 
 def rooted(path: str) -> str:
@@ -184,7 +184,7 @@ def hint(text: str, position: int) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """On one line if that is readable."""
     line = write(value)
     return line if len(line) <= LINE_CHARS else write(value, 1)
@@ -294,4 +294,4 @@ def matches(task: list[str]) -> dict[str, Any]:
     except JSONPathError as error:
         at = f" at column {error.token.index + 1}" if error.token and error.token.index >= 0 else ""
         raise ToolError(f"path: {error.message}{at} of {short(path)!r}") from error
-    return {"n": len(found), "text": shown(found)}
+    return {"n": len(found), "text": format_value(found)}

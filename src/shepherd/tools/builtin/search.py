@@ -94,8 +94,6 @@ async def search_files(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some lines of a file."""
-
     name: str
     first: int
     """The number of its first line, from 1."""
@@ -233,11 +231,11 @@ class Search:
             if hits and self.mode == "content":
                 self.is_more = len(hits) > room
                 hits = hits[:room]
-                self.lines += self.shown(chunk, dict(hits))
+                self.lines += self.format_hits(chunk, dict(hits))
             if hits:
                 self.counts[chunk.name] += len(hits)
 
-    def shown(self, chunk: Chunk, hits: Mapping[int, int]) -> Iterator[str]:
+    def format_hits(self, chunk: Chunk, hits: Mapping[int, int]) -> Iterator[str]:
         lines = chunk.text.removesuffix("\n").split("\n")
         around = range(-self.context, self.context + 1)
         wanted = sorted({at + step for at in hits for step in around if 0 <= at + step < len(lines)})

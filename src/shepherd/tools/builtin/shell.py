@@ -129,10 +129,8 @@ SET_NAMES = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_P
 
 
 def environment(have: Mapping[str, str], *, keep: Collection[str], secrets: Collection[str]) -> dict[str, str]:
-    """`have` without secrets: what looks like a key, and what has the same value as one.
-
-    A name in `keep` stays; a glob in `keep` opens what looks like a secret, but none of `secrets`.
-    """
+    """`have` without secrets: what looks like a key, and what has the same value as one. A name in `keep` stays; a glob
+    in `keep` opens what looks like a secret, but none of `secrets`."""
     private = {name.upper() for name in secrets}
 
     def is_secret(name: str, value: str) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults, say
-from tests.in_time import becomes_true, until
+from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
+from tests.in_time import becomes_true
 from tests.sampling import examples
+from tests.unit.backends.local.serving import CHATML, Make, events, reply, seen, settled
 
 from shepherd.backends.base import Backend
-from shepherd.backends.local.backend import LocalBackend, LocalOptions
+from shepherd.backends.local.backend import LocalOptions
 from shepherd.backends.local.media import ImageLimits, MediaLimits
 from shepherd.core import (
     AnswerStart,
@@ -35,7 +36,6 @@ from shepherd.core import (
     Progress,
     Reasoning,
     ReasoningLevel,
-    Reply,
     Request,
     Sampling,
     Started,
@@ -45,51 +45,8 @@ from shepherd.core import (
     ToolSpec,
     fold,
 )
-from shepherd.dialects import Template, detect
+from shepherd.dialects import Template
 from shepherd.engine.base import Memory
-from shepherd.engine.engine import InProcessEngine
-
-CHATML = (
-    "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
-    "{{ '<|im_end|>\n' }}{% endif %}"
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}"
-    '{% for c in m.tool_calls or [] %}{{ \'\n<tool_call>\n{"name": "\' + c.function.name + \'", "arguments": \' }}'
-    "{{ c.function.arguments | tojson }}{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-    "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
-)
-
-Make = Callable[..., tuple[LocalBackend, FakeRuntime]]
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    engines: list[InProcessEngine] = []
-
-    def make_one(
-        *answers: str,
-        n_ctx: int = 4096,
-        options: LocalOptions | None = None,
-        faults: Faults | None = None,
-        template: str | Template = CHATML,
-        end_tokens: frozenset[int] | None = None,
-        user_defined: Sequence[str] = (),
-        memory: Memory = PLAIN,
-    ) -> tuple[LocalBackend, FakeRuntime]:
-        vocabulary = FakeVocabulary(user_defined=user_defined)
-        ends = frozenset({vocabulary.ids["<|im_end|>"]}) if end_tokens is None else end_tokens
-        runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=n_ctx, memory=memory, faults=faults or Faults())
-        engine = InProcessEngine(runtime, show=vocabulary.piece)
-        engines.append(engine)
-        compiled = template if isinstance(template, Template) else Template(template)
-        backend = LocalBackend(
-            engine, vocabulary, template=compiled, dialect=detect(compiled.source), model="fake", options=options
-        )
-        return backend, runtime
-
-    yield make_one
-    for engine in engines:
-        await asyncio.to_thread(engine.close)
 
 
 def ask(text: str = "Hello", *history: Message, **fields: Any) -> Request:
@@ -107,29 +64,10 @@ def said_behind(header: str, text: str, then: int) -> Callable[[Sequence[int]], 
     return next_token
 
 
-def seen(runtime: FakeRuntime) -> bytes:
-    """All text that the model has computed, without control tokens, in order."""
-    return bytes(token for batch in runtime.batches for chunk in batch for token in chunk.tokens if token < BYTES)
-
-
 def held(runtime: FakeRuntime) -> str:
     """What the sequence that was computed last holds now, control tokens included."""
     vocabulary = FakeVocabulary(user_defined=TAGS)
     return b"".join(map(vocabulary.piece, runtime.tokens(runtime.batches[-1][-1].seq))).decode()
-
-
-async def settled(backend: LocalBackend, n_jobs: int) -> None:
-    """Wait until so many jobs have come and gone, closing tags included."""
-    await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
-
-
-async def events(backend: Backend, request: Request) -> list[Event]:
-    async with aclosing(backend.stream(request)) as stream:
-        return [event async for event in stream]
-
-
-async def reply(backend: Backend, request: Request) -> Reply:
-    return fold(await events(backend, request))
 
 
 async def test_an_answer_follows_the_grammar_and_counts_its_tokens(make: Make) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
 
 import pytest
 from tests.fake_engine import in_process
 from tests.in_time import until
+from tests.unit.backends.local.serving import reply
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
-from shepherd.core import Event, Message, Reply, Request, Sampling, Text, ToolResult, ToolSpec, fold
+from shepherd.core import Message, Request, Sampling, Text, ToolResult, ToolSpec
 from shepherd.dialects import Template, detect
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.ledger import Resident
@@ -57,14 +57,6 @@ async def make(weights: Weights) -> AsyncIterator[Make]:
 @pytest.fixture
 def backend(make: Make) -> LocalBackend:
     return make(2048)
-
-
-async def reply(backend: LocalBackend, request: Request) -> Reply:
-    events: list[Event] = []
-    async with aclosing(backend.stream(request)) as stream:
-        async for event in stream:
-            events.append(event)
-    return fold(events)
 
 
 async def at_rest(backend: LocalBackend, n_jobs: int) -> Resident:

@@ -11,15 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.unit.backends.local.serving import making
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraints, loose
 from shepherd.backends.local.offload import HEAVY, HEAVY_AT_ONCE, offload, weight_of
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
-from shepherd.dialects import Template, detect
+from shepherd.dialects import Template
 from shepherd.dialects.families.hermes import HERMES
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import ProbeBudget
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -66,13 +65,9 @@ def clock() -> Iterator[Held]:
 
 @pytest.fixture
 async def backend(clock: Held) -> AsyncIterator[LocalBackend]:
-    vocabulary = FakeVocabulary()
-    ends = frozenset({vocabulary.ids["<|im_end|>"]})
-    engine = InProcessEngine(FakeRuntime(say(vocabulary, "Hi."), ends, n_ctx=10_000_000), show=vocabulary.piece)
-    template = Template(TEMPLATE, clock=clock)
-    yield LocalBackend(engine, vocabulary, template=template, dialect=detect(TEMPLATE), model="fake")
-    clock.go_on.set()
-    await asyncio.to_thread(engine.close)
+    async with making() as make:
+        yield make("Hi.", n_ctx=10_000_000, template=Template(TEMPLATE, clock=clock))[0]
+        clock.go_on.set()
 
 
 def ask(**fields: Any) -> Request:

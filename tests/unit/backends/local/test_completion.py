@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -14,40 +12,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_engine import FakeRuntime, FakeVocabulary
+from tests.unit.backends.local.serving import Make, events, making, reply
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.completion import BarePrompt, PlainTextParser, encode, pieces
-from shepherd.backends.local.constrain import Constraints
 from shepherd.backends.local.prompt import Encoder
 from shepherd.core import (
     Completion,
     ContextFull,
-    Event,
     Grammar,
     InvalidRequest,
     Message,
-    Reply,
     Request,
     Sampling,
     Started,
     TextDelta,
     TextOrTokens,
     Traced,
-    fold,
 )
-from shepherd.dialects import Parser, Template, detect
-from shepherd.engine.engine import InProcessEngine
+from shepherd.dialects import Parser
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 CONTROL = ("<|im_start|>", "<|im_end|>", "<s>", "<pre>", "<suf>", "<mid>")
 FIM = ("<pre>", "<suf>", "<mid>")
 STORY = b"Once upon a time there was a lamb."
 _proof: type[Parser] = PlainTextParser
-
-Make = Callable[..., tuple[LocalBackend, FakeRuntime]]
 
 
 def telling(vocabulary: FakeVocabulary) -> Callable[[Sequence[int]], int]:
@@ -65,39 +53,19 @@ def telling(vocabulary: FakeVocabulary) -> Callable[[Sequence[int]], int]:
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[InProcessEngine] = []
+    async with making() as make_one:
 
-    def make_one(bos: bool = False, fim: bool = False, n_ctx: int = 512) -> tuple[LocalBackend, FakeRuntime]:
-        vocabulary = FakeVocabulary(CONTROL, fim=FIM if fim else None)
-        vocabulary.bos = vocabulary.ids["<s>"] if bos else None
-        ends = frozenset({vocabulary.ids["<|im_end|>"]})
-        runtime = FakeRuntime(telling(vocabulary), ends, n_ctx=n_ctx)
-        template = Template(CHATML)
-        dialect = detect(CHATML)
-        constraints = Constraints(vocabulary, ends, dialect)
-        engine = InProcessEngine(runtime, show=vocabulary.piece, constrainer=constraints.constrainer)
-        engines.append(engine)
-        backend = LocalBackend(
-            engine, vocabulary, template=template, dialect=dialect, model="fake", constraints=constraints
-        )
-        return backend, runtime
+        def made(bos: bool = False, fim: bool = False, n_ctx: int = 512) -> tuple[LocalBackend, FakeRuntime]:
+            vocabulary = FakeVocabulary(CONTROL, fim=FIM if fim else None)
+            vocabulary.bos = vocabulary.ids["<s>"] if bos else None
+            model = telling(vocabulary)
+            return make_one(model=model, vocabulary=vocabulary, n_ctx=n_ctx, is_constrained=True)
 
-    yield make_one
-    for engine in engines:
-        await asyncio.to_thread(engine.close)
+        yield made
 
 
 def ask(prompt: TextOrTokens, *, suffix: str | None = None, echo: bool = False, **fields: Any) -> Request:
     return Request("fake", completion=Completion(prompt, suffix, echo), **fields)
-
-
-async def events(backend: LocalBackend, request: Request) -> list[Event]:
-    async with aclosing(backend.stream(request)) as stream:
-        return [event async for event in stream]
-
-
-async def reply(backend: LocalBackend, request: Request) -> Reply:
-    return fold(await events(backend, request))
 
 
 def read(runtime: FakeRuntime) -> list[int]:

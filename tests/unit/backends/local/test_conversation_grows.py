@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.sampling import amount
-from tests.unit.backends.local.test_backend import Make, make, reply, settled  # noqa: F401 - a fixture
+from tests.unit.backends.local.serving import Make, reply, settled
 from tests.unit.backends.local.test_kept_system import ADD, DIRTY, OPUS, SYSTEM
 from tests.unit.backends.local.test_leaving import read
 from tests.unit.backends.local.test_quotes import CODE, FILLER, OPTIONS
@@ -24,7 +24,7 @@ ALL_IN_ONE = (18, 19, 20)
 @pytest.mark.costly
 @pytest.mark.parametrize("seed", range(18, 18 + amount(3, 40)))
 async def test_systems_quotes_choices_and_edits_in_one_conversation_compute_what_is_new(
-    make: Make,  # noqa: F811
+    make: Make,
     seed: int,
 ) -> None:
     chance = random.Random(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections import Counter
@@ -15,16 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fake_engine import PLAIN, FakeRuntime, FakeVocabulary, say
-from tests.unit.backends.local.test_backend import CHATML, events, reply, seen, settled
+from tests.fake_engine import FakeRuntime
+from tests.unit.backends.local.serving import events, making, reply, seen, settled
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.kept_system import AGAIN, CHANGED, KeptSystems, Limits, find_changes, reminder
 from shepherd.core import Image, Message, Request, Started, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.core.edits import WHOLE
-from shepherd.dialects import Template, detect
 from shepherd.dialects.render.conversation import REMINDER
-from shepherd.engine.engine import InProcessEngine
 
 RULES = "\n".join(f"Rule {n}: be as kind as you can be to sheep {n}." for n in range(20))
 SYSTEM = f"{RULES}\n# Env\nYou are Opus (1M context).\n# Git\nStatus: clean"
@@ -260,18 +257,8 @@ def test_what_is_forgotten_is_not_found() -> None:
 
 @asynccontextmanager
 async def serving(*answers: str, **options: Any) -> AsyncIterator[tuple[LocalBackend, FakeRuntime]]:
-    vocabulary, template = FakeVocabulary(), Template(CHATML)
-    ends = frozenset({vocabulary.ids["<|im_end|>"]})
-    runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=16_384, memory=PLAIN)
-    engine = InProcessEngine(runtime, show=vocabulary.piece)
-    dialect, made = detect(template.source), LocalOptions(**options)
-    try:
-        yield (
-            LocalBackend(engine, vocabulary, template=template, dialect=dialect, model="fake", options=made),
-            runtime,
-        )
-    finally:
-        await asyncio.to_thread(engine.close)
+    async with making() as make:
+        yield make(*answers, n_ctx=16_384, options=LocalOptions(**options))
 
 
 async def test_a_changed_line_costs_its_reminder_and_later_requests_cost_what_is_new(

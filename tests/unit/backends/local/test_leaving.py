@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from tests.fake_engine import RECURRENT
-from tests.unit.backends.local.test_backend import CHATML, Make, held, make, reply, settled  # noqa: F401 - a fixture
+from tests.unit.backends.local.serving import Make, reply, settled
+from tests.unit.backends.local.test_backend import held
 
 from shepherd.backends.local.backend import LocalOptions
 from shepherd.backends.local.leaving import leaving, stale_results
@@ -93,7 +94,7 @@ def options() -> LocalOptions:
     )
 
 
-async def test_a_stale_result_leaves_before_any_turn_and_the_task_stays(make: Make, options: LocalOptions) -> None:  # noqa: F811
+async def test_a_stale_result_leaves_before_any_turn_and_the_task_stays(make: Make, options: LocalOptions) -> None:
     backend, runtime = make(*["Fine."] * 9, n_ctx=4096, options=options)
     messages: tuple[Message, ...] = (Message.user("Mend the parser."),)
     for n, path in enumerate(("a.py", "b.py", "a.py", "c.py", "d.py"), 1):
@@ -110,7 +111,7 @@ async def test_a_stale_result_leaves_before_any_turn_and_the_task_stays(make: Ma
     assert all(f"FILE{n}\n" in text for n in range(1, 6)), "their first lines stay"
 
 
-async def test_a_stale_result_leaves_before_an_older_one(make: Make, options: LocalOptions) -> None:  # noqa: F811
+async def test_a_stale_result_leaves_before_an_older_one(make: Make, options: LocalOptions) -> None:
     backend, runtime = make(*["Fine."] * 9, n_ctx=2400, options=options)
     messages: tuple[Message, ...] = (Message.user("Mend the parser."),)
     files = [f"FILE{n}\n" + LINES[:size] for n, size in enumerate((400, 1200, 300, 300), 1)]
@@ -121,7 +122,7 @@ async def test_a_stale_result_leaves_before_an_older_one(make: Make, options: Lo
     assert [file in held(runtime) for file in files] == [True, False, True, True]
 
 
-async def test_a_conversation_longer_than_its_window_is_refused(make: Make, options: LocalOptions) -> None:  # noqa: F811
+async def test_a_conversation_longer_than_its_window_is_refused(make: Make, options: LocalOptions) -> None:
     backend, _ = make("Fine.", n_ctx=1024, options=replace(options, n_window=2048))
     long = session(*(read(str(n), f"f{n}.py", LINES[:300]) for n in range(12)))
     with pytest.raises(ContextFull) as refused:
@@ -135,7 +136,7 @@ async def test_a_conversation_longer_than_its_window_is_refused(make: Make, opti
 RESULTS = Edit("results", trigger_tokens=0, keep=1)
 
 
-async def test_cleared_results_leave_in_place_and_nothing_is_computed_again(make: Make) -> None:  # noqa: F811
+async def test_cleared_results_leave_in_place_and_nothing_is_computed_again(make: Make) -> None:
     backend, runtime = make(*["Fine."] * 4, n_ctx=8192)
     messages = session(read("1"), read("2", "b.py"), read("3", "c.py"))
     whole = await reply(backend, Request("fake", messages))
@@ -158,7 +159,7 @@ async def test_cleared_results_leave_in_place_and_nothing_is_computed_again(make
     assert (await backend.edit(last, (RESULTS,))).applied == (), "nothing is cleared twice"
 
 
-async def test_a_cold_cache_never_computes_what_is_cleared(make: Make) -> None:  # noqa: F811
+async def test_a_cold_cache_never_computes_what_is_cleared(make: Make) -> None:
     backend, runtime = make("Fine.", n_ctx=2048)  # the whole conversation would not fit
     messages = (*session(read("1"), read("2", "b.py"), read("3", "c.py")), Message.user("Go on."))
     edited = await backend.edit(Request("fake", messages), (replace(RESULTS, keep=1),))
@@ -168,7 +169,7 @@ async def test_a_cold_cache_never_computes_what_is_cleared(make: Make) -> None: 
     assert held(runtime).count(LINES) == 1
 
 
-async def test_a_memory_without_holes_keeps_what_is_cleared_as_long_as_it_fits(make: Make) -> None:  # noqa: F811
+async def test_a_memory_without_holes_keeps_what_is_cleared_as_long_as_it_fits(make: Make) -> None:
     backend, runtime = make("Fine.", "Fine.", n_ctx=8192, memory=RECURRENT)
     messages = (*session(read("1"), read("2", "b.py")), Message.user("Go on."))
     edited = await backend.edit(Request("fake", messages), (RESULTS,))
@@ -198,7 +199,7 @@ async def test_a_memory_without_holes_keeps_what_is_cleared_as_long_as_it_fits(m
         (Edit("compact", trigger_tokens=3000), {(n, WHOLE) for n in range(1, 5)}),
     ],
 )
-async def test_edits(make: Make, edit: Edit, cleared: set[tuple[int, int]]) -> None:  # noqa: F811
+async def test_edits(make: Make, edit: Edit, cleared: set[tuple[int, int]]) -> None:
     backend, _ = make("Fine.", n_ctx=8192)
     messages = session(read("1"), read("2", "b.py"), read("3", "c.py"))
     edited = await backend.edit(Request("fake", messages), (edit,))
@@ -210,7 +211,7 @@ async def test_edits(make: Make, edit: Edit, cleared: set[tuple[int, int]]) -> N
 
 
 async def test_a_window_that_stays_longer_than_its_threshold_is_not_compacted_with_every_request(
-    make: Make,  # noqa: F811
+    make: Make,
 ) -> None:
     edit = Edit("compact", trigger_tokens=1000)
     system = Message.system("Be kind. " * 200)
@@ -231,7 +232,7 @@ async def test_a_window_that_stays_longer_than_its_threshold_is_not_compacted_wi
             assert compacted[-1] > 0, "before the window is full"
 
 
-async def test_edits_work_one_after_the_other(make: Make) -> None:  # noqa: F811
+async def test_edits_work_one_after_the_other(make: Make) -> None:
     backend, _ = make("Fine.", n_ctx=8192)
     messages = session(read("1"), read("2", "b.py"), read("3", "c.py"))
     both = (replace(RESULTS, keep=2), Edit("compact", trigger_tokens=3000))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.executed import executed
 from tests.fake_engine import PLAIN, FakeVocabulary
-from tests.unit.backends.local.test_backend import CHATML
+from tests.unit.backends.local.serving import CHATML
 
 from shepherd.backends.local.compile import Compiled, Compiler
 from shepherd.backends.local.editing import candidates, decide

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from shepherd.core.messages import newest_input
 from shepherd.dialects.render.conversation import noted
 
 LIMITS = MediaLimits(ImageLimits())
+BOTH = MediaLimits(ImageLimits(), AudioLimits())
 RIGHT = picture()
 USER, ANSWER = Message.user("Hi"), Message.assistant("Hello.")
 SHOT = Message("user", (Text("Look."), Image("image/png", RIGHT)))
@@ -33,29 +36,41 @@ def reasons(messages: tuple[Message, ...]) -> list[str]:
     return [image.left_out for message in messages for image in media_of(message)]
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_an_image_of_every_format_is_shown_as_what_its_bytes_are(name: str) -> None:
-    data = picture(name)
-    assert find_fault(Image("image/png", data), LIMITS) is None
-    (message,) = marked([Message("user", (Image("image/x-lie", data),))], LIMITS)
-    assert message.parts == (Image(NAMES[name], data),)
+RIGHT_FILES = [Image(NAMES[name], picture(name)) for name in sorted(NAMES)]
+RIGHT_SOUNDS = [Audio(kind, recordings.recording(kind)) for kind in recordings.NAMES]
 
 
-@pytest.mark.parametrize("what", sorted(WRONG))
-def test_a_wrong_image_becomes_a_note_that_says_why(what: str) -> None:
-    data, status, says = WRONG[what]
-    fault = find_fault(Image("image/png", data), LIMITS)
+@pytest.mark.parametrize("part", [*RIGHT_FILES, *RIGHT_SOUNDS], ids=lambda part: part.media_type)
+def test_a_file_of_every_format_is_given_as_what_its_bytes_are(part: Image | Audio) -> None:
+    assert find_fault(part, BOTH) is None
+    (message,) = marked([Message("user", (replace(part, media_type="x/lie"),))], BOTH)
+    assert message.parts == (part,)
+
+
+WRONG_FILES: dict[str, tuple[Image | Audio, int, str]] = {
+    **{what: (Image("image/png", data, path="a"), *rest) for what, (data, *rest) in WRONG.items()},
+    **{
+        f"sound: {what}": (Audio("audio/wav", data, path="a"), *rest)
+        for what, (data, *rest) in recordings.WRONG.items()
+    },
+}
+
+
+@pytest.mark.parametrize("what", sorted(WRONG_FILES))
+def test_a_wrong_file_becomes_a_note_that_says_why(what: str) -> None:
+    part, status, says = WRONG_FILES[what]
+    fault = find_fault(part, BOTH)
     assert fault is not None
     assert fault.status == status
     assert says in f"{fault.what}; {fault.remedy}"
-    before = (Message("user", (Image("image/png", data, path="a"), Text("Hm."))), RESULT)
-    after = marked(before, LIMITS)
+    before = (Message("user", (part, Text("Hm."))), RESULT)
+    after = marked(before, BOTH)
     assert reasons(after) == [f"it {fault.what}", ""]
-    assert marked(after, LIMITS) == after
+    assert marked(after, BOTH) == after
     assert after[1] is before[1]
     note = noted(next(media_of(after[0])))
-    assert note.startswith("[image: image/png, ")
-    assert note.endswith(f"; it {fault.what}; not shown]")
+    assert note.startswith("[image: image/png, " if isinstance(part, Image) else "[audio: audio/wav, ")
+    assert note.endswith(f"; it {fault.what}; not {'shown' if isinstance(part, Image) else 'played'}]")
 
 
 @pytest.mark.parametrize(
@@ -113,32 +128,6 @@ def test_the_notes_of_a_growing_conversation_change_only_when_a_block_of_old_ima
         before = now
     n_right = len([why for why in before if not why.startswith("it ")])
     assert n_changes <= -(-max(0, n_right - most) // max(1, most // 4))
-
-
-BOTH = MediaLimits(ImageLimits(), AudioLimits())
-
-
-@pytest.mark.parametrize("kind", recordings.NAMES)
-def test_a_recording_of_every_format_is_played_as_what_its_bytes_are(kind: str) -> None:
-    data = recordings.recording(kind)
-    (message,) = marked([Message("user", (Audio("audio/x-lie", data),))], BOTH)
-    assert message.parts == (Audio(kind, data),)
-
-
-@pytest.mark.parametrize("what", sorted(recordings.WRONG))
-def test_a_wrong_recording_becomes_a_note_that_says_why(what: str) -> None:
-    data, status, says = recordings.WRONG[what]
-    fault = find_fault(Audio("audio/wav", data), BOTH)
-    assert fault is not None
-    assert fault.status == status
-    assert says in f"{fault.what}; {fault.remedy}"
-    before = (Message("user", (Audio("audio/wav", data, path="a"), Text("Hm."))), RESULT)
-    after = marked(before, BOTH)
-    note = noted(next(media_of(after[0])))
-    assert note.startswith("[audio: audio/wav, ")
-    assert note.endswith(f"; it {fault.what}; not played]")
-    assert after[1] is before[1]
-    assert marked(after, BOTH) == after
 
 
 def test_images_and_recordings_are_counted_apart() -> None:

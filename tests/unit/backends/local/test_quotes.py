@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.backends.local.test_backend import Make, held, make, reply, settled  # noqa: F401 - a fixture
+from tests.unit.backends.local.serving import Make, reply, settled
+from tests.unit.backends.local.test_backend import held
 from tests.unit.backends.local.test_leaving import exchange, read, session
 
 from shepherd.backends.local.backend import LocalOptions
@@ -171,7 +172,7 @@ OPTIONS = LocalOptions(
 FILLER = "\n".join(f"nothing to see in line {n}" for n in range(40))
 
 
-async def test_what_has_left_comes_back_when_it_is_named_and_stays_where_it_came(make: Make) -> None:  # noqa: F811
+async def test_what_has_left_comes_back_when_it_is_named_and_stays_where_it_came(make: Make) -> None:
     backend, runtime = make(*["Fine."] * 20, n_ctx=4096, options=OPTIONS)
     files = {f"f{n}.py": FILLER for n in range(1, 9)} | {"f0.py": CODE + "\n" + FILLER}
     messages: tuple[Message, ...] = (Message.user("Mend the parser."),)
@@ -198,7 +199,7 @@ async def test_what_has_left_comes_back_when_it_is_named_and_stays_where_it_came
     assert other.usage.recalled == 0, "nothing of another owner"
 
 
-async def test_what_a_client_has_cleared_is_quoted_too(make: Make) -> None:  # noqa: F811
+async def test_what_a_client_has_cleared_is_quoted_too(make: Make) -> None:
     backend, runtime = make("Fine.", n_ctx=8192, options=OPTIONS)
     messages = (*session(read("1", "a.py", CODE), read("2", "b.py")), Message.user("What is RELEASE_NAME?"))
     edited = await backend.edit(Request("fake", messages), (Edit("results", trigger_tokens=0, keep=1),))
@@ -207,7 +208,7 @@ async def test_what_a_client_has_cleared_is_quoted_too(make: Make) -> None:  # n
     assert held(runtime).count("RELEASE_NAME = 'Bluebird'") == 1
 
 
-async def test_a_cache_without_a_window_quotes_nothing(make: Make) -> None:  # noqa: F811
+async def test_a_cache_without_a_window_quotes_nothing(make: Make) -> None:
     backend, runtime = make("Fine.", n_ctx=1024, options=replace(OPTIONS, n_window=None, leaving=None))
     messages = (*session(read("1", "a.py", CODE + FILLER), read("2", "b.py", FILLER)), Message.user("RELEASE_NAME?"))
     answer = await reply(backend, Request("fake", messages))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
-from tests.fake_engine import PLAIN, FakeRuntime, FakeVocabulary, say
-from tests.unit.backends.local.test_backend import CHATML, reply, settled
+from tests.unit.backends.local.serving import making, reply, settled
 from tests.unit.backends.local.test_kept_system import ADD, DIRTY, OPUS, SYSTEM
 from tests.unit.backends.local.test_leaving import read
 from tests.unit.backends.local.test_quotes import CODE, FILLER, OPTIONS
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Message, Request
-from shepherd.dialects import Template, detect
-from shepherd.engine.engine import InProcessEngine
 
 NAMED = replace(ADD, description="Adds.\nYou are Opus (1M context).")
 RENAMED = replace(ADD, description='Adds "a".\nYou are Opus.')
@@ -24,28 +20,16 @@ RENAMED = replace(ADD, description='Adds "a".\nYou are Opus.')
 
 @pytest.fixture
 async def process() -> AsyncIterator[Callable[..., LocalBackend]]:
-    engines: dict[str, InProcessEngine] = {}
+    """Each call is a back end over the cells of that name, of which it has seen nothing."""
+    backends: dict[str, LocalBackend] = {}
+    async with making() as make:
 
-    def make(name: str, n_ctx: int = 32_768, options: LocalOptions | None = None) -> LocalBackend:
-        vocabulary, template = FakeVocabulary(), Template(CHATML)
-        if name not in engines:
-            ends = frozenset({vocabulary.ids["<|im_end|>"]})
-            runtime = FakeRuntime(say(vocabulary, *["Baa."] * 40), ends, n_ctx=n_ctx, memory=PLAIN)
-            engines[name] = InProcessEngine(runtime, show=vocabulary.piece)
-        dialect = detect(template.source)
-        return LocalBackend(
-            engines[name],
-            vocabulary,
-            template=template,
-            dialect=dialect,
-            model="fake",
-            options=options or LocalOptions(),
-        )
+        def made(name: str, n_ctx: int = 32_768, options: LocalOptions | None = None) -> LocalBackend:
+            engine = backends[name].engine if name in backends else None
+            backends[name], _ = make(*["Baa."] * 40, n_ctx=n_ctx, options=options, engine=engine)
+            return backends[name]
 
-    # Each call is a back end over the cells of that name, of which it has seen nothing.
-    yield make
-    for engine in engines.values():
-        await asyncio.to_thread(engine.close)
+        yield made
 
 
 async def test_a_changed_system_prompt_and_its_reminders_are_read_from_the_saved_tokens(

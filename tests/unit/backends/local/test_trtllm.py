@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tests.fake_engine import FakeVocabulary
 from tests.fakes import model_directory
-from tests.unit.backends.local.test_backend import CHATML
+from tests.unit.backends.local.serving import CHATML, events
 from tests.unit.engine.trtllm.trt import FAKE
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.constrain import Constraints
-from shepherd.core import Event, Evicted, Finished, Message, Request, TextDelta, ToolSpec, Unsupported, fold
+from shepherd.core import Evicted, Finished, Message, Request, TextDelta, ToolSpec, Unsupported, fold
 from shepherd.dialects import Template, detect
 from shepherd.engine.trtllm.engine import TensorRTOptions, open_engine
 from shepherd.engine.trtllm.library import LibraryOptions
@@ -49,10 +49,6 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     yield make_one
     for backend in made:
         await asyncio.to_thread(backend.engine.close)
-
-
-async def events(backend: LocalBackend, request: Request) -> list[Event]:
-    return [event async for event in backend.stream(request)]
 
 
 def ask(text: str = "Where?", *history: Message, **fields: Any) -> Request:

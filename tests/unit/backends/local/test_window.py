@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, in_process, say
-from tests.unit.backends.local.test_backend import CHATML, settled
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, in_process
+from tests.unit.backends.local.serving import CHATML, making, settled
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Window, WindowRow, excerpt, window_rows
 from shepherd.core import Evicted, InvalidRequest, Message, Request, Text, ToolResult, ToolSpec, fold
-from shepherd.dialects import Template, detect
 from shepherd.engine.base import CachedPrefix, Memory, Span
 from shepherd.engine.decision_log import TRAILER
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.scheduler import EngineOptions
 
@@ -31,32 +29,14 @@ TOOLS = (ToolSpec("read_file", "Reads a file."),)
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    engines: list[InProcessEngine] = []
+    async with making() as make_one:
 
-    def make_one(
-        *,
-        n_ctx: int = 2000,
-        memory: Memory = PLAIN,
-        ram: int = 0,
-        answers: tuple[str, ...] = ("Fine, thank you.",),
-        engine: InProcessEngine | None = None,
-        template: str = CHATML,
-    ) -> LocalBackend:
-        """`engine`: one that there is already, of which this back end has seen nothing."""
-        vocabulary = FakeVocabulary()
-        if engine is None:
-            ends = frozenset({vocabulary.ids["<|im_end|>"]})
-            runtime = FakeRuntime(say(vocabulary, *answers), ends, n_ctx=n_ctx, memory=memory)
-            engine = InProcessEngine(runtime, show=vocabulary.piece, options=EngineOptions(tiers=Tiers(ram_bytes=ram)))
-            engines.append(engine)
-        options = LocalOptions(on_full="evict")
-        return LocalBackend(
-            engine, vocabulary, template=Template(template), dialect=detect(template), model="fake", options=options
-        )
+        def made(*answers: str, n_ctx: int = 2000, ram: int = 0, **more: Any) -> LocalBackend:
+            tiers, options = EngineOptions(tiers=Tiers(ram_bytes=ram)), LocalOptions(on_full="evict")
+            said = answers or ("Fine, thank you.",)
+            return make_one(*said, n_ctx=n_ctx, engine_options=tiers, options=options, **more)[0]
 
-    yield make_one
-    for engine in engines:
-        await asyncio.to_thread(engine.close)
+        yield made
 
 
 async def talk(backend: LocalBackend, n_turns: int, **fields: Any) -> Request:
@@ -211,7 +191,7 @@ async def usage(backend: LocalBackend, request: Request) -> tuple[int, Message]:
 
 
 async def test_what_another_process_has_been_told_is_read_from_the_tokens_it_has_left(make: Make) -> None:
-    first = make(answers=(WRITTEN, "Fine, thank you."))
+    first = make(WRITTEN, "Fine, thank you.")
     asked = (Message.user("Read it."),)
     _, call = await usage(first, Request("m", asked, tools=TOOLS, session="s"))
     await settled(first, 1)
@@ -230,7 +210,7 @@ async def test_what_another_process_has_been_told_is_read_from_the_tokens_it_has
 
 
 async def test_nothing_is_believed_that_does_not_say_what_was_said(make: Make) -> None:
-    first = make(answers=(WRITTEN,))
+    first = make(WRITTEN)
     asked = (Message.user("Read it."),)
     _, call = await usage(first, Request("m", asked, tools=TOOLS, session="s"))
     await settled(first, 1)

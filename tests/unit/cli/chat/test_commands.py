@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unit.cli.playing import Play, Script, Scripted, Stage, player
+from tests.unit.cli.playing import Play, Script, Scripted, Stage
 
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
@@ -28,12 +28,6 @@ from shepherd.core import (
     Text,
 )
 from shepherd.memory.users import LOCAL, UserStores
-
-
-@pytest.fixture
-def play(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Play:
-    return player(tmp_path, capsys, monkeypatch)
-
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
@@ -158,6 +152,13 @@ async def test_edit_needs_a_text_where_there_is_no_terminal(play: Play) -> None:
 async def test_continue_goes_on_with_a_cut_off_answer_and_refuses_when_it_is_complete(play: Play) -> None:
     played = await play("Hello", "/continue")
     assert "There is nothing to continue" in played.out
+
+
+async def test_the_system_prompt_and_the_model_are_shown(play: Play) -> None:
+    played = await play("/system", "/system Be brief.", "/model", '/system ""', "/quit", "never read")
+    for piece in ("There is no system prompt.\nSystem prompt: Be brief.\n", "Dialect: hermes\n", "Cache:   main\n"):
+        assert piece in played.out
+    assert played.out.endswith("There is no system prompt.\n")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.playing import Play, Scripted, Stage, player
+from tests.unit.cli.playing import Play, Scripted, Stage
 
 from shepherd.agent.session import Session
 from shepherd.core import (
@@ -21,12 +21,6 @@ from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerSt
 from shepherd.tools.permission import ConsentStore, Permission
 from shepherd.tools.tool import Tool, ToolContext
 from shepherd.tools.toolbox import ConversationToolbox
-
-
-@pytest.fixture
-def play(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Play:
-    return player(tmp_path, capsys, monkeypatch)
-
 
 # -- tools and permissions --------------------------------------------------------------------------------------------
 

@@ -6,38 +6,25 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
+from tests.unit.cli import conftest
 from tests.unit.tools.mcp.scene import SCRIPT
 
 from shepherd.cli.command import mcp_file
-from shepherd.cli.main import cli
 
 
-class Shell:
+class Shell(conftest.Shell):
+    group = "mcp"
+
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.user = folder / "config" / "shepherd" / "config.toml"
         self.project = folder / "shepherd.toml"
-        self.env: dict[str, str | None] = {
-            "HOME": str(folder),
-            "XDG_CONFIG_HOME": str(folder / "config"),
-            "COLUMNS": "200",
-            "SHEPHERD_CONFIG": None,
-        }
-
-    def run(self, *arguments: str, ends: int = 0) -> Result:
-        done = CliRunner(env=self.env).invoke(cli, ["mcp", *arguments])
-        assert done.exit_code == ends, done.output
-        assert "Traceback" not in done.output
-        return done
-
-    def json(self, *arguments: str, ends: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "--json", ends=ends).stdout)
+        self.env["XDG_CONFIG_HOME"] = str(folder / "config")
 
 
 @pytest.fixture

@@ -7,16 +7,14 @@ import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from tests.own_server import serving
 from tests.unit.app.test_cloud_embedder import counting_words
+from tests.unit.cli import conftest
 from tests.unit.engine.tiny_bert import write_bert
 
 from shepherd.agent.compaction_store import CompactionStore
-from shepherd.cli.main import cli
 from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
 from shepherd.core import InvalidRequest, Message
 from shepherd.memory import Entry, MemoryStore
@@ -28,31 +26,19 @@ FRANCE = [Entry("user", "What is the capital of France?"), Entry("assistant", "T
 CAT = [Entry("user", "My cat is called Lamb."), Entry("assistant", "A good name.\nFor a sheep.")]
 
 
-class Shell:
-    """A user that has a memory and runs commands."""
+class Shell(conftest.Shell):
+    """A user that has a memory."""
+
+    group = "memory"
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.path = folder / "memory.db"
-        self.env: dict[str, str | None] = {
-            "HOME": str(folder),
-            "XDG_CONFIG_HOME": str(folder),
-            "RAG_DB_PATH": str(self.path),
-            "COLUMNS": "100",
-        }
-        self.env |= {"XDG_CACHE_HOME": str(folder / "cache")}
+        self.env |= {"XDG_CONFIG_HOME": str(folder), "RAG_DB_PATH": str(self.path), "COLUMNS": "100"}
+        self.env["XDG_CACHE_HOME"] = str(folder / "cache")
 
     def store(self) -> MemoryStore:
         return MemoryStore(self.path)
-
-    def run(self, *arguments: str | Path, text: str | bytes = "", ends: int = 0) -> Result:
-        done = CliRunner(env=self.env).invoke(cli, ["memory", *map(str, arguments)], input=text)
-        assert done.exit_code == ends, done.output
-        assert "Traceback" not in done.output
-        return done
-
-    def json(self, *arguments: str | Path, text: str = "", ends: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "--json", text=text, ends=ends).stdout)
 
 
 @pytest.fixture

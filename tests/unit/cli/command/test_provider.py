@@ -73,7 +73,7 @@ def test_a_key_comes_from_a_pipe_and_only_its_end_is_shown(user: Home) -> None:
         {"name": "anthropic", "source": "environment: ANTHROPIC_API_KEY", "ending": "...9999"}
     ]
     again = user.run("keys", "set", "anthropic", text=SECRET)
-    assert "the key in the environment: ANTHROPIC_API_KEY counts before it" in again.stderr
+    assert "the key in the environment: ANTHROPIC_API_KEY takes precedence over it" in again.stderr
     doctor = user.run("doctor")
     assert "provider anthropic: Anthropic" in doctor.stdout
     assert "key from environment: ANTHROPIC_API_KEY" in doctor.stdout

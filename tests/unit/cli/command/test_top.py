@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -14,11 +13,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.scripted_service import ScriptedService, saying
+from tests.unit.cli.conftest import shepherd
 
 from shepherd.cli.command.top import (
     CacheSpeed,
@@ -31,7 +30,6 @@ from shepherd.cli.command.top import (
     sample_json,
     speed,
 )
-from shepherd.cli.main import cli
 from shepherd.core import BadReply, EngineDown, InvalidRequest, NotAllowed, ShepherdError, TimedOut, Unreachable
 from shepherd.core.status import CacheUsage, Health, ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -309,21 +307,6 @@ def test_a_server_that_never_was_there_is_an_error_and_one_that_is_loading_is_no
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home folder, and the working folder at once."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("XDG_", "SHEPHERD_"))] + ["MODEL_PATH"]:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SHEPHERD_TRUST", "1")
-    return tmp_path
-
-
-def shepherd(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="shepherd")
-
-
 def service_of(**stats: CacheStats) -> ScriptedService:
     usage: Mapping[str, CacheUsage] = {
         name: CacheUsage(cache.n_ctx, cache.used, "lamb") for name, cache in stats.items()
@@ -331,7 +314,7 @@ def service_of(**stats: CacheStats) -> ScriptedService:
     return ScriptedService(saying("Hi"), health=Health("ok", "llamacpp", "lamb.gguf", usage), stats=stats)
 
 
-def test_in_a_pipe_it_looks_once_and_nothing_is_cut_off(home: Path, listening: Listening) -> None:
+def test_in_a_pipe_it_looks_once_and_nothing_is_cut_off(empty_home: Path, listening: Listening) -> None:
     with listening(service_of(main=MAIN)) as port:
         for arguments in ([], ["--once"]):
             result = shepherd("top", "--url", f"http://127.0.0.1:{port}/v1/", *arguments)
@@ -342,7 +325,7 @@ def test_in_a_pipe_it_looks_once_and_nothing_is_cut_off(home: Path, listening: L
             assert "\x1b" not in result.stdout
 
 
-def test_one_object_per_look_for_programs(home: Path, listening: Listening) -> None:
+def test_one_object_per_look_for_programs(empty_home: Path, listening: Listening) -> None:
     with listening(service_of(main=MAIN)) as port:
         result = shepherd("top", "--url", f"127.0.0.1:{port}", "--json", "--once")
     (line,) = result.stdout.splitlines()
@@ -353,19 +336,19 @@ def test_one_object_per_look_for_programs(home: Path, listening: Listening) -> N
     assert [each["seq"] for each in sample_json["caches"]["main"]["sequences"]] == [1, 2, 0, 4]
 
 
-def test_the_configured_server_is_asked_with_the_configured_key(home: Path, listening: Listening) -> None:
+def test_the_configured_server_is_asked_with_the_configured_key(empty_home: Path, listening: Listening) -> None:
     with listening(service_of(main=MAIN), api_keys=("hush",)) as port:
-        (home / "shepherd.toml").write_text(f'[server]\nhost = "0.0.0.0"\nport = {port}\napi_keys = ["hush"]\n')
+        (empty_home / "shepherd.toml").write_text(f'[server]\nhost = "0.0.0.0"\nport = {port}\napi_keys = ["hush"]\n')
         assert shepherd("top").stdout.startswith("main  lamb")
-        (home / "shepherd.toml").write_text(f"[server]\nport = {port}\n")
+        (empty_home / "shepherd.toml").write_text(f"[server]\nport = {port}\n")
         assert shepherd("top", "--api-key", "hush").stdout.startswith("main  lamb")
         refused = shepherd("top")
     assert refused.exit_code == 1
     assert refused.stderr == (f"shepherd: http://127.0.0.1:{port} refuses access; give its key with --api-key KEY\n")
 
 
-def test_the_configured_key_goes_to_no_other_server(home: Path, listening: Listening) -> None:
-    (home / "shepherd.toml").write_text('[server]\napi_keys = ["hush"]\n')
+def test_the_configured_key_goes_to_no_other_server(empty_home: Path, listening: Listening) -> None:
+    (empty_home / "shepherd.toml").write_text('[server]\napi_keys = ["hush"]\n')
     with listening(service_of(main=MAIN), api_keys=("hush",)) as port:
         address = f"http://127.0.0.1:{port}"
         assert shepherd("top", "--url", address).exit_code == 1
@@ -373,7 +356,7 @@ def test_the_configured_key_goes_to_no_other_server(home: Path, listening: Liste
         assert shepherd("--api-key", "hush", "top", "--url", address).exit_code == 0
 
 
-def test_no_server_is_one_sentence_and_status_1(home: Path) -> None:
+def test_no_server_is_one_sentence_and_status_1(empty_home: Path) -> None:
     result = shepherd("top", "--port", "1")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -385,7 +368,7 @@ def test_no_server_is_one_sentence_and_status_1(home: Path) -> None:
     ("host", "asked"),
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("[::]", "[::1]"), ("127.0.0.2", "127.0.0.2"), ("localhost",) * 2],
 )
-def test_a_server_that_listens_everywhere_is_asked_on_this_machine(home: Path, host: str, asked: str) -> None:
+def test_a_server_that_listens_everywhere_is_asked_on_this_machine(empty_home: Path, host: str, asked: str) -> None:
     assert f"no server answers at http://{asked}:1;" in shepherd("top", "--host", host, "--port", "1").stderr
 
 
@@ -403,14 +386,14 @@ def test_a_server_that_listens_everywhere_is_asked_on_this_machine(home: Path, h
         ["http://127.0.0.1:8000"],
     ],
 )
-def test_a_wrong_address_is_refused_with_status_2(home: Path, arguments: list[str]) -> None:
+def test_a_wrong_address_is_refused_with_status_2(empty_home: Path, arguments: list[str]) -> None:
     result = shepherd("top", *arguments)
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     assert "internal" not in result.output
 
 
-def test_providers_have_a_line_each(home: Path, listening: Listening) -> None:
+def test_providers_have_a_line_each(empty_home: Path, listening: Listening) -> None:
     health = Health("ok", "llamacpp", "", providers={"openai": 12.34, "local-vllm": 0.0})
     with listening(ScriptedService(saying("Hi"), health=health)) as port:
         result = shepherd("top", "--url", f"127.0.0.1:{port}", "--once")

@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tests.unit.app.directory.test_names import NAME, put
-from tests.unit.cli.conftest import Home
+from tests.unit.cli.conftest import Home, shepherd
 
-from shepherd.cli.main import cli
 from shepherd.models import pulled
 from shepherd.models.pull import staging
 from shepherd.models.pull.plan import Plan
@@ -117,6 +115,6 @@ def test_names_of_pulled_models_unfinished_pulls_and_suggestions_are_completed(
     put(root)
     leave(root)
     env = {"_SHEPHERD_COMPLETE": "zsh_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    result = CliRunner().invoke(cli, [], prog_name="shepherd", env=env | {"SHEPHERD_MODELS": str(root)})
+    result = shepherd(env=env | {"SHEPHERD_MODELS": str(root)})
     assert offered.replace(":", "\\:") in result.output.splitlines() or offered in result.output.splitlines()
     assert "embedded" not in result.output

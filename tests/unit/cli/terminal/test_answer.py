@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +45,16 @@ from shepherd.core import (
 )
 
 
+def played(*events: Any, notices: Callable[[str], None] = pytest.fail) -> str:
+    """What a plain answer writes of a stream."""
+    out: list[str] = []
+    answer = PlainAnswer(out.append, notices)
+    for event in events:
+        answer.feed(event)
+    answer.close()
+    return "".join(out)
+
+
 @given(st.lists(st.text(min_size=1)))
 def test_the_plain_answer_is_exactly_the_text(pieces: list[str]) -> None:
     text = "".join(pieces)
@@ -57,20 +68,10 @@ def test_the_plain_answer_is_exactly_the_text(pieces: list[str]) -> None:
 
 
 def test_the_plain_answer_hides_reasoning_and_puts_calls_in_lines_of_their_own() -> None:
-    out: list[str] = []
     notices: list[str] = []
-    answer = PlainAnswer(out.append, notices.append)
-    for event in (
-        Started("m"),
-        Evicted(2, 9),
-        ReasoningDelta("hm"),
-        TextDelta("a"),
-        CallEnded(ToolCall("1", "f", "{}")),
-        Finished("end"),
-    ):
-        answer.feed(event)
-    answer.close()
-    assert "".join(out) == "a\n[Tool Call: f()]\n"
+    call = CallEnded(ToolCall("1", "f", "{}"))
+    events = (Started("m"), Evicted(2, 9), ReasoningDelta("hm"), TextDelta("a"), call, Finished("end"))
+    assert played(*events, notices=notices.append) == "a\n[Tool Call: f()]\n"
     assert notices == ["[2 messages (9 tokens) left the context; the conversation continues]\n"]
 
 
@@ -99,14 +100,11 @@ def test_what_was_recalled_is_a_line_with_its_count_and_its_time() -> None:
 
 
 def test_a_plain_answer_notes_what_was_recalled_beside_the_text() -> None:
-    out: list[str] = []
     notices: list[str] = []
-    answer = PlainAnswer(out.append, notices.append)
     recalled = Recalled(1, 30, 0.0, 0.0)
-    for event in (Started("m", recalled=recalled), TextDelta("a"), Finished("end")):
-        answer.feed(event)
-    answer.close()
-    assert ("".join(out), notices) == ("a\n", [recall_line(recalled) + "\n"])
+    events = (Started("m", recalled=recalled), TextDelta("a"), Finished("end"))
+    assert played(*events, notices=notices.append) == "a\n"
+    assert notices == [recall_line(recalled) + "\n"]
 
 
 def test_what_leaves_in_the_middle_of_a_plain_answer_is_told_once_behind_it() -> None:
@@ -273,15 +271,6 @@ def test_a_text_that_is_cut_fits(text: str, width: int) -> None:
 )
 def test_columns_are_those_of_a_terminal(text: str, wanted: int) -> None:
     assert n_columns(text) == wanted
-
-
-def played(*events: Any) -> str:
-    out: list[str] = []
-    answer = PlainAnswer(out.append, pytest.fail)
-    for event in events:
-        answer.feed(event)
-    answer.close()
-    return "".join(out)
 
 
 def test_calls_and_results_are_lines_among_the_text() -> None:

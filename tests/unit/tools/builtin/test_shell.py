@@ -153,45 +153,24 @@ async def test_it_inherits_no_descriptor_and_no_terminal() -> None:
     assert "not a tty" in (await call("tty")).content
 
 
-SECRETS = {
-    "OPENAI_API_KEY": "a",
-    "ANTHROPIC_AUTH_TOKEN": "a",
-    "AWS_SECRET_ACCESS_KEY": "a",
-    "GITHUB_TOKEN": "a",
-    "MYKEY": "a",
-    "api_key": "a",
-    "DB_PASSWORD": "a",
-    "PGPASSWORD": "a",
-    "MYSQL_PWD": "a",
-    "DB_PASS": "a",
-    "SSH_PASSPHRASE": "a",
-    "PASSWORD2": "a",
-    "GOOGLE_APPLICATION_CREDENTIALS": "a",
-    "SENTRY_DSN": "a",
-    "NPM_CONFIG__AUTH": "a",
-    "X_COOKIE": "a",
+NAMES = (
+    "OPENAI_API_KEY", "ANTHROPIC_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "MYKEY", "api_key",
+    "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "DB_PASS", "SSH_PASSPHRASE", "PASSWORD2",
+    "GOOGLE_APPLICATION_CREDENTIALS", "SENTRY_DSN", "NPM_CONFIG__AUTH", "X_COOKIE", "NAMED_BY_US",
+)  # fmt: skip
+SECRETS = dict.fromkeys(NAMES, "a") | {
     "DATABASE_URL": "postgres://me:pw@db.example/x",
     "PLAIN_ONE": "sk-ant-REDACTED",
     "PLAIN_TWO": "ghp_0123456789abcdef",
     "PLAIN_THREE": "eyJhbGciOi.eyJzdWIiOi.x",
     "COPY_OF_ANOTHER": "the-same-long-value-as-a-key",
     "SOME_TOKEN": "the-same-long-value-as-a-key",
-    "NAMED_BY_US": "a",
 }
 PLAIN = {
-    "PATH": "/bin",
-    "HOME": "/home/me",
-    "LANG": "C.UTF-8",
-    "PWD": "/x",
-    "OLDPWD": "/y",
-    "SSH_AUTH_SOCK": "/run/agent",
-    "TOKENIZERS_PARALLELISM": "false",
-    "KEYBOARD": "us",
-    "XAUTHORITY": "/x",
-    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/bus",
-    "URL": "https://example.com/a:b@c",
-    "EDITOR": "vi",
-}
+    "PATH": "/bin", "HOME": "/home/me", "LANG": "C.UTF-8", "PWD": "/x", "OLDPWD": "/y", "SSH_AUTH_SOCK": "/run/agent",
+    "TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "us", "XAUTHORITY": "/x", "EDITOR": "vi",
+    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/bus", "URL": "https://example.com/a:b@c",
+}  # fmt: skip
 
 
 SECRET_VALUES = (
