@@ -22,7 +22,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Endpoint:
     """The model that a body is for, and what its provider accepts. The table of providers and models fills it."""
 
     model: str
@@ -71,11 +71,11 @@ def native_tools(request: Request, protocol: str, inner: str = "") -> dict[str, 
     return found
 
 
-def limit_for(request: Request, target: Target) -> int | None:
+def limit_for(request: Request, endpoint: Endpoint) -> int | None:
     """The most tokens of the answer."""
-    if request.max_tokens is None or target.max_output is None:
+    if request.max_tokens is None or endpoint.max_output is None:
         return request.max_tokens
-    return min(request.max_tokens, target.max_output)
+    return min(request.max_tokens, endpoint.max_output)
 
 
 class Failure(Exception):
@@ -120,12 +120,12 @@ class Decoder(Protocol):
 class ClientCodec(Protocol):
     """One protocol; modules are codecs."""
 
-    def encode_request(self, request: Request, target: Target) -> Json:
+    def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
         """The body. Equal for equal requests, and a longer conversation begins with the same bytes where the protocol
         allows it, so that the provider's own cache hits. Raises: `InvalidRequest` for what the protocol cannot say."""
         ...
 
-    def decoder(self, request: Request, target: Target) -> Decoder:
+    def decoder(self, request: Request, endpoint: Endpoint) -> Decoder:
         """A reader of the answer to `request`."""
         ...
 
@@ -133,7 +133,7 @@ class ClientCodec(Protocol):
 class CountingCodec(ClientCodec, Protocol):
     """A protocol with an endpoint that counts the tokens of a prompt."""
 
-    def encode_count(self, request: Request, target: Target) -> Json: ...
+    def encode_count(self, request: Request, endpoint: Endpoint) -> Json: ...
 
     def decode_count(self, body: Json) -> int:
         """Raises: `BrokenAnswer`."""

@@ -13,7 +13,7 @@ from tests.sampling import amount, seed
 
 from shepherd.core import Event, Reply, Request, fold
 from shepherd.wire.base import Json
-from shepherd.wire.client import ClientCodec, Decoder, Target
+from shepherd.wire.client import ClientCodec, Decoder, Endpoint
 from shepherd.wire.sse import EventReader, NdjsonReader
 
 
@@ -66,7 +66,7 @@ def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjs
     yield from decoder.close()
 
 
-def replies(codec: ClientCodec, exchange: Json, request: Request, target: Target) -> Iterator[Reply]:
+def replies(codec: ClientCodec, exchange: Json, request: Request, target: Endpoint) -> Iterator[Reply]:
     """What the recorded answer says, for each way of cutting it."""
     text = stream_text(exchange)
     if text is None:

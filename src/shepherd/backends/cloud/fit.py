@@ -107,7 +107,7 @@ def _text(text: str) -> float:
     return len(text) / 4 if text.isascii() else len(text.encode("utf-8", "replace")) / 3
 
 
-def gone(messages: Sequence[Message], excess: float, step: float) -> tuple[int, ...]:
+def dropped_indices(messages: Sequence[Message], excess: float, step: float) -> tuple[int, ...]:
     """The indexes of the messages that leave, so that at least `excess` of their weight does; empty if that cannot be.
 
     Whole turns and calls with their results, the oldest first. The system's messages, the first of the user's and the

@@ -47,11 +47,11 @@ from shepherd.core.messages import leading_systems
 from shepherd.wire.anthropic.blocks import called_by, citations_in, cited, fields_of_call, opaque_reader
 from shepherd.wire.anthropic.shapes import COUNTS
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Effort, Failure, Target, native_of, native_tools
+from shepherd.wire.client import BrokenAnswer, Effort, Endpoint, Failure, native_of, native_tools
+from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
-from shepherd.wire.own import besides, kept
-from shepherd.wire.records import closed, count_in, object_in, object_of, parsed_call, record_of, text_in
 from shepherd.wire.signature import raw_for, signed
+from shepherd.wire.values import closed, count_in, object_in, object_of, parsed_call, record_of, text_in
 
 PROTOCOL: Final = "anthropic"
 
@@ -73,13 +73,13 @@ _LEVELS: dict[str, tuple[Effort, ...]] = {
 # ---- the body
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, and for a stop string of blanks."""
     _check(request)
-    body = _prompt(request, target)
+    body = _prompt(request, endpoint)
     body["stream"] = True
-    thinking = _thinking(request, target, body["messages"])
-    body["max_tokens"] = _max_tokens(request, target, thinking)
+    thinking = _thinking(request, endpoint, body["messages"])
+    body["max_tokens"] = _max_tokens(request, endpoint, thinking)
     body |= thinking
     if thinking.get("thinking") != native_of(request, PROTOCOL).get("thinking"):  # not the client's own
         _budget(body)
@@ -89,18 +89,18 @@ def encode_request(request: Request, target: Target) -> Json:
         body["stop_sequences"] = list(request.stop)
     body |= _sampling(request, is_thinking="thinking" in body)
     body |= _unknown_fields(request)
-    body |= target.options
-    return {key: value for key, value in body.items() if key not in target.refuses}
+    body |= endpoint.options
+    return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
 
-def encode_count(request: Request, target: Target) -> Json:
+def encode_count(request: Request, endpoint: Endpoint) -> Json:
     """The body for `/v1/messages/count_tokens`."""
     _check(request)
-    body = _prompt(request, target)
-    body |= _thinking(request, target, body["messages"])
+    body = _prompt(request, endpoint)
+    body |= _thinking(request, endpoint, body["messages"])
     if body.get("thinking", {}).get("type") == "enabled":
         body["thinking"]["budget_tokens"] = _LEAST_BUDGET
-    return {key: value for key, value in body.items() if key not in target.refuses}
+    return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
 
 def decode_count(body: Json) -> int:
@@ -120,9 +120,9 @@ def _check(request: Request) -> None:
         raise Unsupported("Anthropic accepts no stop string of blanks only; leave it out", field="stop")
 
 
-def _prompt(request: Request, target: Target) -> Json:
+def _prompt(request: Request, endpoint: Endpoint) -> Json:
     """What of the body the model reads: what is counted and cached."""
-    messages = for_provider(request.messages, PROTOCOL, target)
+    messages = for_provider(request.messages, PROTOCOL, endpoint)
     n_system = leading_systems(messages)
     mark = EPHEMERAL | ({"ttl": "1h"} if _asks_for_an_hour(request) else {})
     own = native_tools(request, PROTOCOL)
@@ -141,7 +141,7 @@ def _prompt(request: Request, target: Target) -> Json:
     asked = [turn for turn in turns if turn["role"] == "user"]
     for turn in asked[-MARKED_TURNS:]:
         turn["content"][-1] = turn["content"][-1] | {"cache_control": mark}
-    body: Json = {"model": target.model}
+    body: Json = {"model": endpoint.model}
     if tools:
         body["tools"] = tools
     if system:
@@ -279,11 +279,11 @@ def _choice(request: Request) -> Json:
             return {"tool_choice": {"type": "auto", **one}} if one else {}
 
 
-def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
+def _thinking(request: Request, endpoint: Endpoint, turns: Sequence[Json]) -> Json:
     """The fields that ask for thoughts; none for a model that is not known to have such fields, unless the client of
     this protocol has sent them."""
     native = native_of(request, PROTOCOL)
-    if not target.thinks_by:
+    if not endpoint.thinks_by:
         return {key: native[key] for key in ("thinking", "output_config") if key in native and request.schema is None}
     asked = native.get("thinking") or {}
     level = request.reasoning or ("on" if asked.get("type") == "adaptive" else None)
@@ -291,7 +291,7 @@ def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
     if level in (None, "off") or is_forced:  # a forced call and thoughts exclude each other
         return {}
     display = {k: v for k, v in asked.items() if k == "display"}
-    if target.thinks_by == "budget":
+    if endpoint.thinks_by == "budget":
         if not _has_thoughts(turns):
             return {}
         if asked.get("type") == "enabled":
@@ -299,7 +299,7 @@ def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
         return {"thinking": {"type": "enabled", "budget_tokens": _BUDGETS[level], **display}}
     given = (native.get("output_config") or {}).get("effort")
     words = (given, *_LEVELS.get(level, ()))
-    effort = next((word for word in words if word in target.efforts), None)
+    effort = next((word for word in words if word in endpoint.efforts), None)
     config = {"output_config": {"effort": effort}} if effort else {}
     return {"thinking": {"type": "adaptive", **display}, **config}
 
@@ -315,13 +315,13 @@ def _has_thoughts(turns: Sequence[Json]) -> bool:
     return True
 
 
-def _max_tokens(request: Request, target: Target, thinking: Json) -> int:
+def _max_tokens(request: Request, endpoint: Endpoint, thinking: Json) -> int:
     """The protocol demands a number."""
-    most = target.max_output or 2**31 - 1
+    most = endpoint.max_output or 2**31 - 1
     if request.max_tokens is not None:
         return min(max(1, request.max_tokens), most)
     budget = (thinking.get("thinking") or {}).get("budget_tokens", 0)
-    return min(target.max_output or target.default_output + budget, most)
+    return min(endpoint.max_output or endpoint.default_output + budget, most)
 
 
 def _budget(body: Json) -> None:
@@ -399,8 +399,8 @@ _BEGIN_THEMSELVES = {"text_delta": "text", "thinking_delta": "thinking"}
 class Decoder:
     """Reads one answer. Not for sharing."""
 
-    def __init__(self, request: Request, target: Target) -> None:
-        self._target = target
+    def __init__(self, request: Request, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._usage: Json = {}
         self._block: Json | None = None
         """The open one."""
@@ -470,7 +470,7 @@ class Decoder:
         usage = self._usage_of_it()
         prompt = Usage(usage.input, usage.cache_read, usage.cache_write)
         own = kept(PROTOCOL, {"usage": besides(message.get("usage"), COUNTS)})
-        yield Started(text_in(message, "model") or self._target.model, self._target.origin, prompt, own=own)
+        yield Started(text_in(message, "model") or self._endpoint.model, self._endpoint.origin, prompt, own=own)
 
     def _open(self, index: Any, block: Json) -> Iterator[Event]:
         if self._has_ended:
@@ -589,6 +589,6 @@ class Decoder:
         yield Finished(_REASONS.get(self._reason or "", "end"), self._usage_of_it(), self._stop, own)
 
 
-def decoder(request: Request, target: Target) -> Decoder:
+def decoder(request: Request, endpoint: Endpoint) -> Decoder:
     """A reader of the answer to `request`."""
-    return Decoder(request, target)
+    return Decoder(request, endpoint)

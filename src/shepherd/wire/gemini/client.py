@@ -42,11 +42,11 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target, limit_for
+from shepherd.wire.client import BrokenAnswer, Endpoint, Failure, limit_for
 from shepherd.wire.gemini.schema import accepted
 from shepherd.wire.history import for_provider
-from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
 from shepherd.wire.signature import raw_for, signed
+from shepherd.wire.values import count_in, object_of, parsed_call, record_of, text_in
 
 PROTOCOL: Final = "gemini"
 
@@ -70,7 +70,7 @@ _SOUNDS = {
 # ---- the body
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, an image that is only an address, and for more
     than five stop strings."""
     if request.completion is not None:
@@ -79,16 +79,16 @@ def encode_request(request: Request, target: Target) -> Json:
         raise Unsupported("Gemini's models follow no grammar; send a JSON schema", field="grammar")
     if len(request.stop) > MAX_STOPS:
         raise Unsupported(f"Gemini accepts at most {MAX_STOPS} stop strings, not {len(request.stop)}", field="stop")
-    body = _prompt(request, target)
-    if config := _generation(request, target):
+    body = _prompt(request, endpoint)
+    if config := _generation(request, endpoint):
         body["generationConfig"] = config
-    return {**body, **target.options}
+    return {**body, **endpoint.options}
 
 
-def encode_count(request: Request, target: Target) -> Json:
+def encode_count(request: Request, endpoint: Endpoint) -> Json:
     """The body for `countTokens`."""
-    name = target.model if "/" in target.model else f"models/{target.model}"
-    return {"generateContentRequest": {"model": name, **_prompt(request, target)}}
+    name = endpoint.model if "/" in endpoint.model else f"models/{endpoint.model}"
+    return {"generateContentRequest": {"model": name, **_prompt(request, endpoint)}}
 
 
 def decode_count(body: Json) -> int:
@@ -99,13 +99,13 @@ def decode_count(body: Json) -> int:
     return n
 
 
-def _prompt(request: Request, target: Target) -> Json:
-    messages = for_provider(request.messages, PROTOCOL, target, _SOUNDS.keys())
+def _prompt(request: Request, endpoint: Endpoint) -> Json:
+    messages = for_provider(request.messages, PROTOCOL, endpoint, _SOUNDS.keys())
     n_system = leading_systems(messages)
     body: Json = {}
     if system := "\n\n".join(filter(str.strip, (message.text for message in messages[:n_system]))):
         body["systemInstruction"] = {"parts": [{"text": system}]}
-    body["contents"] = _contents(messages[n_system:], target)
+    body["contents"] = _contents(messages[n_system:], endpoint)
     if request.tools:
         declared = []
         for tool in request.tools:
@@ -132,13 +132,13 @@ def _mode(request: Request) -> Json:
             return {}
 
 
-def _contents(messages: Sequence[Message], target: Target) -> list[Json]:
+def _contents(messages: Sequence[Message], endpoint: Endpoint) -> list[Json]:
     """Users and models in turn."""
     contents: list[Json] = []
     sent_ids: set[str] = set()
     for message in messages:
         role = "model" if message.role == "assistant" else "user"
-        parts = _parts(message, target, sent_ids)
+        parts = _parts(message, endpoint, sent_ids)
         if not parts:
             continue
         if contents and contents[-1]["role"] == role:
@@ -148,15 +148,15 @@ def _contents(messages: Sequence[Message], target: Target) -> list[Json]:
     return contents
 
 
-def _parts(message: Message, target: Target, sent_ids: set[str]) -> list[Json]:
+def _parts(message: Message, endpoint: Endpoint, sent_ids: set[str]) -> list[Json]:
     made: list[Json] = []
     # The API demands one on the first call of each answer behind the last question. Other models' answers before it
     # have one, too: the bytes stay the same when a question follows.
-    needs_signature = target.thinks_by == "level" and message.origin != target.origin
-    knows_ids = message.origin == target.origin or any(
+    needs_signature = endpoint.thinks_by == "level" and message.origin != endpoint.origin
+    knows_ids = message.origin == endpoint.origin or any(
         isinstance(part, ToolCall) and part.signature is not None for part in message.parts
     )
-    is_own = message.origin in (None, target.origin)
+    is_own = message.origin in (None, endpoint.origin)
     for part in message.parts:
         match part:
             case ToolCall(id=id, name=name, arguments=arguments, signature=signature):
@@ -211,7 +211,7 @@ def _inline(data: bytes, media_type: str) -> Json:
     return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(data).decode("ascii")}}
 
 
-def _generation(request: Request, target: Target) -> Json:
+def _generation(request: Request, endpoint: Endpoint) -> Json:
     sampling = request.sampling
     made: Json = {
         "temperature": sampling.temperature,
@@ -220,27 +220,27 @@ def _generation(request: Request, target: Target) -> Json:
         "seed": sampling.seed,
         "presencePenalty": sampling.presence_penalty,
         "frequencyPenalty": sampling.frequency_penalty,
-        "maxOutputTokens": limit_for(request, target),
+        "maxOutputTokens": limit_for(request, endpoint),
         "stopSequences": list(request.stop) or None,
-        "thinkingConfig": _thinking(request, target) or None,
+        "thinkingConfig": _thinking(request, endpoint) or None,
     }
     if request.schema is not None:
         made |= {"responseMimeType": "application/json", "responseJsonSchema": accepted(request.schema)}
-    return {key: value for key, value in made.items() if value is not None and key not in target.refuses}
+    return {key: value for key, value in made.items() if value is not None and key not in endpoint.refuses}
 
 
-def _thinking(request: Request, target: Target) -> Json:
+def _thinking(request: Request, endpoint: Endpoint) -> Json:
     level = request.reasoning
-    if target.thinks_by not in ("budget", "level"):
+    if endpoint.thinks_by not in ("budget", "level"):
         return {}
     if level == "off":
-        if target.thinks_by == "level":
-            return {"thinkingLevel": "minimal" if "minimal" in target.efforts else "low"}
-        return {"thinkingBudget": 0 if "none" in target.efforts else _LEAST_BUDGET}
+        if endpoint.thinks_by == "level":
+            return {"thinkingLevel": "minimal" if "minimal" in endpoint.efforts else "low"}
+        return {"thinkingBudget": 0 if "none" in endpoint.efforts else _LEAST_BUDGET}
     made: Json = {"includeThoughts": True}
     if level in _BUDGETS:
         named = "high" if level == "max" else level
-        made |= {"thinkingBudget": _BUDGETS[level]} if target.thinks_by == "budget" else {"thinkingLevel": named}
+        made |= {"thinkingBudget": _BUDGETS[level]} if endpoint.thinks_by == "budget" else {"thinkingLevel": named}
     return made
 
 
@@ -260,9 +260,9 @@ _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_T
 class Decoder:
     """Reads one answer. Not for sharing."""
 
-    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: str | None = None) -> None:
         """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._target = target
+        self._endpoint = endpoint
         self._id = new_id or secrets.token_hex(10)
         self._n_calls = 0
         self._has_started = self._has_text = False
@@ -293,7 +293,7 @@ class Decoder:
         if not self._has_started:
             self._has_started = True
             prompt = Usage(self._usage.input, self._usage.cache_read)
-            yield Started(text_in(chunk, "modelVersion") or self._target.model, self._target.origin, prompt)
+            yield Started(text_in(chunk, "modelVersion") or self._endpoint.model, self._endpoint.origin, prompt)
         candidates = chunk.get("candidates")
         first: Json = {}
         for each in candidates[::-1] if isinstance(candidates, list) else ():
@@ -370,6 +370,6 @@ def _in_words(part: Json) -> Iterator[Text]:
             yield Text(f"[{kind}; it cannot be shown here]")
 
 
-def decoder(request: Request, target: Target) -> Decoder:
+def decoder(request: Request, endpoint: Endpoint) -> Decoder:
     """A reader of the answer to `request`."""
-    return Decoder(request, target)
+    return Decoder(request, endpoint)

@@ -38,11 +38,11 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target, native_of
+from shepherd.wire.client import BrokenAnswer, Endpoint, Failure, native_of
+from shepherd.wire.extensions import kept
 from shepherd.wire.history import for_provider
-from shepherd.wire.openai.both import scores_of
-from shepherd.wire.own import kept
-from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
+from shepherd.wire.openai.shared_fields import scores_of
+from shepherd.wire.values import count_in, object_of, parsed_call, record_of, text_in
 
 PROTOCOL: Final = "ollama"
 
@@ -67,7 +67,7 @@ _SAMPLING = {
 _SOUNDS = frozenset({"audio/wav"})
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, and an image that is only an address.
 
     Ollama cannot be told that a call must come: then the answer gets the form of one (`format`), and the decoder makes
@@ -77,7 +77,7 @@ def encode_request(request: Request, target: Target) -> Json:
         raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
     if request.grammar is not None:
         raise Unsupported("Ollama follows no grammar; send a JSON schema", field="grammar")
-    body: Json = {"model": target.model, "messages": _messages(request, target), "stream": True}
+    body: Json = {"model": endpoint.model, "messages": _messages(request, endpoint), "stream": True}
     if request.tools and request.tool_choice != "none":
         body["tools"] = [
             {
@@ -91,20 +91,20 @@ def encode_request(request: Request, target: Target) -> Json:
         body["format"] = forms[0] if len(forms) == 1 else {"anyOf": forms}
     elif request.schema is not None:
         body["format"] = dict(request.schema)
-    if (think := _think(request, target)) is not None:
+    if (think := _think(request, endpoint)) is not None:
         body["think"] = think
     if request.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.logprobs}
     if (keep_alive := request.extra.get("keep_alive")) is not None:
         body["keep_alive"] = keep_alive
-    if options := _options(request, target):
+    if options := _options(request, endpoint):
         body["options"] = options
     native = native_of(request, PROTOCOL)
     body |= {key: value for key, value in native.items() if key not in _KNOWN}
-    configured = dict(target.options)
+    configured = dict(endpoint.options)
     if isinstance(inner := configured.pop("options", None), dict):
         body["options"] = {**body.get("options", {}), **inner}
-    return {key: value for key, value in {**body, **configured}.items() if key not in target.refuses}
+    return {key: value for key, value in {**body, **configured}.items() if key not in endpoint.refuses}
 
 
 _KNOWN = frozenset(
@@ -125,10 +125,10 @@ _KNOWN = frozenset(
 """Fields that `Request` has a word for."""
 
 
-def _messages(request: Request, target: Target) -> list[Json]:
+def _messages(request: Request, endpoint: Endpoint) -> list[Json]:
     return [
         made
-        for message in for_provider(request.messages, PROTOCOL, target, _SOUNDS)
+        for message in for_provider(request.messages, PROTOCOL, endpoint, _SOUNDS)
         for made in _encode_message(message)
         if made.keys() - {"role"}
     ]
@@ -186,19 +186,19 @@ def _image(image: Image | Audio) -> str:
     return base64.b64encode(image.data).decode("ascii")
 
 
-def _think(request: Request, target: Target) -> bool | str | None:
+def _think(request: Request, endpoint: Endpoint) -> bool | str | None:
     level = request.reasoning
-    if level is None or not target.thinks_by:
+    if level is None or not endpoint.thinks_by:
         return None
-    if target.thinks_by == "effort":  # it cannot be without thoughts
+    if endpoint.thinks_by == "effort":  # it cannot be without thoughts
         return {"off": "low", "on": "medium", "max": "high"}.get(level, level)
     return level != "off"
 
 
-def _options(request: Request, target: Target) -> Json:
+def _options(request: Request, endpoint: Endpoint) -> Json:
     sampling: Sampling = request.sampling
     made = {theirs: getattr(sampling, ours) for ours, theirs in _SAMPLING.items()}
-    made["num_ctx"] = target.n_ctx
+    made["num_ctx"] = endpoint.n_ctx
     made["num_predict"] = request.max_tokens
     made["stop"] = list(request.stop) or None
     return {key: value for key, value in made.items() if value is not None}
@@ -214,9 +214,9 @@ _REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 class Decoder:
     """Reads one answer. Not for sharing."""
 
-    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: str | None = None) -> None:
         """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._target = target
+        self._endpoint = endpoint
         self._id = new_id or secrets.token_hex(10)
         self._ids: set[str] = set()
         self._has_started = False
@@ -247,7 +247,7 @@ class Decoder:
             raise BrokenAnswer("a line came behind the last one")
         if not self._has_started:
             self._has_started = True
-            yield Started(text_in(line, "model") or self._target.model, self._target.origin)
+            yield Started(text_in(line, "model") or self._endpoint.model, self._endpoint.origin)
         if isinstance(message, dict):
             if thinking := text_in(message, "thinking"):
                 yield ReasoningDelta(thinking)
@@ -296,6 +296,6 @@ class Decoder:
         yield CallEnded(parsed)
 
 
-def decoder(request: Request, target: Target) -> Decoder:
+def decoder(request: Request, endpoint: Endpoint) -> Decoder:
     """A reader of the answer to `request`."""
-    return Decoder(request, target)
+    return Decoder(request, endpoint)

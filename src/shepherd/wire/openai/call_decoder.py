@@ -16,12 +16,12 @@ from typing import Any
 from shepherd.core import CallDelta, CallEnded, CallStarted, Event, ToolCall
 from shepherd.wire.base import Json
 from shepherd.wire.client import BrokenAnswer
-from shepherd.wire.openai.both import arguments_in, ended_call, object_at
-from shepherd.wire.openai.proofs import PROTOCOL
 from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.records import text_in
+from shepherd.wire.openai.shared_fields import arguments_in, ended_call, object_at
+from shepherd.wire.openai.signatures import PROTOCOL
 from shepherd.wire.signature import signed
 from shepherd.wire.tools import free_arguments
+from shepherd.wire.values import text_in
 
 
 def new_id() -> str:

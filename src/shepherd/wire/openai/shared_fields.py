@@ -10,11 +10,11 @@ from typing import Any
 
 from shepherd.core import BadCall, Image, ReasoningLevel, Request, TokenScore, ToolCall, ToolSpec, Unsupported, Usage
 from shepherd.wire.base import Json
-from shepherd.wire.client import Effort, Failure, Target, native_of
+from shepherd.wire.client import Effort, Endpoint, Failure, native_of
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.records import count_in, parsed_call, text_in
 from shepherd.wire.signature import Protocol
+from shepherd.wire.values import count_in, parsed_call, text_in
 
 UNKNOWN_TOKEN = -1
 """The id of a token whose number the provider does not send."""
@@ -23,21 +23,21 @@ UNKNOWN_TOKEN = -1
 # ---- to a body
 
 
-def assembled(own: Json, request: Request, target: Target, protocol: Protocol, words: Collection[str]) -> Json:
+def assembled(own: Json, request: Request, endpoint: Endpoint, protocol: Protocol, words: Collection[str]) -> Json:
     """The body: what the configuration adds, what the client of the same protocol sent besides `words`, and `own`.
 
     Nothing in it is null, and nothing is a field that the model refuses.
     """
     native = native_of(request, protocol)
     copied = {key: value for key, value in native.items() if key not in words and not key.startswith("shepherd")}
-    body = {**target.options, **copied, **{key: value for key, value in own.items() if value is not None}}
-    return {key: value for key, value in body.items() if value is not None and key not in target.refuses}
+    body = {**endpoint.options, **copied, **{key: value for key, value in own.items() if value is not None}}
+    return {key: value for key, value in body.items() if value is not None and key not in endpoint.refuses}
 
 
-def check_sayable(request: Request, target: Target) -> None:
+def check_sayable(request: Request, endpoint: Endpoint) -> None:
     """Raises: `Unsupported` for a bare prompt, which needs a model of our own."""
     if request.completion is not None:
-        message = f"prompt cannot be continued by {target.origin}: its protocol takes messages; send messages"
+        message = f"prompt cannot be continued by {endpoint.origin}: its protocol takes messages; send messages"
         raise Unsupported(message, field="prompt")
 
 
