@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,12 @@ def cuts_of(data: bytes, id: str) -> list[list[int]]:
         few = min(len(data), 12 if n else 200)
         made.append(sorted(source.sample(range(len(data) + 1), min(few, len(data)))))
     return made
+
+
+def numbered(beginning: str) -> Callable[[], str]:
+    """Makes the ids of calls that have none."""
+    counter = itertools.count()
+    return lambda: f"{beginning}{next(counter):04}"
 
 
 def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjson: bool = False) -> Iterator[Event]:

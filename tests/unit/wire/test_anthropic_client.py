@@ -42,7 +42,8 @@ from shepherd.core.messages import Part
 from shepherd.wire.anthropic import client, codec
 from shepherd.wire.anthropic.codec import MessageOptions
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure
+from shepherd.wire.client import Endpoint, Failure
+from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("claude-x", "anthropic:claude-x", max_output=64_000, thinks_by="adaptive", efforts=("low", "high"))
 TOOL = ToolSpec("look", "Look at it.", {"properties": {"at": {"type": "integer"}}})
@@ -449,7 +450,7 @@ def test_the_vendors_types_accept_our_bodies() -> None:
 
 def test_calls_without_an_id_and_with_the_same_get_their_own() -> None:
     calls: list[Json] = [{"type": "tool_use", "id": id, "name": "look"} for id in ("a", "a", "")]
-    message = fold(client.Decoder(ASK, ENDPOINT).whole({"content": calls, "stop_reason": "tool_use"})).message
+    message = fold(client.decoder(ASK, ENDPOINT).whole({"content": calls, "stop_reason": "tool_use"})).message
     ids = [call.id for call in message.calls]
     assert ids[0] == "a"
     assert len(set(ids)) == 3

@@ -23,8 +23,9 @@ from tests.unit.wire.test_own_recordings import ENDPOINT, codec_of
 
 from shepherd.backends.cloud.provider import PROTOCOLS
 from shepherd.core import Assembler, Event, Request
-from shepherd.wire.client import BrokenAnswer, ClientCodec, Failure
+from shepherd.wire.client import ClientCodec, Failure
 from shepherd.wire.sse import EventReader, NdjsonReader
+from shepherd.wire.values import BrokenAnswer
 
 RECORDED = CONFORMANCE / "providers"
 

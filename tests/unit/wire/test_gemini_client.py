@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.damage import garbage
 from tests.sampling import examples
-from tests.unit.wire.recordings import differences, load, replayed, replies, sessions, stream_text
+from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions, stream_text
 
 from shepherd.core import (
     Assembler,
@@ -35,9 +35,10 @@ from shepherd.core import (
     fold,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure
+from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.gemini import client
 from shepherd.wire.gemini.schema import accepted
+from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("gemini-x", "gemini:gemini-x", max_output=1_000, thinks_by="level", efforts=("low", "high"))
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})
@@ -277,7 +278,7 @@ def chunk(*parts: Json, reason: str = "", **more: Any) -> Json:
 
 def events_of(*chunks: object) -> list[Any]:
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\r\n\r\n" for each in chunks)
-    return list(replayed(client.Decoder(ASK, ENDPOINT, "0"), data))
+    return list(replayed(client.decoder(ASK, ENDPOINT, numbered("call_g")), data))
 
 
 def test_calls_have_ids_of_their_own_and_bad_ones_are_bad() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.damage import garbage
 from tests.sampling import examples
-from tests.unit.wire.recordings import differences, load, replayed, replies, sessions
+from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions
 
 from shepherd.core import (
     Assembler,
@@ -36,9 +36,10 @@ from shepherd.core import (
 )
 from shepherd.core.messages import Part
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure
+from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.ollama import chat, client
 from shepherd.wire.ollama.answer import AnswerOptions
+from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("qwen3", "ollama:qwen3", n_ctx=8_192, thinks_by="switch")
 TOOL = ToolSpec("look", "Look.", {"type": "object"})
@@ -155,7 +156,7 @@ def test_a_call_that_must_come_is_the_form_of_the_answer() -> None:
 def test_an_answer_in_the_form_of_a_call_is_one_and_any_other_stays_text(
     lines: list[Any], parts: tuple[Part, ...]
 ) -> None:
-    decoder = client.Decoder(replace(ASK, tools=(TOOL,), tool_choice="required"), ENDPOINT, "x")
+    decoder = client.decoder(replace(ASK, tools=(TOOL,), tool_choice="required"), ENDPOINT, numbered("call_x"))
     assembler = Assembler()
     for line in lines:
         said = {"content": line} if isinstance(line, str) else {"tool_calls": [line]}
@@ -232,7 +233,7 @@ DONE: Json = {"model": "m", "done": True, "done_reason": "stop", "prompt_eval_co
 
 def reply_of(*lines: object) -> Any:
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-    return fold(replayed(client.Decoder(ASK, ENDPOINT, "0"), data, is_ndjson=True))
+    return fold(replayed(client.decoder(ASK, ENDPOINT, numbered("call_0")), data, is_ndjson=True))
 
 
 def test_calls_without_ids_get_their_own_and_bad_ones_are_bad() -> None:

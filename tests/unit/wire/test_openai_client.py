@@ -48,10 +48,11 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Effort, Endpoint, Failure
+from shepherd.wire.client import Effort, Endpoint, Failure, new_call_id
 from shepherd.wire.openai import chat, client, shared_fields
-from shepherd.wire.openai.call_decoder import Calls, new_id
+from shepherd.wire.openai.call_decoder import Calls
 from shepherd.wire.openai.chat import ChatOptions
+from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("gpt-x", "openai:gpt-x")
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})
@@ -406,7 +407,7 @@ def call(index: int | None = 0, id: str | None = None, name: str | None = None, 
 
 def read(data: bytes, cuts: Iterable[int] = ()) -> Reply:
     ids = iter(f"made_{n}" for n in range(99))
-    return fold(replayed(client.ChatDecoder(ASK, ENDPOINT, lambda: next(ids)), data, cuts))
+    return fold(replayed(client.decoder(ASK, ENDPOINT, lambda: next(ids)), data, cuts))
 
 
 A = ToolCall("a", "look", "{}")
@@ -632,10 +633,10 @@ def test_text_goes_out_with_the_record_that_it_came_in() -> None:
 
 def test_an_id_that_the_conversation_has_is_not_given_twice() -> None:
     used = replace(ASK, messages=(Message("assistant", (ToolCall("0", "look", "{}"),)),))
-    decoder = client.ChatDecoder(used, ENDPOINT, lambda: "made")
+    decoder = client.decoder(used, ENDPOINT, lambda: "made")
     reply = fold(replayed(decoder, sse(delta("stop", tool_calls=[call(0, "0", "look", "{}")]))))
     assert [found.id for found in reply.message.calls] == ["made"]
-    assert len({id for id in (new_id() for _ in range(99)) if len(id) == 29}) == 99
+    assert len({id for id in (new_call_id() for _ in range(99)) if len(id) == 29}) == 99
 
 
 @pytest.mark.parametrize(
@@ -832,7 +833,7 @@ def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Any], 
 
 
 def test_the_calls_of_one_answer_cost_no_more_than_their_length() -> None:
-    calls = Calls(set(), lambda: "x")
+    calls = Calls(lambda id: "x")
     pieces = [
         call(0, "a", "look", '{"a": "'),
         *(call(0, None, None, "x" * 10) for _ in range(20_000)),

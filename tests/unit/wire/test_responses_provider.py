@@ -48,11 +48,12 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure
+from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.openai import shared_fields
 from shepherd.wire.openai.responses import client, codec
 from shepherd.wire.openai.responses.parts import annotated, phase_of
 from shepherd.wire.openai.responses.stream import ResponsesOptions
+from shepherd.wire.values import BrokenAnswer
 
 ENDPOINT = Endpoint("gpt-x", "openai:gpt-x", efforts=("low", "high"), thinks_by="effort", reads_documents=True)
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})

@@ -211,8 +211,8 @@ def test_an_answer_of_anthropic_is_whole(name: str) -> None:
     stream = sse(anthropic_stream(message))
     assert without(anthropic_folded(records_of(stream)), *OWN[:2], "json") == expected, "the test's own fold"
     for events in (
-        list(replayed(anthropic_client.Decoder(Request("m"), ENDPOINT), stream)),
-        list(anthropic_client.Decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(message)))),
+        list(replayed(anthropic_client.decoder(Request("m"), ENDPOINT), stream)),
+        list(anthropic_client.decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(message)))),
     ):
         encoder = anthropic_encoder()
         sent = b"".join(encoder.encode(event) for event in events)
@@ -237,16 +237,16 @@ def test_an_answer_of_anthropic_goes_back_as_it_was(name: str) -> None:
     assert [each["role"] for each in sent] == ["user", "assistant", "user"]
     assert without(sent[1]["content"]) == without(content)
     answer = fold(
-        anthropic_client.Decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(ANTHROPIC[name])))
+        anthropic_client.decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(ANTHROPIC[name])))
     ).message
     again = anthropic_client.encode_request(Request("m", (Message.user("Hi"), answer, *request.messages[2:])), ENDPOINT)
     assert without(again["messages"][1]["content"]) == without(content)
 
 
 def test_what_only_anthropic_has_is_no_part_of_what_others_read() -> None:
-    answer = fold(anthropic_client.Decoder(Request("m"), ENDPOINT).whole(ANTHROPIC["a search with citations"])).message
+    answer = fold(anthropic_client.decoder(Request("m"), ENDPOINT).whole(ANTHROPIC["a search with citations"])).message
     assert answer.text == "I look.It says that it is so, and that is all."
-    plain = fold(anthropic_client.Decoder(Request("m"), ENDPOINT).whole(
+    plain = fold(anthropic_client.decoder(Request("m"), ENDPOINT).whole(
         said("tool_use", {"type": "tool_use", "id": "t", "name": "look", "input": {}, "caller": {"type": "direct"}})
     )).message  # fmt: skip
     assert plain.parts == (ToolCall("t", "look", "{}"),)
@@ -325,8 +325,8 @@ def test_an_answer_of_chat_is_whole(name: str) -> None:
     assert without(chat_folded(records_of(stream)), *OWN[1:]) == expected, "the test's own fold"
     asked = {"model": "x", "messages": [HI], "stream_options": {"include_usage": True}}
     for events in (
-        list(replayed(chat_client.ChatDecoder(Request("m"), ENDPOINT), stream)),
-        list(chat_client.ChatDecoder(Request("m"), ENDPOINT).whole(body)),
+        list(replayed(chat_client.decoder(Request("m"), ENDPOINT), stream)),
+        list(chat_client.decoder(Request("m"), ENDPOINT).whole(body)),
     ):
         for whole in (True, False):
             encoder = chat_codec.encoder(chat_codec.decode_request(asked).options, id="c-2", created=0, model="m")
@@ -462,8 +462,8 @@ def test_an_answer_of_responses_is_whole(name: str) -> None:
     own = ("id", "created_at", "completed_at", "phase") if name == "calls at once" else ("created_at", "completed_at")
     asked: Json = {"model": "m", "input": "Hi", "include": ["reasoning.encrypted_content"], "store": False}
     for events in (
-        list(replayed(responses_client.ResponsesDecoder(Request("m"), ENDPOINT), sse(response_events(body)))),
-        list(responses_client.ResponsesDecoder(Request("m"), ENDPOINT).whole(body)),
+        list(replayed(responses_client.decoder(Request("m"), ENDPOINT), sse(response_events(body)))),
+        list(responses_client.decoder(Request("m"), ENDPOINT).whole(body)),
     ):
         for whole in (True, False):
             options = responses_codec.decode_request(asked).options
@@ -600,10 +600,10 @@ def test_thoughts_of_several_blocks_are_paragraphs_where_there_is_one_text() -> 
     plain = {"id": "rs_2", "type": "reasoning", "summary": [{"type": "summary_text", "text": "One."}]}
     second = {**plain, "summary": [{"type": "summary_text", "text": "Two."}]}
     for events in (
-        anthropic_client.Decoder(Request("m"), ENDPOINT).whole(
+        anthropic_client.decoder(Request("m"), ENDPOINT).whole(
             said("end_turn", thought, {**thought, "thinking": "Two."}, text("So."))
         ),
-        responses_client.ResponsesDecoder(Request("m"), ENDPOINT).whole(
+        responses_client.decoder(Request("m"), ENDPOINT).whole(
             response(plain, search, second, spoken(output_text("So.")))
         ),
     ):

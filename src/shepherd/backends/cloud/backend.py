@@ -54,8 +54,9 @@ from shepherd.core import (
 from shepherd.core.lru import LruCache
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, CountingCodec, Endpoint
+from shepherd.wire.client import CountingCodec, Endpoint, check_messages
 from shepherd.wire.signature import Protocol
+from shepherd.wire.values import BrokenAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +216,7 @@ class CloudBackend:
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
-        fit.check_messages(request)
+        check_messages(request)
         self._check_budget()
         model = self.model_of(request)
         origin = f"{self.provider.name}:{model}"
@@ -367,7 +368,7 @@ class CloudBackend:
 
     async def count(self, request: Request) -> TokenCount:
         """The tokens of a request's prompt. Raises: as `stream`."""
-        fit.check_messages(request)
+        check_messages(request)
         model = self.model_of(request)
         if self.provider.paths.count:
             codec = cast(CountingCodec, self.provider.codec())

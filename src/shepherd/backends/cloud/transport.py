@@ -29,8 +29,9 @@ from shepherd.backends.cloud.failure import Failed, Kind, ProviderFailed, page_w
 from shepherd.backends.cloud.provider import NOTHING, Provider
 from shepherd.core import Event, Finished, Started
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Decoder, Failure
+from shepherd.wire.client import Decoder, Failure
 from shepherd.wire.sse import MAX_RECORD_BYTES, EventReader, NdjsonReader, RecordTooLong
+from shepherd.wire.values import BrokenAnswer
 
 if TYPE_CHECKING:
     import httpx2

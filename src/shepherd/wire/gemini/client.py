@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from shepherd.core import (
     Audio,
-    CallDelta,
-    CallEnded,
-    CallStarted,
     Document,
     Event,
     Finished,
@@ -31,7 +27,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -41,12 +36,12 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.messages import leading_systems
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure, limit_for
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, alternating, check_messages, limit_for
 from shepherd.wire.gemini.schema import accepted
 from shepherd.wire.history import for_provider
 from shepherd.wire.signature import raw_for, signed
-from shepherd.wire.values import count_in, object_of, parsed_call, record_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_in, count_of, object_of, text_in
 
 PROTOCOL: Final = "gemini"
 
@@ -73,10 +68,7 @@ _SOUNDS = {
 def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, an image that is only an address, and for more
     than five stop strings."""
-    if request.completion is not None:
-        raise Unsupported("Gemini's models continue no bare text; send messages", field="prompt")
-    if request.grammar is not None:
-        raise Unsupported("Gemini's models follow no grammar; send a JSON schema", field="grammar")
+    check_messages(request, "Gemini's models follow no grammar; send a JSON schema")
     if len(request.stop) > MAX_STOPS:
         raise Unsupported(f"Gemini accepts at most {MAX_STOPS} stop strings, not {len(request.stop)}", field="stop")
     body = _prompt(request, endpoint)
@@ -93,10 +85,7 @@ def encode_count(request: Request, endpoint: Endpoint) -> Json:
 
 def decode_count(body: Json) -> int:
     """The tokens of a prompt. Raises: `BrokenAnswer`."""
-    n = body.get("totalTokens")
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise BrokenAnswer("the count has no totalTokens")
-    return n
+    return count_of(body, "totalTokens")
 
 
 def _prompt(request: Request, endpoint: Endpoint) -> Json:
@@ -133,19 +122,12 @@ def _mode(request: Request) -> Json:
 
 
 def _contents(messages: Sequence[Message], endpoint: Endpoint) -> list[Json]:
-    """Users and models in turn."""
-    contents: list[Json] = []
     sent_ids: set[str] = set()
-    for message in messages:
-        role = "model" if message.role == "assistant" else "user"
-        parts = _parts(message, endpoint, sent_ids)
-        if not parts:
-            continue
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
-    return contents
+    turns = (
+        ("model" if message.role == "assistant" else "user", _parts(message, endpoint, sent_ids))
+        for message in messages
+    )
+    return alternating(turns, "parts")
 
 
 def _parts(message: Message, endpoint: Endpoint, sent_ids: set[str]) -> list[Json]:
@@ -257,20 +239,16 @@ _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_T
 """The model has written what the API itself cannot read: another attempt may do better."""
 
 
-class Decoder:
-    """Reads one answer. Not for sharing."""
+class GeminiDecoder(AnswerDecoder):
+    """Reads one answer."""
 
-    def __init__(self, request: Request, endpoint: Endpoint, new_id: str | None = None) -> None:
-        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._endpoint = endpoint
-        self._id = new_id or secrets.token_hex(10)
-        self._n_calls = 0
-        self._has_started = self._has_text = False
+    id_prefix = _OUR_ID
+
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
+        self._has_call = self._has_text = False
         self._reason = ""
         self._usage = Usage()
-
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        yield from self._take(record_of(data))
 
     def whole(self, body: Any) -> Iterator[Event]:
         """One chunk, or an array of them: the API's form of a stream where SSE is not asked for."""
@@ -284,16 +262,13 @@ class Decoder:
         if not self._reason:
             raise BrokenAnswer("the answer ended before its finishReason")
         reason = _REASONS.get(self._reason, "filtered" if self._reason.startswith("IMAGE_") else "end")
-        yield Finished("tool_calls" if reason == "end" and self._n_calls else reason, self._usage)
+        yield Finished("tool_calls" if reason == "end" and self._has_call else reason, self._usage)
 
     def _take(self, chunk: Json) -> Iterator[Event]:
         if "error" in chunk:
             raise Failure(chunk)
         self._note(chunk.get("usageMetadata"))
-        if not self._has_started:
-            self._has_started = True
-            prompt = Usage(self._usage.input, self._usage.cache_read)
-            yield Started(text_in(chunk, "modelVersion") or self._endpoint.model, self._endpoint.origin, prompt)
+        yield from self._start(text_in(chunk, "modelVersion"), Usage(self._usage.input, self._usage.cache_read))
         candidates = chunk.get("candidates")
         first: Json = {}
         for each in candidates[::-1] if isinstance(candidates, list) else ():
@@ -318,8 +293,11 @@ class Decoder:
         signature = text_in(part, "thoughtSignature")
         text = part.get("text")
         if isinstance(call := part.get("functionCall"), dict):
-            self._has_text = True
-            yield from self._call(call, signed(PROTOCOL, signature) if signature else None)
+            self._has_call = self._has_text = True
+            arguments = compact_json({} if call.get("args") is None else call["args"])
+            id = text_in(call, "id") or self._new_id()
+            proof = signed(PROTOCOL, signature) if signature else None
+            yield from self._whole_call(id, text_in(call, "name"), arguments, proof)
         elif isinstance(text, str) and part.get("thought") is True:
             if text or signature:
                 yield ReasoningDelta(text, signed(PROTOCOL, signature) if signature else None)
@@ -332,18 +310,6 @@ class Decoder:
                 yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(kept)))
         elif part:
             yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(part, ensure_ascii=False), tuple(_in_words(part))))
-
-    def _call(self, call: Json, signature: str | None) -> Iterator[Event]:
-        arguments = call.get("args")
-        text = json.dumps({} if arguments is None else arguments, ensure_ascii=False, separators=(",", ":"))
-        id = text_in(call, "id") or f"{_OUR_ID}{self._id}{self._n_calls:03}"
-        self._n_calls += 1
-        parsed = parsed_call(id, text_in(call, "name"), text)
-        yield CallStarted(id, parsed.name)
-        if isinstance(parsed, ToolCall):
-            yield CallDelta(parsed.arguments)
-            parsed = ToolCall(parsed.id, parsed.name, parsed.arguments, signature=signature)
-        yield CallEnded(parsed)
 
     def _note(self, counts: Any) -> None:
         """Each chunk counts all so far."""
@@ -370,6 +336,4 @@ def _in_words(part: Json) -> Iterator[Text]:
             yield Text(f"[{kind}; it cannot be shown here]")
 
 
-def decoder(request: Request, endpoint: Endpoint) -> Decoder:
-    """A reader of the answer to `request`."""
-    return Decoder(request, endpoint)
+decoder = GeminiDecoder

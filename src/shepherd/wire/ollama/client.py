@@ -11,59 +11,39 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from shepherd.core import (
     Audio,
-    CallDelta,
-    CallEnded,
-    CallStarted,
     Event,
     Finished,
     Image,
     Message,
     ReasoningDelta,
     Request,
-    Sampling,
-    Started,
     StopReason,
     Text,
     TextDelta,
-    ToolCall,
     ToolResult,
     ToolSpec,
     Unsupported,
     Usage,
 )
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, Failure, native_of
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, check_messages, native_of
 from shepherd.wire.extensions import kept
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai.shared_fields import scores_of
-from shepherd.wire.values import count_in, object_of, parsed_call, record_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_in, object_of, text_in
 
 PROTOCOL: Final = "ollama"
 
-_SAMPLING = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repetition_penalty": "repeat_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "repeat_last_n": "repeat_last_n",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-    "seed": "seed",
-}
-"""Our names, and Ollama's."""
-
-
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "repeat_last_n", "mirostat", "mirostat_tau", "mirostat_eta", "seed",
+)  # fmt: skip
+"""Fields of `Sampling` that are options of Ollama."""
 _SOUNDS = frozenset({"audio/wav"})
 
 
@@ -73,10 +53,7 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     Ollama cannot be told that a call must come: then the answer gets the form of one (`format`), and the decoder makes
     the call of it.
     """
-    if request.completion is not None:
-        raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
-    if request.grammar is not None:
-        raise Unsupported("Ollama follows no grammar; send a JSON schema", field="grammar")
+    check_messages(request, "Ollama follows no grammar; send a JSON schema")
     body: Json = {"model": endpoint.model, "messages": _messages(request, endpoint), "stream": True}
     if request.tools and request.tool_choice != "none":
         body["tools"] = [
@@ -107,21 +84,10 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
     return {key: value for key, value in {**body, **configured}.items() if key not in endpoint.refuses}
 
 
-_KNOWN = frozenset(
-    {
-        "model",
-        "messages",
-        "tools",
-        "stream",
-        "format",
-        "think",
-        "keep_alive",
-        "options",
-        "logprobs",
-        "top_logprobs",
-        "tool_choice",
-    }
-)
+_KNOWN = frozenset((
+    "model", "messages", "tools", "stream", "format", "think", "keep_alive", "options", "logprobs", "top_logprobs",
+    "tool_choice",
+))  # fmt: skip
 """Fields that `Request` has a word for."""
 
 
@@ -196,8 +162,8 @@ def _think(request: Request, endpoint: Endpoint) -> bool | str | None:
 
 
 def _options(request: Request, endpoint: Endpoint) -> Json:
-    sampling: Sampling = request.sampling
-    made = {theirs: getattr(sampling, ours) for ours, theirs in _SAMPLING.items()}
+    made = {name: getattr(request.sampling, name) for name in _SAMPLING}
+    made["repeat_penalty"] = made.pop("repetition_penalty")
     made["num_ctx"] = endpoint.n_ctx
     made["num_predict"] = request.max_tokens
     made["stop"] = list(request.stop) or None
@@ -211,22 +177,15 @@ DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_du
 _REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
-class Decoder:
-    """Reads one answer. Not for sharing."""
+class OllamaDecoder(AnswerDecoder):
+    """Reads one answer."""
 
-    def __init__(self, request: Request, endpoint: Endpoint, new_id: str | None = None) -> None:
-        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._endpoint = endpoint
-        self._id = new_id or secrets.token_hex(10)
-        self._ids: set[str] = set()
-        self._has_started = False
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
         self._finished: Finished | None = None
         self._demanded = frozenset(tool.name for tool in _demanded(request))
         self._texts: list[str] = []
         """Of an answer that has the form of a call."""
-
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        yield from self._take(record_of(data))
 
     def whole(self, body: Json) -> Iterator[Event]:
         yield from self._take(body)
@@ -245,9 +204,7 @@ class Decoder:
             raise BrokenAnswer("a line has no message")
         if self._finished is not None:
             raise BrokenAnswer("a line came behind the last one")
-        if not self._has_started:
-            self._has_started = True
-            yield Started(text_in(line, "model") or self._endpoint.model, self._endpoint.origin)
+        yield from self._start(text_in(line, "model"))
         if isinstance(message, dict):
             if thinking := text_in(message, "thinking"):
                 yield ReasoningDelta(thinking)
@@ -282,20 +239,8 @@ class Decoder:
         if not isinstance(function, dict):
             raise BrokenAnswer("a call has no function")
         given = function.get("arguments")
-        text = given if isinstance(given, str) else json.dumps(
-            {} if given is None else given, ensure_ascii=False, separators=(",", ":")
-        )  # fmt: skip
-        id = text_in(call, "id")
-        if not id or id in self._ids:
-            id = f"call_{self._id}{len(self._ids):04}"
-        self._ids.add(id)
-        parsed = parsed_call(id, text_in(function, "name"), text)
-        yield CallStarted(id, parsed.name)
-        if isinstance(parsed, ToolCall):
-            yield CallDelta(parsed.arguments)
-        yield CallEnded(parsed)
+        text = given if isinstance(given, str) else compact_json({} if given is None else given)
+        yield from self._whole_call(self._unique(text_in(call, "id")), text_in(function, "name"), text)
 
 
-def decoder(request: Request, endpoint: Endpoint) -> Decoder:
-    """A reader of the answer to `request`."""
-    return Decoder(request, endpoint)
+decoder = OllamaDecoder

@@ -27,7 +27,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -40,11 +39,11 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, limit_for, native_of, native_tools
+from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
 from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai import shared_fields
-from shepherd.wire.openai.call_decoder import Calls, new_id
+from shepherd.wire.openai.call_decoder import Calls
 from shepherd.wire.openai.chat import FIELDS
 from shepherd.wire.openai.messages import is_hosted
 from shepherd.wire.openai.signatures import (
@@ -57,7 +56,7 @@ from shepherd.wire.openai.signatures import (
 )
 from shepherd.wire.sampling import LORA
 from shepherd.wire.tools import free_text
-from shepherd.wire.values import record_of, text_in
+from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in
 
 QUIRKS: Mapping[str, str] = {
     "flac": "recordings may be FLAC files, not WAV and MP3 only",
@@ -90,7 +89,7 @@ word: the total shows it."""
 
 
 def encode_request(request: Request, endpoint: Endpoint) -> Json:
-    shared_fields.check_sayable(request, endpoint)
+    check_messages(request)
     quirks, free = endpoint.quirks, _custom_tools(request, endpoint)
     limit = limit_for(request, endpoint)
     own: Json = {
@@ -142,11 +141,9 @@ def _custom_tools(request: Request, endpoint: Endpoint) -> Mapping[str, Json]:
     if "custom_tools" not in endpoint.quirks:
         return {}
     named: dict[str, Json] = {}
-    for tool in shared_fields.objects_in(native_of(request, PROTOCOL).get("tools")):
+    for tool in objects_in(native_of(request, PROTOCOL).get("tools")):
         if tool.get("type") == "custom":
-            custom = shared_fields.object_at(tool, "custom") or {
-                key: value for key, value in tool.items() if key != "type"
-            }
+            custom = object_at(tool, "custom") or {key: value for key, value in tool.items() if key != "type"}
             named[text_in(custom, "name")] = {"type": "custom", "custom": custom}
     return {tool.name: named[tool.name] for tool in request.tools if tool.name in named}
 
@@ -279,7 +276,7 @@ def _document(part: Document, quirks: frozenset[str]) -> Json:
 
 
 def _tools(request: Request, free: Mapping[str, Json]) -> Json:
-    given = shared_fields.objects_in(native_of(request, PROTOCOL).get("tools"))
+    given = objects_in(native_of(request, PROTOCOL).get("tools"))
     hosted = [tool for tool in given if is_hosted(Fields(tool))]
     if not request.tools and not hosted:
         return {}
@@ -364,13 +361,15 @@ _SWITCHES = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "ch
 # ---- the answer
 
 
-class ChatDecoder:
+class ChatDecoder(AnswerDecoder):
     """Reads one answer."""
 
-    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] = new_id) -> None:
-        self._endpoint = endpoint
-        self._calls = Calls({call.id for message in request.messages for call in message.calls}, new_id)
-        self._has_started = self._is_over = self._has_refused = False
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
+        # Servers that count from 0 in every answer repeat the ids of the conversation.
+        self._ids |= {call.id for message in request.messages for call in message.calls}
+        self._calls = Calls(self._unique)
+        self._is_over = self._has_refused = False
         self._finish: str | None = None
         self._stop: str | None = None
         self._usage = Usage()
@@ -414,7 +413,7 @@ class ChatDecoder:
         is_answer = isinstance(choices, list)
         if record.get("error") or (not is_answer and (record.get("object") == "error" or "detail" in record)):
             raise shared_fields.failure_of(record)
-        groq = shared_fields.object_at(record, "x_groq") if "x_groq" in record else {}
+        groq = object_at(record, "x_groq") if "x_groq" in record else {}
         if groq.get("error"):
             raise shared_fields.failure_of(groq)
         if found := record.get("usage") or groq.get("usage"):
@@ -424,15 +423,13 @@ class ChatDecoder:
             self._own |= besides(record, _FRAME)
         if not is_answer:
             return  # a ping, or what is only known to its sender
-        choice = next((each for each in shared_fields.objects_in(choices) if not each.get("index")), {})
+        choice = next((each for each in objects_in(choices) if not each.get("index")), {})
         if choice.get("error"):
             raise shared_fields.failure_of({"error": choice["error"]})
-        if not self._has_started:
-            self._has_started = True
-            yield Started(text_in(record, "model") or self._endpoint.model, self._endpoint.origin)
+        yield from self._start(text_in(record, "model"))
         # Some servers repeat the whole message beside the last piece.
-        delta = shared_fields.object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
-        yield from self._read(delta, shared_fields.object_at(choice, "logprobs"))
+        delta = object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
+        yield from self._read(delta, object_at(choice, "logprobs"))
         if not choice.keys() <= _CHOICE:
             self._choice |= besides(choice, _CHOICE)
         self._finish = text_in(choice, "finish_reason") or self._finish
@@ -448,7 +445,7 @@ class ChatDecoder:
         if isinstance(content, str):
             yield from self._say(content)
         elif isinstance(content, list):
-            for part in shared_fields.objects_in(content):
+            for part in objects_in(content):
                 yield from self._read_part(part)
         if not is_plain:
             yield from self._read_rest(delta)
@@ -462,8 +459,8 @@ class ChatDecoder:
                 merge_facts(self._message, {name: value})
         if isinstance(extra := delta.get("extra_content"), dict):
             self._beside |= extra
-        fragments = shared_fields.objects_in(delta.get("tool_calls"))
-        if old := shared_fields.object_at(delta, "function_call"):
+        fragments = objects_in(delta.get("tool_calls"))
+        if old := object_at(delta, "function_call"):
             fragments.append({"index": 0, "function": old})
         if fragments:
             yield from self._prove()
@@ -474,11 +471,7 @@ class ChatDecoder:
         """A part of a content that is a list, as Mistral sends it."""
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            texts = (
-                [inner]
-                if isinstance(inner, str)
-                else [text_in(each, "text") for each in shared_fields.objects_in(inner)]
-            )
+            texts = [inner] if isinstance(inner, str) else [text_in(each, "text") for each in objects_in(inner)]
             yield from self._think({"reasoning": "".join(texts)})
         else:
             yield from self._say(text_in(part, "text"))
@@ -493,7 +486,7 @@ class ChatDecoder:
             yield TextDelta(text, scores, refused=refused)
 
     def _think(self, delta: Json) -> Iterator[Event]:
-        details = shared_fields.objects_in(delta.get("reasoning_details"))
+        details = objects_in(delta.get("reasoning_details"))
         names = ("reasoning_content", "reasoning", "thinking")
         text = next((found for name in names if (found := text_in(delta, name))), "")
         text = text or "".join(text_in(each, "text") or text_in(each, "summary") for each in details)
@@ -572,5 +565,4 @@ def _merge(details: list[Json], detail: Json) -> None:
             own[name] = value
 
 
-def decoder(request: Request, endpoint: Endpoint) -> ChatDecoder:
-    return ChatDecoder(request, endpoint)
+decoder = ChatDecoder

@@ -16,7 +16,8 @@ from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, Provider, provider_of
 from shepherd.core import BadReply, ContextFull, Event, Finished, Message, Request, Started, TextDelta, Unavailable
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, ClientCodec, Endpoint, Failure
+from shepherd.wire.client import ClientCodec, Endpoint, Failure
+from shepherd.wire.values import BrokenAnswer
 
 NDJSON = {"content-type": "application/x-ndjson"}
 LINES = [{"message": {"content": word}, "done": False} for word in ("Hello", " w\u00f6rld\u2028", "!")]

@@ -31,7 +31,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -39,12 +38,19 @@ from shepherd.core import (
     ToolResult,
     Unsupported,
 )
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Endpoint, limit_for, native_of, native_tools
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import (
+    AnswerDecoder,
+    Endpoint,
+    check_messages,
+    limit_for,
+    native_of,
+    native_tools,
+    new_call_id,
+)
 from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai import shared_fields
-from shepherd.wire.openai.call_decoder import new_id
 from shepherd.wire.openai.responses.codec import WORDS
 from shepherd.wire.openai.responses.parts import (
     PROTOCOL,
@@ -56,10 +62,9 @@ from shepherd.wire.openai.responses.parts import (
     phase_of,
     without_nulls,
 )
-from shepherd.wire.openai.shapes import compact_json
 from shepherd.wire.signature import signed
 from shepherd.wire.tools import free_arguments, free_text
-from shepherd.wire.values import record_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_of, object_at, objects_in, record_of, text_in
 
 QUIRKS: Mapping[str, str] = {
     "developer": "system messages have the role developer",
@@ -83,7 +88,7 @@ _OWN_TOOLS = ("function", "custom", "namespace")
 
 def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """As `ClientCodec`. Stop strings and grammars are refused: the protocol has neither."""
-    shared_fields.check_sayable(request, endpoint)
+    check_messages(request)
     if request.stop and "stop" not in endpoint.refuses:
         message = f"stop strings cannot be sent to {endpoint.origin}: its protocol has none; leave stop out"
         raise Unsupported(message, field="stop")
@@ -118,11 +123,7 @@ def encode_count(request: Request, endpoint: Endpoint) -> Json:
 
 
 def decode_count(body: Json) -> int:
-    match body.get("input_tokens"):
-        case int() as n if not isinstance(n, bool):
-            return n
-        case _:
-            raise BrokenAnswer("the answer has no input_tokens")
+    return count_of(body, "input_tokens", "answer")
 
 
 def _prompt(request: Request, endpoint: Endpoint) -> Json:
@@ -251,7 +252,7 @@ def _part(part: Part, endpoint: Endpoint) -> Json:
 
 def _native_tools(native: Mapping[str, Any], *kinds: str) -> list[Json]:
     """The client's tools of these types; of no types: those that only the provider can run."""
-    tools = shared_fields.objects_in(native.get("tools"))
+    tools = objects_in(native.get("tools"))
     if kinds:
         return [tool for tool in tools if tool.get("type") in kinds and "name" in tool]
     return [tool for tool in tools if tool.get("type", "function") not in _OWN_TOOLS]
@@ -309,13 +310,13 @@ def _form(request: Request, native: Mapping[str, Any]) -> Json:
 # ---- the answer
 
 
-class ResponsesDecoder:
+class ResponsesDecoder(AnswerDecoder):
     """Reads one answer."""
 
     def __init__(self, request: Request, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._model = endpoint.model
-        self._has_started = self._is_over = self._has_refused = False
+        super().__init__(request, endpoint)
+        self._model = ""
+        self._is_over = self._has_refused = False
         self._n_calls = 0
         self._items: dict[Any, _Item] = {}
         """By index."""
@@ -336,7 +337,7 @@ class ResponsesDecoder:
         kind = text_in(record, "type") or event
         if kind == "error" or (not kind.startswith("response.") and record.get("error")):
             raise shared_fields.failure_of(record if record.get("error") else {"error": record})
-        yield from self._take(kind, record)
+        yield from self._take_event(kind, record)
 
     def whole(self, body: Json) -> Iterator[Event]:
         yield from self._end(body)
@@ -346,13 +347,13 @@ class ResponsesDecoder:
             raise BrokenAnswer("the answer ends before its end")
         return iter(())
 
-    def _take(self, kind: str, record: Json) -> Iterator[Event]:
+    def _take_event(self, kind: str, record: Json) -> Iterator[Event]:
         match kind:
             case "response.created" | "response.in_progress" | "response.queued":
                 # An error may still come: the answer begins with its first item.
-                self._model = text_in(shared_fields.object_at(record, "response"), "model") or self._model
+                self._model = text_in(object_at(record, "response"), "model") or self._model
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
-                yield from self._end(shared_fields.object_at(record, "response"))
+                yield from self._end(object_at(record, "response"))
             case _ if "output_index" in record or "item" in record or "item_id" in record:
                 key = self._key(record)
                 if self._call is not None and self._items.get(key) is not self._call:
@@ -364,12 +365,12 @@ class ResponsesDecoder:
         """The item that a record is about, by its index, or by its id where a server counts none."""
         key = record.get("output_index")
         if not isinstance(key, int):
-            key = text_in(record, "item_id") or text_in(shared_fields.object_at(record, "item"), "id") or self._last
+            key = text_in(record, "item_id") or text_in(object_at(record, "item"), "id") or self._last
         self._last = key
         return key
 
     def _take_item(self, kind: str, record: Json, key: Any) -> Iterator[Event]:
-        yield from self._start()
+        yield from self._start(self._model)
         if key not in self._items and kind in _IMPLIED:  # a server that does not announce its items
             yield from self._add(key, {"type": _IMPLIED[kind], "id": record.get("item_id")})
         item = self._items.get(key)
@@ -379,9 +380,9 @@ class ResponsesDecoder:
             self._speaker = item
         match kind.removeprefix("response."):
             case "output_item.added":
-                yield from self._add(key, shared_fields.object_at(record, "item"))
+                yield from self._add(key, object_at(record, "item"))
             case "output_item.done":
-                yield from self._finish(key, shared_fields.object_at(record, "item"))
+                yield from self._finish(key, object_at(record, "item"))
             case "output_text.delta" | "refusal.delta" if item is not None:
                 self._has_refused |= kind == "response.refusal.delta"
                 refused = kind == "response.refusal.delta"
@@ -397,11 +398,6 @@ class ResponsesDecoder:
                 yield from item.complete(record)  # a server that sends no pieces
             case _:
                 pass  # what the item at its end has as well
-
-    def _start(self) -> Iterator[Event]:
-        if not self._has_started:
-            self._has_started = True
-            yield Started(self._model, self._endpoint.origin)
 
     def _add(self, key: Any, given: Json) -> Iterator[Event]:
         if key in self._items:
@@ -436,10 +432,10 @@ class ResponsesDecoder:
         if item is self._call:
             self._call, waiting, self._waiting = None, self._waiting, []
             for record in waiting:
-                yield from self._take(text_in(record, "type"), record)
+                yield from self._take_event(text_in(record, "type"), record)
 
     def _finish_message(self, item: _Item, given: Json) -> Iterator[Event]:
-        parts = shared_fields.objects_in(given.get("content"))
+        parts = objects_in(given.get("content"))
         self._has_refused |= any(part.get("type") == "refusal" for part in parts)
         texts = [text_in(part, "text") or text_in(part, "refusal") for part in parts]
         full = "".join(texts)
@@ -448,7 +444,7 @@ class ResponsesDecoder:
             rest, n_sent = text[n_sent:], max(0, n_sent - len(text))
             scores = part.get("logprobs") if rest == text else None
             yield from item.say(rest, scores, refused=part.get("type") == "refusal")
-        if notes := [note for part in parts for note in shared_fields.objects_in(part.get("annotations"))]:
+        if notes := [note for part in parts for note in objects_in(part.get("annotations"))]:
             yield OpaqueBlock(annotated(notes))
 
     def _end(self, response: Json) -> Iterator[Event]:
@@ -459,7 +455,7 @@ class ResponsesDecoder:
         if status in ("in_progress", "queued") or not (isinstance(output, list) or self._items):
             raise BrokenAnswer("the answer has no output")
         self._model = text_in(response, "model") or self._model
-        yield from self._start()
+        yield from self._start(self._model)
         known, finals = set(self._items), dict[Any, Json]()
         for index, item in enumerate(output if isinstance(output, list) else ()):
             if isinstance(item, dict):
@@ -476,7 +472,7 @@ class ResponsesDecoder:
 
     def _reason(self, status: str, response: Json) -> StopReason:
         if status == "incomplete":
-            why = text_in(shared_fields.object_at(response, "incomplete_details"), "reason")
+            why = text_in(object_at(response, "incomplete_details"), "reason")
             return "filtered" if why == "content_filter" else "length"
         if status == "cancelled":
             return "cancelled"
@@ -512,7 +508,7 @@ class _Item:
         """The input so far, of a tool that takes a text."""
         self._part: Any = None
         """The part that the last piece of a thought belongs to."""
-        self._call_id = text_in(given, "call_id") or self.id or new_id()
+        self._call_id = text_in(given, "call_id") or self.id or new_call_id()
         self._has_begun = False
 
     def rest(self, full: str) -> str:
@@ -550,8 +546,8 @@ class _Item:
             yield from self.finish_thought({**besides(self.given, ("status",)), "content": content})
 
     def finish_thought(self, given: Json) -> Iterator[Event]:
-        content = "".join(text_in(part, "text") for part in shared_fields.objects_in(given.get("content")))
-        summary = "\n\n".join(text_in(part, "text") for part in shared_fields.objects_in(given.get("summary")))
+        content = "".join(text_in(part, "text") for part in objects_in(given.get("content")))
+        summary = "\n\n".join(text_in(part, "text") for part in objects_in(given.get("summary")))
         rest = self.rest(summary or content)
         is_sealed = bool(given.get("encrypted_content"))
         if is_sealed or content:
@@ -582,5 +578,4 @@ class _Item:
         yield CallEnded(shared_fields.ended_call(self._call_id, text_in(self.given, "name"), "".join(self._texts)))
 
 
-def decoder(request: Request, endpoint: Endpoint) -> ResponsesDecoder:
-    return ResponsesDecoder(request, endpoint)
+decoder = ResponsesDecoder
