@@ -117,7 +117,7 @@ def _sent(provider: Provider, model: str, facts: models.Facts, level: ReasoningL
     silent = Request(model=model, messages=(Message("user", (Text("hi"),)),))
     asked = replace(silent, reasoning=level)
     before, after = (
-        codec.encode_request(each, models.target(provider, model, facts, each)) for each in (silent, asked)
+        codec.encode_request(each, models.endpoint(provider, model, facts, each)) for each in (silent, asked)
     )
     words = [_word(path, value) for path, value in _new(after, before)]
     return ", ".join(filter(None, words)) or "nothing is sent"

@@ -45,7 +45,7 @@ from shepherd.core import (
 from shepherd.core.edits import COMPACTION, WHOLE, Edit, Edited
 from shepherd.core.messages import Part, leading_systems
 from shepherd.wire.history import plain
-from shepherd.wire.records import object_of
+from shepherd.wire.values import object_of
 
 logger = logging.getLogger(__name__)
 

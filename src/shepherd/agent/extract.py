@@ -11,7 +11,7 @@ from typing import Any
 
 from shepherd.backends.local.leaving import PATHS
 from shepherd.core import Message
-from shepherd.wire.records import object_of
+from shepherd.wire.values import object_of
 
 TASK_LINES, TASK_CHARS = 12, 800
 MOST_FILES, MOST_COMMANDS, COMMAND_CHARS = 25, 10, 100

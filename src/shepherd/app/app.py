@@ -487,10 +487,10 @@ class App:
 
     def _open_embedder(self, dispatcher: Dispatcher, provider: str, model: str) -> None:
         """Let a provider make the vectors of the memory; without it the memory is searched by words."""
-        from shepherd.app.cloud_embedder import DEADLINES, PATIENCE, CloudEmbedder  # noqa: PLC0415 - loads NumPy
+        from shepherd.app.cloud_embedder import DEADLINES, TIMEOUTS, CloudEmbedder  # noqa: PLC0415 - loads NumPy
 
         try:
-            self._cloud_embedder = CloudEmbedder(dispatcher.providers.cloud(provider, DEADLINES, PATIENCE), model)
+            self._cloud_embedder = CloudEmbedder(dispatcher.providers.cloud(provider, DEADLINES, TIMEOUTS), model)
         except BackendError as error:
             logger.warning("the memory is searched by words only: %s", error)
         else:

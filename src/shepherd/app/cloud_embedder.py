@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.transport import Deadlines
 from shepherd.core import BackendError, BadReply, ShepherdError, Unavailable
 from shepherd.core.lru import LruCache
@@ -27,7 +27,7 @@ REST_S = 30.0
 N_KNOWN = 500
 """Texts whose vectors are kept: the questions of a conversation are searched for more than once."""
 DEADLINES = Deadlines(connect=5.0, whole=15.0)
-PATIENCE = Patience(attempts=2, stated_s=3.0, total_s=5.0)
+TIMEOUTS = Timeouts(attempts=2, stated_s=3.0, total_s=5.0)
 """A search waits for it: where the configuration names others, those count."""
 
 

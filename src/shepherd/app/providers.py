@@ -31,7 +31,7 @@ from shepherd.wire.history import without
 if TYPE_CHECKING:
     from shepherd.agent.archiving import Archiving
     from shepherd.agent.with_memory import MemoryBackend
-    from shepherd.backends.cloud.backend import CloudBackend, Patience
+    from shepherd.backends.cloud.backend import CloudBackend, Timeouts
     from shepherd.backends.cloud.kept import KeptAnswers
     from shepherd.backends.cloud.transport import Deadlines
     from shepherd.memory.users import UserStores
@@ -68,7 +68,7 @@ class CountingCloud:
                 continue
             here = [at for at in range(len(request.messages)) if (at, WHOLE) not in cleared]
             messages = [request.messages[at] for at in here]
-            gone = fit.gone(messages, 1.0, sum(map(fit.message_weight, messages)) / 2)
+            gone = fit.dropped_indices(messages, 1.0, sum(map(fit.message_weight, messages)) / 2)
             cleared |= {(here[at], WHOLE) for at in gone}
             n_left = await self.count(replace(request, cleared=cleared)) if gone else n_after
             applied.append(AppliedEdit("compact", len(gone), n_after - n_left))
@@ -160,12 +160,12 @@ class Providers:
         """The provider of this name; of a group the first one."""
         return self._known[self.all_of(name)[0]]
 
-    def cloud(self, name: str, deadlines: Deadlines | None = None, patience: Patience | None = None) -> CloudBackend:
+    def cloud(self, name: str, deadlines: Deadlines | None = None, timeouts: Timeouts | None = None) -> CloudBackend:
         """A new back end of the provider, of a group of its first one, with its budget; as `cloud_of`."""
         first = self.all_of(name)[0]
         row, shared = self._rows[first], self._config.network
         return cloud_of(
-            row, self._known[first], shared, self._spending, kept=self._kept, deadlines=deadlines, patience=patience
+            row, self._known[first], shared, self._spending, kept=self._kept, deadlines=deadlines, timeouts=timeouts
         )
 
     def is_local(self, name: str) -> bool:
@@ -205,12 +205,12 @@ class Providers:
             raise UnknownModel(name, known=self.names)
         if (found := self._open.get(name)) is None:
             from shepherd.agent.with_memory import MemoryBackend  # noqa: PLC0415 - a local model needs no HTTP client
-            from shepherd.backends.cloud.backend import Patience  # noqa: PLC0415
+            from shepherd.backends.cloud.backend import Timeouts  # noqa: PLC0415
             from shepherd.backends.cloud.kept import KeptAnswers  # noqa: PLC0415
 
             self._kept = self._kept or KeptAnswers()
-            hurry = Patience(attempts=2, stated_s=2.0, total_s=4.0) if name in self._hurried else None
-            row, cloud = self._rows[name], self.cloud(name, patience=hurry)
+            hurry = Timeouts(attempts=2, stated_s=2.0, total_s=4.0) if name in self._hurried else None
+            row, cloud = self._rows[name], self.cloud(name, timeouts=hurry)
             counting = CountingCloud(cloud, row)
             found = OpenProvider(cloud, counting, MemoryBackend(counting, self.stores, self._archiving))
             self._open[name] = found
@@ -291,30 +291,30 @@ def cloud_of(
     *,
     kept: KeptAnswers | None = None,
     deadlines: Deadlines | None = None,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
 ) -> CloudBackend:
     """The back end of a provider, reached as its row says, or `shared`, which is for all providers. `deadlines`,
-    `patience`: for what both leave open."""
+    `timeouts`: for what both leave open."""
     from shepherd.backends.cloud.backend import CloudBackend  # noqa: PLC0415 - a local model needs no HTTP client
     from shepherd.backends.cloud.transport import Transport  # noqa: PLC0415
 
     network = row.network.over(shared)
-    deadlines, patience = limits_of(network, deadlines, patience)
+    deadlines, timeouts = limits_of(network, deadlines, timeouts)
     proxy = None if provider.is_local else network.proxy
     provider = replace(provider, proxy_secret=urlsplit(proxy or "").password or "")
     transport = Transport(provider, deadlines=deadlines, proxy=proxy, ca_file=network.ca_file)
     meter = meter_of(row, spending)
-    return CloudBackend(provider, transport=transport, kept=kept, meter=meter, patience=patience, sampling=row.sampling)
+    return CloudBackend(provider, transport=transport, kept=kept, meter=meter, timeouts=timeouts, sampling=row.sampling)
 
 
 def limits_of(
-    network: NetworkConfig, deadlines: Deadlines | None = None, patience: Patience | None = None
-) -> tuple[Deadlines, Patience]:
-    """How long a provider has, and how often it is asked. `deadlines`, `patience`: for what `network` leaves open."""
-    from shepherd.backends.cloud.backend import Patience  # noqa: PLC0415 - as above
+    network: NetworkConfig, deadlines: Deadlines | None = None, timeouts: Timeouts | None = None
+) -> tuple[Deadlines, Timeouts]:
+    """How long a provider has, and how often it is asked. `deadlines`, `timeouts`: for what `network` leaves open."""
+    from shepherd.backends.cloud.backend import Timeouts  # noqa: PLC0415 - as above
     from shepherd.backends.cloud.transport import Deadlines  # noqa: PLC0415
 
-    deadlines, patience = deadlines or Deadlines(), patience or Patience()
+    deadlines, timeouts = deadlines or Deadlines(), timeouts or Timeouts()
     deadlines = Deadlines(
         network.connect_s or deadlines.connect,
         network.idle_s or deadlines.idle,
@@ -322,10 +322,10 @@ def limits_of(
         network.read_s or deadlines.whole,
     )
     if network.attempts is not None:
-        patience = replace(patience, attempts=network.attempts)
+        timeouts = replace(timeouts, attempts=network.attempts)
     if network.patience_s is not None:
-        patience = replace(patience, stated_s=network.patience_s, total_s=network.patience_s)
-    return deadlines, patience
+        timeouts = replace(timeouts, stated_s=network.patience_s, total_s=network.patience_s)
+    return deadlines, timeouts
 
 
 def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Provider:

@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, Kind, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.core import BadReply, Event, NotAllowed, Refused, Request, TimedOut
@@ -35,7 +35,7 @@ async def opened(
     provider = provider_of(
         kind, name=name, env=env, base_url=url, key=key, protocol="openai.chat", quirks=frozenset({"samplers"})
     )
-    backend = CloudBackend(provider, transport=Transport(provider, deadlines=deadlines), patience=Patience(attempts=1))
+    backend = CloudBackend(provider, transport=Transport(provider, deadlines=deadlines), timeouts=Timeouts(attempts=1))
 
     async def stream(request: Request) -> AsyncGenerator[Event, None]:
         try:

@@ -36,7 +36,7 @@ from shepherd.core import InvalidRequest
 from shepherd.process.files import replace_private
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.guarded import why_guarded
-from shepherd.tools.sandbox.network import Target
+from shepherd.tools.sandbox.network import Address
 from shepherd.tools.sandbox.roots import home
 from shepherd.tools.selection import matches
 from shepherd.tools.tool import Tool
@@ -196,7 +196,7 @@ def _about_path(call: Call, folder: Path, own: Sequence[str]) -> Call:
 def _about_address(call: Call) -> Call:
     """The host, with its port, and the whole address, as the HTTP tools read it."""
     try:
-        target = Target.of(call.subject)
+        target = Address.of(call.subject)
     except ToolError:
         return replace(call, spellings=(call.subject,), is_doubtful=True)
     ways = (target.host, f"{target.host}:{target.port}", target.url)

@@ -162,6 +162,11 @@ COMPACT = json.JSONEncoder(separators=(",", ":"))
 """Made once: `json.dumps` with options makes one at each call."""
 
 
+def compact_json(value: Any) -> str:
+    """JSON without blanks, its letters as they are."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def shown(value: object, limit: int = 40) -> str:
     """A JSON value, shortened for an error message."""
     match value:

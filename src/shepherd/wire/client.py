@@ -10,19 +10,32 @@ and raises a `Failure` for what is an error in it; which error of `core` that be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from shepherd.core import Event, Request
+from shepherd.core import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    Event,
+    Opaque,
+    Request,
+    Started,
+    ToolCall,
+    Unsupported,
+    Usage,
+)
 from shepherd.wire.base import Json
+from shepherd.wire.values import object_at, objects_in, parsed_call, record_of
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """What providers call the levels of thinking."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Endpoint:
     """The model that a body is for, and what its provider accepts. The table of providers and models fills it."""
 
     model: str
@@ -61,21 +74,36 @@ def native_tools(request: Request, protocol: str, inner: str = "") -> dict[str, 
 
     Their fields that `ToolSpec` has no word for go on, such as when the provider shows a tool to the model.
     """
-    found: dict[str, Json] = {}
-    tools = native_of(request, protocol).get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict):
-            named = tool.get(inner) if isinstance(tool.get(inner), dict) else tool
-            if isinstance(named, dict) and isinstance(name := named.get("name"), str):
-                found[name] = tool
-    return found
+    tools = objects_in(native_of(request, protocol).get("tools"))
+    named = ((object_at(tool, inner) or tool if inner else tool, tool) for tool in tools)
+    return {name: tool for holder, tool in named if isinstance(name := holder.get("name"), str)}
 
 
-def limit_for(request: Request, target: Target) -> int | None:
+def alternating(turns: Iterable[tuple[str, list[Json]]], key: str) -> list[Json]:
+    """Messages `{"role": ..., key: [...]}` from roles and their parts: neighbours of one role become one message."""
+    made: list[Json] = []
+    for role, parts in turns:
+        if parts and made and made[-1]["role"] == role:
+            made[-1][key] += parts
+        elif parts:
+            made.append({"role": role, key: parts})
+    return made
+
+
+def check_messages(request: Request, no_grammar: str = "") -> None:
+    """Raises: `Unsupported` for a bare prompt, which no provider's protocol has a place for, and for a grammar where
+    the protocol has none: then `no_grammar` says what to send."""
+    if request.completion is not None:
+        raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
+    if request.grammar is not None and no_grammar:
+        raise Unsupported(no_grammar, field="grammar")
+
+
+def limit_for(request: Request, endpoint: Endpoint) -> int | None:
     """The most tokens of the answer."""
-    if request.max_tokens is None or target.max_output is None:
+    if request.max_tokens is None or endpoint.max_output is None:
         return request.max_tokens
-    return min(request.max_tokens, target.max_output)
+    return min(request.max_tokens, endpoint.max_output)
 
 
 class Failure(Exception):
@@ -86,10 +114,6 @@ class Failure(Exception):
         super().__init__(str(body)[:200])
         self.body = body
         self.status = status
-
-
-class BrokenAnswer(Exception):
-    """The answer breaks the protocol, or ends before its end. The message says where; it holds no text of a user."""
 
 
 class Decoder(Protocol):
@@ -117,15 +141,64 @@ class Decoder(Protocol):
         ...
 
 
+class AnswerDecoder:
+    """What the decoders of all protocols share: one `Started`, and calls whose ids are unique.
+
+    A protocol reads its records in `_take`.
+    """
+
+    id_prefix = "call_"
+
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        """`new_id`: for calls that have no id, or another call's; random unless a test gives it."""
+        self._endpoint = endpoint
+        self._new_id = new_id or (lambda: new_call_id(self.id_prefix))
+        self._ids = set[str]()
+        """Of the calls so far."""
+        self._has_started = False
+
+    def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        yield from self._take(record_of(data))
+
+    def _take(self, record: Json) -> Iterator[Event]:
+        raise NotImplementedError
+
+    def _start(self, model: str, usage: Usage = Usage(), own: Opaque | None = None) -> Iterator[Event]:
+        """`Started`, where it has not been sent. `model`: as the provider calls it; empty = not known."""
+        if not self._has_started:
+            self._has_started = True
+            yield Started(model or self._endpoint.model, self._endpoint.origin, usage, own=own)
+
+    def _unique(self, id: str) -> str:
+        """The id of a call; a new one for those of servers that leave it out or repeat it."""
+        id = id if id and id not in self._ids else self._new_id()
+        self._ids.add(id)
+        return id
+
+    def _whole_call(self, id: str, name: str, arguments: str, signature: str | None = None) -> Iterator[Event]:
+        """A call that has come in one piece."""
+        call = parsed_call(id, name, arguments)
+        yield CallStarted(id, call.name)
+        if isinstance(call, ToolCall):
+            yield CallDelta(call.arguments)
+            call = replace(call, signature=signature)
+        yield CallEnded(call)
+
+
+def new_call_id(prefix: str = "call_") -> str:
+    """A random id for a call that has none."""
+    return f"{prefix}{secrets.token_hex(12)}"
+
+
 class ClientCodec(Protocol):
     """One protocol; modules are codecs."""
 
-    def encode_request(self, request: Request, target: Target) -> Json:
+    def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
         """The body. Equal for equal requests, and a longer conversation begins with the same bytes where the protocol
         allows it, so that the provider's own cache hits. Raises: `InvalidRequest` for what the protocol cannot say."""
         ...
 
-    def decoder(self, request: Request, target: Target) -> Decoder:
+    def decoder(self, request: Request, endpoint: Endpoint) -> Decoder:
         """A reader of the answer to `request`."""
         ...
 
@@ -133,7 +206,7 @@ class ClientCodec(Protocol):
 class CountingCodec(ClientCodec, Protocol):
     """A protocol with an endpoint that counts the tokens of a prompt."""
 
-    def encode_count(self, request: Request, target: Target) -> Json: ...
+    def encode_count(self, request: Request, endpoint: Endpoint) -> Json: ...
 
     def decode_count(self, body: Json) -> int:
         """Raises: `BrokenAnswer`."""

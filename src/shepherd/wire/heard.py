@@ -15,11 +15,11 @@ from dataclasses import replace
 from shepherd.core import Audio, InvalidRequest, Message, Part, Text, ToolResult, Unsupported
 from shepherd.core.messages import newest_input
 from shepherd.media.sound import is_text
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
 from shepherd.wire.parts import joined, seen
 
 
-def for_model(messages: Sequence[Message], target: Target, takes: AbstractSet[str]) -> Sequence[Message]:
+def for_model(messages: Sequence[Message], endpoint: Endpoint, takes: AbstractSet[str]) -> Sequence[Message]:
     """The messages with a note in place of each recording that the model does not hear, of all where it cannot hear.
 
     `takes`: the media types that its protocol has a place for. Raises: `Unsupported` for one of these in the user's
@@ -32,13 +32,13 @@ def for_model(messages: Sequence[Message], target: Target, takes: AbstractSet[st
         name, field = part.path or "the recording", part.path or "messages"
         if is_text(part.data):
             raise InvalidRequest(f"{name} is a text; send a recording in its place", field=field)
-        if why := _why_not(part, target, takes):
+        if why := _why_not(part, endpoint, takes):
             raise Unsupported(f"{name} is a recording, and {why}; leave it out, or name another model", field=field)
 
     def kept(part: Part) -> Part:
         match part:
             case Audio():
-                why = "it is a text" if is_text(part.data) else _why_not(part, target, takes)
+                why = "it is a text" if is_text(part.data) else _why_not(part, endpoint, takes)
                 return Text(note(part, why)) if why else part
             case ToolResult():
                 return replace(part, parts=seen(map(kept, part.parts)))
@@ -51,14 +51,14 @@ def for_model(messages: Sequence[Message], target: Target, takes: AbstractSet[st
     ]
 
 
-def _why_not(part: Audio, target: Target, takes: AbstractSet[str]) -> str:
+def _why_not(part: Audio, endpoint: Endpoint, takes: AbstractSet[str]) -> str:
     """The end of a sentence; empty where the model hears it."""
     if not takes:
-        return f"the protocol of {target.origin} has no place for one"
-    if not target.hears:
-        return f"{target.origin} cannot hear"
+        return f"the protocol of {endpoint.origin} has no place for one"
+    if not endpoint.hears:
+        return f"{endpoint.origin} cannot hear"
     if part.media_type not in takes:
-        return f"{target.origin} hears {', '.join(sorted(takes))}, not {part.media_type[:80]}"
+        return f"{endpoint.origin} hears {', '.join(sorted(takes))}, not {part.media_type[:80]}"
     return part.left_out
 
 

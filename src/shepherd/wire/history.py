@@ -25,7 +25,7 @@ from shepherd.core import (
     ToolResult,
 )
 from shepherd.core.edits import COMPACTION, WHOLE, Place
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
 from shepherd.wire.heard import for_model
 from shepherd.wire.parts import joined
 from shepherd.wire.signature import Protocol
@@ -69,20 +69,20 @@ def without(messages: Sequence[Message], cleared: AbstractSet[Place]) -> tuple[M
 
 
 def for_provider(
-    messages: Sequence[Message], protocol: Protocol, target: Target, sounds: AbstractSet[str] = frozenset()
+    messages: Sequence[Message], protocol: Protocol, endpoint: Endpoint, sounds: AbstractSet[str] = frozenset()
 ) -> tuple[Message, ...]:
     """The messages for a provider; `sounds`: the media types of recordings that its protocol has a place for.
 
-    Blocks of `protocol` stay, and so do signatures if the message's origin is the target's or not known. Reasoning
+    Blocks of `protocol` stay, and so do signatures if the message's origin is the endpoint's or not known. Reasoning
     without a signature stays for the codec to decide. Calls that could not be read become calls with `{}`.
 
     Raises: as `for_model`, for a recording in the user's newest message.
     """
-    messages = for_model(messages, target, sounds)
+    messages = for_model(messages, endpoint, sounds)
     readable = (
-        each for message in messages for each in _readable(message, protocol, reads_documents=target.reads_documents)
+        each for message in messages for each in _readable(message, protocol, reads_documents=endpoint.reads_documents)
     )
-    return tuple(_paired(_with_own_ids([_signed(message, protocol, target) for message in readable])))
+    return tuple(_paired(_with_own_ids([_signed(message, protocol, endpoint) for message in readable])))
 
 
 def _readable(message: Message, protocol: str, *, reads_documents: bool) -> Iterator[Message]:
@@ -118,15 +118,15 @@ def _is_foreign(part: Part, protocol: str, reads_documents: bool) -> bool:
     )
 
 
-def _signed(message: Message, protocol: Protocol, target: Target) -> Message:
+def _signed(message: Message, protocol: Protocol, endpoint: Endpoint) -> Message:
     if message.role != "assistant":
         return message
-    is_own = message.origin in (None, target.origin)
+    is_own = message.origin in (None, endpoint.origin)
 
     def keep(part: Part) -> Part | None:
         match part:
             case Reasoning(signature=str(signature)) | ToolCall(signature=str(signature)):
-                takes_geminis = isinstance(part, ToolCall) and "extra_content" in target.quirks
+                takes_geminis = isinstance(part, ToolCall) and "extra_content" in endpoint.quirks
                 protocols = (protocol, "gemini") if takes_geminis else (protocol,)
                 if is_own and any(signature.startswith(f"{each}:") for each in protocols):
                     return part

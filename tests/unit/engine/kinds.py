@@ -22,7 +22,7 @@ from shepherd.engine.base import Chunk, Decoded, Engine
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine, Patience
+from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 
 if TYPE_CHECKING:
     from shepherd.engine.trtllm.engine import TensorRTEngine
@@ -117,10 +117,10 @@ def environment() -> dict[str, str]:
 
 
 def child(
-    *arguments: object, factory: str = "tests.unit.engine.kinds:in_process", patience: Patience | None = None
+    *arguments: object, factory: str = "tests.unit.engine.kinds:in_process", timeouts: Timeouts | None = None
 ) -> ChildEngine:
     return ChildEngine(
-        COMMAND, factory, *arguments, environment=environment(), patience=patience or Patience(connect_s=60)
+        COMMAND, factory, *arguments, environment=environment(), timeouts=timeouts or Timeouts(connect_s=60)
     )
 
 

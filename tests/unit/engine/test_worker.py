@@ -31,14 +31,14 @@ from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, Rat
 from shepherd.engine.base import Admitted, Done
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine, Patience
+from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 from shepherd.engine.worker.messages import ADDRESS, KEY
 from shepherd.process.child import Unwanted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")
 TIMES = range(amount(1, 10))
 """Races are run more than once in a thorough run."""
-QUICK = Patience(connect_s=60.0, frozen_s=2.0, term_s=1.0)
+QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, term_s=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ async def test_what_a_factory_raises_is_what_the_start_raises() -> None:
 
 async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() -> None:
     with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
-        child("hang", factory="tests.unit.engine.test_worker:failing", patience=Patience(connect_s=60, build_s=0.5))
+        child("hang", factory="tests.unit.engine.test_worker:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
     begun = time.monotonic()
     with pytest.raises(Unwanted):
         ChildEngine(
@@ -231,7 +231,7 @@ async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() 
 def started(program: str, connect_s: float = 60.0) -> ChildEngine:
     return ChildEngine(
         [sys.executable, "-c", program], "tests.unit.engine.kinds:in_process", Setup(),
-        environment=environment(), patience=Patience(connect_s=connect_s),
+        environment=environment(), timeouts=Timeouts(connect_s=connect_s),
     )  # fmt: skip
 
 
@@ -333,7 +333,7 @@ async def test_a_frozen_child_is_found_and_continues_when_it_can(
     time_: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = tmp_path / "gate"
-    engine = child(Setup(gate=str(gate), sequences=1), patience=QUICK)
+    engine = child(Setup(gate=str(gate), sequences=1), timeouts=QUICK)
     try:
         gate.touch()
         ticket = engine.submit(job("a" * 9))
@@ -362,7 +362,7 @@ async def test_a_frozen_child_is_found_and_continues_when_it_can(
 
 @pytest.mark.costly
 async def test_a_frozen_child_can_be_closed() -> None:
-    engine = child(Setup(), patience=QUICK)
+    engine = child(Setup(), timeouts=QUICK)
     ticket = engine.submit(job("a" * 9, 1))
     kill(engine, signal.SIGSTOP)
     assert await asyncio.to_thread(engine.close)
@@ -372,7 +372,7 @@ async def test_a_frozen_child_can_be_closed() -> None:
 
 @pytest.mark.costly
 async def test_a_frozen_child_blocks_no_event_loop() -> None:
-    engine = child(Setup(queue=1000), patience=QUICK)
+    engine = child(Setup(queue=1000), timeouts=QUICK)
     kill(engine, signal.SIGSTOP)
     begun = time.monotonic()
     large = array("i", [7]) * 4000
@@ -443,7 +443,7 @@ def test_a_child_ends_within_a_second_when_its_parent_is_killed(time_: int, phas
 
 @pytest.mark.costly
 async def test_a_child_that_does_not_close_is_ended_by_force(caplog: pytest.LogCaptureFixture) -> None:
-    engine = child(Setup(), factory="tests.unit.engine.test_worker:deaf", patience=QUICK)
+    engine = child(Setup(), factory="tests.unit.engine.test_worker:deaf", timeouts=QUICK)
     assert await asyncio.to_thread(engine.close, 1.0)
     assert "does not end; it is ended by force" in caplog.text
     assert engine._child.ending() == "was killed by SIGKILL"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.sampling import amount, seed
 
 from shepherd.core import Event, Reply, Request, fold
 from shepherd.wire.base import Json
-from shepherd.wire.client import ClientCodec, Decoder, Target
+from shepherd.wire.client import ClientCodec, Decoder, Endpoint
 from shepherd.wire.sse import EventReader, NdjsonReader
 
 
@@ -53,6 +53,12 @@ def cuts_of(data: bytes, id: str) -> list[list[int]]:
     return made
 
 
+def numbered(beginning: str) -> Callable[[], str]:
+    """Makes the ids of calls that have none."""
+    counter = itertools.count()
+    return lambda: f"{beginning}{next(counter):04}"
+
+
 def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjson: bool = False) -> Iterator[Event]:
     """The events that a decoder makes of a stream in these pieces."""
     edges = [0, *cuts, len(data)]
@@ -66,7 +72,7 @@ def replayed(decoder: Decoder, data: bytes, cuts: Iterable[int] = (), *, is_ndjs
     yield from decoder.close()
 
 
-def replies(codec: ClientCodec, exchange: Json, request: Request, target: Target) -> Iterator[Reply]:
+def replies(codec: ClientCodec, exchange: Json, request: Request, target: Endpoint) -> Iterator[Reply]:
     """What the recorded answer says, for each way of cutting it."""
     text = stream_text(exchange)
     if text is None:

@@ -42,16 +42,17 @@ from shepherd.core.messages import Part
 from shepherd.wire.anthropic import client, codec
 from shepherd.wire.anthropic.codec import MessageOptions
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target
+from shepherd.wire.client import Endpoint, Failure
+from shepherd.wire.values import BrokenAnswer
 
-TARGET = Target("claude-x", "anthropic:claude-x", max_output=64_000, thinks_by="adaptive", efforts=("low", "high"))
+ENDPOINT = Endpoint("claude-x", "anthropic:claude-x", max_output=64_000, thinks_by="adaptive", efforts=("low", "high"))
 TOOL = ToolSpec("look", "Look at it.", {"properties": {"at": {"type": "integer"}}})
 ASK = Request("m", (Message.user("Hello."),))
 SIGNED = Reasoning("Hm.", "anthropic:c2ln")
 
 
-def body_of(request: Request, **target: Any) -> Json:
-    return client.encode_request(request, replace(TARGET, **target))
+def body_of(request: Request, **endpoint: Any) -> Json:
+    return client.encode_request(request, replace(ENDPOINT, **endpoint))
 
 
 # ---- the body
@@ -133,7 +134,7 @@ def test_a_whole_conversation_is_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "target", "expected"),
+    ("request_", "endpoint", "expected"),
     [
         ({}, {}, {}),
         ({"reasoning": "off"}, {}, {}),
@@ -155,8 +156,8 @@ def test_a_whole_conversation_is_encoded() -> None:
         ({"reasoning": "high", "max_tokens": 1000}, {"thinks_by": "budget"}, {}),
     ],
 )
-def test_thinking_is_asked_for_as_the_model_knows_it(request_: Json, target: Json, expected: Json) -> None:
-    body = body_of(replace(ASK, sampling=Sampling(temperature=0.5), **request_), **target)
+def test_thinking_is_asked_for_as_the_model_knows_it(request_: Json, endpoint: Json, expected: Json) -> None:
+    body = body_of(replace(ASK, sampling=Sampling(temperature=0.5), **request_), **endpoint)
     assert {key: body[key] for key in ("thinking", "output_config") if key in body} == expected
     assert ("temperature" in body) == (not expected)
 
@@ -243,7 +244,7 @@ def test_recorded_answers_say_what_they_say(exchanges: list[Json]) -> None:
     faults = []
     for exchange in exchanges:
         if exchange["response"]["status"] == 200 and exchange["kind"] != "stream_error":
-            for reply in replies(client, exchange, ASK, TARGET):
+            for reply in replies(client, exchange, ASK, ENDPOINT):
                 faults += [f"{exchange['id']}: {each}" for each in differences(reply, exchange["expect"])]
     assert not faults
 
@@ -255,7 +256,7 @@ def test_recorded_answers_go_back_as_they_came(exchanges: list[Json]) -> None:
         content = exchange["response"].get("body", {}).get("content")
         if exchange["response"]["status"] != 200 or not content:
             continue
-        (reply,) = replies(client, exchange, ASK, TARGET)
+        (reply,) = replies(client, exchange, ASK, ENDPOINT)
         body = body_of(replace(ASK, messages=(*ASK.messages, reply.message, Message.user("Go on."))))
         (answer,) = [turn for turn in body["messages"] if turn["role"] == "assistant"]
         assert [_plain(block) for block in answer["content"]] == _merged(map(_plain, content)), exchange["id"]
@@ -290,7 +291,7 @@ def test_an_error_in_a_recorded_stream_keeps_the_text_before_it(exchanges: list[
     for exchange in found:
         text, assembler = stream_text(exchange), Assembler()
         assert text is not None
-        events = replayed(client.decoder(ASK, TARGET), text.encode("utf-8"))
+        events = replayed(client.decoder(ASK, ENDPOINT), text.encode("utf-8"))
         with pytest.raises(Failure) as caught:
             deque(map(assembler.feed, events))
         assert caught.value.body["type"] == "error"
@@ -322,14 +323,14 @@ _ANSWERS = st.lists(_PARTS, min_size=1, max_size=6).filter(
 @given(_ANSWERS, st.lists(st.floats(0, 1), max_size=6))
 @settings(max_examples=examples(200))
 def test_what_our_server_writes_is_read_as_it_was(parts: list[Part], cuts: list[float]) -> None:
-    message = Message("assistant", tuple(parts), TARGET.origin)
+    message = Message("assistant", tuple(parts), ENDPOINT.origin)
     encoder = codec.encoder(MessageOptions("shown"), id="msg_1", created=1, model="claude-x")
     data = b"".join([encoder.encode(event) for event in replay(message)])
     edges = sorted(round(cut * len(data)) for cut in cuts)
-    assert fold(replayed(client.decoder(ASK, TARGET), data, edges)).message == message
+    assert fold(replayed(client.decoder(ASK, ENDPOINT), data, edges)).message == message
     whole = codec.encoder(MessageOptions("shown"), id="msg_1", created=1, model="claude-x")
     body = whole.encode_replies([fold(replay(message))])
-    assert fold(client.decoder(ASK, TARGET).whole(body)).message == message
+    assert fold(client.decoder(ASK, ENDPOINT).whole(body)).message == message
 
 
 START: Json = {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 1}}}
@@ -337,7 +338,7 @@ START: Json = {"type": "message_start", "message": {"model": "m", "usage": {"inp
 
 def events_of(*records: object) -> list[Event]:
     data = b"".join(b"data: " + json.dumps(record).encode() + b"\n\n" for record in records)
-    return list(replayed(client.decoder(ASK, TARGET), data))
+    return list(replayed(client.decoder(ASK, ENDPOINT), data))
 
 
 def block(index: int, start: Json, *deltas: Json) -> list[Json]:
@@ -427,10 +428,10 @@ _RECORDS = st.builds(
 def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Json], tail: bytes) -> None:
     data = b"".join(b"data: " + json.dumps(record).encode() + b"\n\n" for record in (START, *records)) + tail
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, TARGET), data)))
+        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
     content = [record.get("content_block") for record in records]
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, client.decoder(ASK, TARGET).whole({"content": content})))
+        deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole({"content": content})))
 
 
 # ---- the vendor's own client as a judge
@@ -449,7 +450,7 @@ def test_the_vendors_types_accept_our_bodies() -> None:
 
 def test_calls_without_an_id_and_with_the_same_get_their_own() -> None:
     calls: list[Json] = [{"type": "tool_use", "id": id, "name": "look"} for id in ("a", "a", "")]
-    message = fold(client.Decoder(ASK, TARGET).whole({"content": calls, "stop_reason": "tool_use"})).message
+    message = fold(client.decoder(ASK, ENDPOINT).whole({"content": calls, "stop_reason": "tool_use"})).message
     ids = [call.id for call in message.calls]
     assert ids[0] == "a"
     assert len(set(ids)) == 3

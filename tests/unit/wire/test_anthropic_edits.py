@@ -21,7 +21,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION, AppliedEdit, Edit
 from shepherd.wire.anthropic import client, codec
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
 
 TOOLS, THOUGHTS, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -100,7 +100,7 @@ def test_an_edit_of_a_newer_kind_is_the_vendors_alone() -> None:
     assert request.native is not None
     assert "clear_images_20270101" in str(request.native.demand)
     assert TOOLS in str(request.native.demand)
-    assert client.encode_request(request, Target("m", "up:m"))["context_management"] == body["context_management"]
+    assert client.encode_request(request, Endpoint("m", "up:m"))["context_management"] == body["context_management"]
 
 
 WORD = "shp1.word"

@@ -14,7 +14,7 @@ from tests.sounds import FLAC, MP3, wave
 from shepherd.core import Audio, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, Unsupported
 from shepherd.wire.anthropic import client as anthropic
 from shepherd.wire.anthropic import codec as messages_codec
-from shepherd.wire.client import ClientCodec, Target
+from shepherd.wire.client import ClientCodec, Endpoint
 from shepherd.wire.gemini import client as gemini
 from shepherd.wire.heard import note
 from shepherd.wire.ollama import chat as ollama_chat
@@ -138,7 +138,7 @@ def test_a_format_that_no_model_here_hears_goes_to_the_clients_provider_only() -
     assert request.native.demand is not None
     words = f'{PART}.input_audio.format is "ogg"; send one of wav, mp3, flac'
     assert request.native.demand.message == words
-    assert openai.encode_request(request, target())["messages"][0]["content"] == [part]
+    assert openai.encode_request(request, endpoint())["messages"][0]["content"] == [part]
 
 
 def test_anthropics_protocol_has_none() -> None:
@@ -151,8 +151,8 @@ def test_anthropics_protocol_has_none() -> None:
 # -- to providers ------------------------------------------------------------------------------------------------------
 
 
-def target(*quirks: str, hears: bool = True) -> Target:
-    return Target("m", "p:m", quirks=frozenset(quirks), hears=hears)
+def endpoint(*quirks: str, hears: bool = True) -> Endpoint:
+    return Endpoint("m", "p:m", quirks=frozenset(quirks), hears=hears)
 
 
 def asking(part: Audio, *earlier: Message) -> Request:
@@ -164,20 +164,20 @@ def test_what_the_client_of_a_protocol_sends_its_server_reads(kind: str, tail: b
     media_type, head = KINDS[kind]
     part = Audio(media_type, head + tail)
     for quirks in [("flac",), ("audio_text", "flac")]:
-        (read,) = chat.decode_request(openai.encode_request(asking(part), target(*quirks))).requests
+        (read,) = chat.decode_request(openai.encode_request(asking(part), endpoint(*quirks))).requests
         assert read.messages[-1].parts == (Text("Listen."), part)
     if kind == "wav":
-        (read,) = ollama_chat.decode_request(ollama.encode_request(asking(part), target())).requests
+        (read,) = ollama_chat.decode_request(ollama.encode_request(asking(part), endpoint())).requests
         assert set(read.messages[-1].parts) == {Text("Listen."), part}
-    sent = gemini.encode_request(asking(part), target())["contents"][-1]["parts"][1]["inlineData"]
+    sent = gemini.encode_request(asking(part), endpoint())["contents"][-1]["parts"][1]["inlineData"]
     assert base64.b64decode(sent["data"]) == part.data
     assert sent["mimeType"] == {"mp3": "audio/mp3"}.get(kind, media_type)
 
 
 def test_the_words_of_openai() -> None:
-    body = openai.encode_request(asking(Audio("audio/mpeg", MP3)), target())
+    body = openai.encode_request(asking(Audio("audio/mpeg", MP3)), endpoint())
     assert body["messages"][0]["content"][1] == spoken(b64(MP3), format="mp3")
-    body = openai.encode_request(asking(Audio("audio/wav", WAVE)), target("audio_text"))
+    body = openai.encode_request(asking(Audio("audio/wav", WAVE)), endpoint("audio_text"))
     assert body["messages"][0]["content"][1] == {"type": "input_audio", "input_audio": b64(WAVE)}
 
 
@@ -198,7 +198,7 @@ def test_a_new_recording_is_refused_and_an_older_one_is_a_note(
 ) -> None:
     media_type, data = KINDS[kind]
     part = Audio(media_type, data, path="messages[0].content[1]")
-    aim = target(hears=hears)
+    aim = endpoint(hears=hears)
     with pytest.raises(Unsupported) as caught:
         codec.encode_request(asking(part), aim)
     assert caught.value.field == part.path
@@ -222,15 +222,15 @@ def test_the_recording_of_a_result_reaches_a_model_that_hears(codec: ClientCodec
     part, call = Audio("audio/wav", WAVE), ToolCall("c", "record", "{}")
     result = Message("tool", (ToolResult("c", (part,), "record"),))
     messages = (Message.user("x"), Message("assistant", (call,)), result)
-    assert str(codec.encode_request(Request("m", messages), target())).count(b64(WAVE)) == 1
+    assert str(codec.encode_request(Request("m", messages), endpoint())).count(b64(WAVE)) == 1
 
 
 @pytest.mark.parametrize("data", [b"<html>Not found</html>", "Größe".encode() * 400, b"{}"])
 def test_a_text_in_place_of_a_recording_is_refused_and_later_a_note(data: bytes) -> None:
     part = Audio("audio/wav", data, path="messages[0].content[1]")
     with pytest.raises(InvalidRequest, match="is a text; send a recording in its place") as caught:
-        openai.encode_request(asking(part), target())
+        openai.encode_request(asking(part), endpoint())
     assert caught.value.field == part.path
     later = Request("m", (*asking(part).messages, Message.user("And?")))
-    assert "; it is a text]" in str(openai.encode_request(later, target()))
-    assert b64(data) not in str(openai.encode_request(later, target()))
+    assert "; it is a text]" in str(openai.encode_request(later, endpoint()))
+    assert b64(data) not in str(openai.encode_request(later, endpoint()))

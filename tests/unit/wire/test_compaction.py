@@ -25,7 +25,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION, Edit
 from shepherd.wire.base import Json
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
 from shepherd.wire.names import endpoint_names
 from shepherd.wire.openai.responses import client, compact
 from shepherd.wire.openai.responses import codec as responses
@@ -36,7 +36,7 @@ FOREIGN = {"type": "compaction", "id": "cmp_2", "encrypted_content": "gAAAAAB-of
 TRIGGER = {"type": "compaction_trigger"}
 ASKED = {"type": "message", "role": "user", "content": "Hello"}
 SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]}
-TARGET = Target("up:m", "m")
+ENDPOINT = Endpoint("up:m", "m")
 
 
 def decoded(*items: Json, **fields: Any) -> Request:
@@ -230,16 +230,16 @@ def test_the_rules_for_answers_hold_for_their_windows() -> None:
 
 def test_a_provider_gets_thresholds_triggers_and_its_own_items_as_they_came() -> None:
     management = [{"type": "compaction", "compact_threshold": 1_000}]
-    body = client.encode_request(decoded(ASKED, FOREIGN, ASKED, context_management=management), TARGET)
+    body = client.encode_request(decoded(ASKED, FOREIGN, ASKED, context_management=management), ENDPOINT)
     assert body["context_management"] == management
     assert body["input"][1] == FOREIGN
-    assert client.encode_request(decoded(ASKED, TRIGGER), TARGET)["input"][-1] == TRIGGER
+    assert client.encode_request(decoded(ASKED, TRIGGER), ENDPOINT)["input"][-1] == TRIGGER
     asked = Request("m", (Message.user("Hello"),), edits=responses.COMPACT_NOW)  # of a client of another protocol
-    assert client.encode_request(asked, TARGET)["input"][-1] == TRIGGER
+    assert client.encode_request(asked, ENDPOINT)["input"][-1] == TRIGGER
 
 
 def test_the_item_of_a_provider_comes_out_as_it_came() -> None:
-    decoder = client.decoder(decoded(ASKED), TARGET)
+    decoder = client.decoder(decoded(ASKED), ENDPOINT)
     events = list(decoder.whole({"status": "completed", "model": "m", "output": [FOREIGN]}))
     assert OpaqueBlock(opaque("openai.responses", FOREIGN)) in events
     assert records(events)[-1]["response"]["output"] == [FOREIGN]

@@ -19,12 +19,13 @@ from tests.providers_replay import OWN
 from tests.sampling import amount
 from tests.unit.backends.cloud.test_recordings import ENDPOINTS
 from tests.unit.wire.recordings import load, stream_text
-from tests.unit.wire.test_own_recordings import TARGET, codec_of
+from tests.unit.wire.test_own_recordings import ENDPOINT, codec_of
 
 from shepherd.backends.cloud.provider import PROTOCOLS
 from shepherd.core import Assembler, Event, Request
-from shepherd.wire.client import BrokenAnswer, ClientCodec, Failure
+from shepherd.wire.client import ClientCodec, Failure
 from shepherd.wire.sse import EventReader, NdjsonReader
+from shepherd.wire.values import BrokenAnswer
 
 RECORDED = CONFORMANCE / "providers"
 
@@ -102,11 +103,11 @@ SURFACES = {
 
 
 def whole(half: ClientCodec, body: Any) -> Iterator[Event]:
-    yield from half.decoder(Request("m"), TARGET).whole(body)
+    yield from half.decoder(Request("m"), ENDPOINT).whole(body)
 
 
 def streamed(half: ClientCodec, records: Sequence[tuple[str, Any]]) -> Iterator[Event]:
-    decoder = half.decoder(Request("m"), TARGET)
+    decoder = half.decoder(Request("m"), ENDPOINT)
     for name, record in records:
         yield from decoder.feed(name, json.dumps(record).encode())
     yield from decoder.close()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.damage import garbage
 from tests.sampling import examples
-from tests.unit.wire.recordings import differences, load, replayed, replies, sessions, stream_text
+from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions, stream_text
 
 from shepherd.core import (
     Assembler,
@@ -35,17 +35,18 @@ from shepherd.core import (
     fold,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target
+from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.gemini import client
 from shepherd.wire.gemini.schema import accepted
+from shepherd.wire.values import BrokenAnswer
 
-TARGET = Target("gemini-x", "gemini:gemini-x", max_output=1_000, thinks_by="level", efforts=("low", "high"))
+ENDPOINT = Endpoint("gemini-x", "gemini:gemini-x", max_output=1_000, thinks_by="level", efforts=("low", "high"))
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})
 ASK = Request("m", (Message.user("Hello."),))
 
 
 def body_of(request: Request, **target: Any) -> Json:
-    return client.encode_request(request, replace(TARGET, **target))
+    return client.encode_request(request, replace(ENDPOINT, **target))
 
 
 # ---- the body
@@ -220,7 +221,7 @@ def test_recorded_answers_say_what_they_say(exchanges: list[Json]) -> None:
     faults = []
     for exchange in exchanges:
         if exchange["response"]["status"] == 200:
-            for reply in replies(client, exchange, ASK, TARGET):
+            for reply in replies(client, exchange, ASK, ENDPOINT):
                 faults += [f"{exchange['id']}: {each}" for each in differences(reply, exchange["expect"])]
     assert not faults
 
@@ -231,7 +232,7 @@ def test_recorded_answers_go_back_as_they_came(exchanges: list[Json]) -> None:
     for exchange in exchanges:
         if exchange["response"]["status"] != 200:
             continue
-        reply = next(iter(replies(client, exchange, ASK, TARGET)))
+        reply = next(iter(replies(client, exchange, ASK, ENDPOINT)))
         body = body_of(replace(ASK, messages=(*ASK.messages, reply.message, Message.user("Go on."))))
         back = [part for content in body["contents"] if content["role"] == "model" for part in content["parts"]]
         came = _joined(_parts_of(exchange))
@@ -277,7 +278,7 @@ def chunk(*parts: Json, reason: str = "", **more: Any) -> Json:
 
 def events_of(*chunks: object) -> list[Any]:
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\r\n\r\n" for each in chunks)
-    return list(replayed(client.Decoder(ASK, TARGET, "0"), data))
+    return list(replayed(client.decoder(ASK, ENDPOINT, numbered("call_g")), data))
 
 
 def test_calls_have_ids_of_their_own_and_bad_ones_are_bad() -> None:
@@ -325,6 +326,6 @@ _KEYS = ("candidates", "content", "parts", "text", "thought", "functionCall", "n
 def test_garbage_is_a_broken_answer_and_never_another_error(chunks: list[Any]) -> None:
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks)
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, TARGET), data)))
+        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, client.decoder(ASK, TARGET).whole(chunks)))
+        deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole(chunks)))

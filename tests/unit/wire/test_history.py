@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.core import BadCall, Document, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
 from shepherd.wire.history import NO_RESULT, for_provider, plain
 
-TARGET = Target("claude", "anthropic:claude")
+ENDPOINT = Endpoint("claude", "anthropic:claude")
 PDF = Document("a.pdf", "application/pdf", b"%PDF-1")
 SEARCH = Opaque(
     "anthropic",
@@ -30,7 +30,7 @@ def _result(id: str, text: str = "4") -> Message:
 def test_calls_and_results_are_paired() -> None:
     asked = Message("assistant", (_call("a"), _call("b")))
     messages = (_result("z", "lost"), asked, _result("b", "B"), _result("b", "again"), Message.user("Go on."))
-    front, call, results, rest, last = for_provider(messages, "anthropic", TARGET)
+    front, call, results, rest, last = for_provider(messages, "anthropic", ENDPOINT)
     assert front == Message.user("lost")
     assert call == asked
     assert [part.call_id for part in results.parts if isinstance(part, ToolResult)] == ["a", "b"]
@@ -45,14 +45,14 @@ def test_every_call_has_an_id_of_its_own() -> None:
     """Servers that count from 0 in every answer; Anthropic refuses an id that comes twice."""
     first, second = Message("assistant", (_call("0"),)), Message("assistant", (_call("0"), _call("0_2"), _call("0")))
     history = (first, _result("0", "A"), second, _result("0", "B"), _result("0_2", "C"), _result("0", "D"))
-    sent = for_provider(history, "anthropic", TARGET)
+    sent = for_provider(history, "anthropic", ENDPOINT)
     assert sent[:2] == (first, _result("0", "A"))
     ids = [call.id for call in sent[2].calls]
     results = [part for part in sent[3].parts if isinstance(part, ToolResult)]
     assert len({"0", *ids}) == 4
     assert [part.call_id for part in results] == ids
     assert [part.parts for part in results] == [(Text("B"),), (Text("C"),), (Text("D"),)]
-    assert for_provider(history[:2], "anthropic", TARGET) == sent[:2]
+    assert for_provider(history[:2], "anthropic", ENDPOINT) == sent[:2]
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_every_call_has_an_id_of_its_own() -> None:
 def test_signatures_go_back_only_to_where_they_came_from(origin: str | None, signature: str, stays: bool) -> None:
     thought, hidden = Reasoning("Hm.", signature), Reasoning("", signature, redacted=True)
     message = Message("assistant", (thought, hidden, _call("a", signature)), origin)
-    sent, _ = for_provider((message,), "anthropic", TARGET)
+    sent, _ = for_provider((message,), "anthropic", ENDPOINT)
     expected = (thought, hidden, _call("a", signature)) if stays else (Reasoning("Hm."), _call("a"))
     assert sent.parts == expected
 
 
 def test_a_block_of_one_protocol_stays_there_and_is_read_elsewhere() -> None:
     message = Message("assistant", (Text("I look."), SEARCH, Text("Done.")))
-    assert for_provider((message,), "anthropic", TARGET) == (message,)
+    assert for_provider((message,), "anthropic", ENDPOINT) == (message,)
     before, result, after = plain((message,))
     assert before.parts == (Text("I look."), ToolCall("s1", "web_search", "{}"))
     assert result == Message("tool", (ToolResult("s1", (Text("found"),)),))
@@ -86,13 +86,13 @@ def test_a_document_goes_only_to_a_model_that_reads_it() -> None:
     message = Message("user", (Text("Read this."), PDF))
     (noted,) = plain((message,))
     assert noted.text == "Read this.\n[document: a.pdf, application/pdf, 1 kB; it cannot be read here]"
-    (kept,) = for_provider((message,), "anthropic", Target("claude", "x", reads_documents=True))
+    (kept,) = for_provider((message,), "anthropic", Endpoint("claude", "x", reads_documents=True))
     assert kept == message
 
 
 def test_a_call_that_could_not_be_read_is_still_answered() -> None:
     message = Message("assistant", (BadCall("add(", "no end", "a", "add"), BadCall("(((", "no name", "b")))
-    call, results = for_provider((message, _result("a")), "anthropic", TARGET)
+    call, results = for_provider((message, _result("a")), "anthropic", ENDPOINT)
     assert call.parts == (ToolCall("a", "add", "{}"), Text("((("))
     assert results == _result("a")
 
@@ -115,7 +115,7 @@ _MESSAGES = st.lists(
 
 @given(_MESSAGES)
 def test_any_history_is_paired_and_stays_so(messages: list[Message]) -> None:
-    made = for_provider(messages, "gemini", TARGET)
+    made = for_provider(messages, "gemini", ENDPOINT)
     for before, message in zip((None, *made), made, strict=False):
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
         if message.role == "tool":
@@ -124,4 +124,4 @@ def test_any_history_is_paired_and_stays_so(messages: list[Message]) -> None:
         else:
             assert not results
     assert not made or not made[-1].calls
-    assert for_provider(made, "gemini", TARGET) == made
+    assert for_provider(made, "gemini", ENDPOINT) == made

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.damage import garbage
 from tests.sampling import examples
-from tests.unit.wire.recordings import differences, load, replayed, replies, sessions
+from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions
 
 from shepherd.core import (
     Assembler,
@@ -36,17 +36,18 @@ from shepherd.core import (
 )
 from shepherd.core.messages import Part
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target
+from shepherd.wire.client import Endpoint, Failure
 from shepherd.wire.ollama import chat, client
 from shepherd.wire.ollama.answer import AnswerOptions
+from shepherd.wire.values import BrokenAnswer
 
-TARGET = Target("qwen3", "ollama:qwen3", n_ctx=8_192, thinks_by="switch")
+ENDPOINT = Endpoint("qwen3", "ollama:qwen3", n_ctx=8_192, thinks_by="switch")
 TOOL = ToolSpec("look", "Look.", {"type": "object"})
 ASK = Request("m", (Message.user("Hello."),))
 
 
-def body_of(request: Request, **target: Any) -> Json:
-    return client.encode_request(request, replace(TARGET, **target))
+def body_of(request: Request, **endpoint: Any) -> Json:
+    return client.encode_request(request, replace(ENDPOINT, **endpoint))
 
 
 def test_a_whole_conversation_is_encoded() -> None:
@@ -155,7 +156,7 @@ def test_a_call_that_must_come_is_the_form_of_the_answer() -> None:
 def test_an_answer_in_the_form_of_a_call_is_one_and_any_other_stays_text(
     lines: list[Any], parts: tuple[Part, ...]
 ) -> None:
-    decoder = client.Decoder(replace(ASK, tools=(TOOL,), tool_choice="required"), TARGET, "x")
+    decoder = client.decoder(replace(ASK, tools=(TOOL,), tool_choice="required"), ENDPOINT, numbered("call_x"))
     assembler = Assembler()
     for line in lines:
         said = {"content": line} if isinstance(line, str) else {"tool_calls": [line]}
@@ -186,7 +187,7 @@ def test_recorded_answers_say_what_they_say(exchanges: list[Json]) -> None:
     faults = []
     for exchange in exchanges:
         if exchange["response"]["status"] == 200:
-            for reply in replies(client, exchange, ASK, TARGET):
+            for reply in replies(client, exchange, ASK, ENDPOINT):
                 faults += [f"{exchange['id']}: {each}" for each in differences(reply, exchange["expect"])]
     assert not faults
 
@@ -216,11 +217,11 @@ _ANSWERS = st.lists(_PARTS, min_size=1, max_size=5, unique_by=repr).filter(
 @given(_ANSWERS, st.lists(st.floats(0, 1), max_size=5))
 @settings(max_examples=examples(200))
 def test_what_our_server_writes_is_read_as_it_was(parts: list[Part], cuts: list[float]) -> None:
-    message = Message("assistant", tuple(parts), TARGET.origin)
+    message = Message("assistant", tuple(parts), ENDPOINT.origin)
     encoder = chat.encoder(AnswerOptions(chat=True, began=0), id="x-1", created=1, model="qwen3")
     data = b"".join([encoder.encode(event) for event in replay(message)])
     edges = sorted(round(cut * len(data)) for cut in cuts)
-    assert fold(replayed(client.decoder(ASK, TARGET), data, edges, is_ndjson=True)).message == message
+    assert fold(replayed(client.decoder(ASK, ENDPOINT), data, edges, is_ndjson=True)).message == message
 
 
 def line(**message: Any) -> Json:
@@ -232,7 +233,7 @@ DONE: Json = {"model": "m", "done": True, "done_reason": "stop", "prompt_eval_co
 
 def reply_of(*lines: object) -> Any:
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-    return fold(replayed(client.Decoder(ASK, TARGET, "0"), data, is_ndjson=True))
+    return fold(replayed(client.decoder(ASK, ENDPOINT, numbered("call_0")), data, is_ndjson=True))
 
 
 def test_calls_without_ids_get_their_own_and_bad_ones_are_bad() -> None:
@@ -282,4 +283,4 @@ _KEYS = ("message", "content", "thinking", "tool_calls", "function", "name", "ar
 def test_garbage_is_a_broken_answer_and_never_another_error(lines: list[Any]) -> None:
     data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, TARGET), data, is_ndjson=True)))
+        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data, is_ndjson=True)))

@@ -48,12 +48,13 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Effort, Failure, Target
-from shepherd.wire.openai import both, chat, client
+from shepherd.wire.client import Effort, Endpoint, Failure, new_call_id
+from shepherd.wire.openai import chat, client, shared_fields
+from shepherd.wire.openai.call_decoder import Calls
 from shepherd.wire.openai.chat import ChatOptions
-from shepherd.wire.openai.pieces import Calls, new_id
+from shepherd.wire.values import BrokenAnswer
 
-TARGET = Target("gpt-x", "openai:gpt-x")
+ENDPOINT = Endpoint("gpt-x", "openai:gpt-x")
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})
 ASK = Request("m", (Message.user("Hello."),))
 CHAT = (
@@ -68,8 +69,8 @@ CHAT = (
 )
 
 
-def body_of(request: Request, **target: Any) -> Json:
-    return client.encode_request(request, replace(TARGET, **target))
+def body_of(request: Request, **endpoint: Any) -> Json:
+    return client.encode_request(request, replace(ENDPOINT, **endpoint))
 
 
 # ---- the body
@@ -77,9 +78,9 @@ def body_of(request: Request, **target: Any) -> Json:
 
 def test_a_user_s_name_does_not_become_the_key_of_a_cache() -> None:
     said = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "user": "ann"}
-    target = Target("m", "o:m", quirks=frozenset({"cache_key"}))
-    for more, expected in (({}, both.hashed("ann", 64)), ({"prompt_cache_key": "k"}, "k")):
-        body = client.encode_request(chat.decode_request(said | more).request, target)
+    endpoint = Endpoint("m", "o:m", quirks=frozenset({"cache_key"}))
+    for more, expected in (({}, shared_fields.hashed("ann", 64)), ({"prompt_cache_key": "k"}, "k")):
+        body = client.encode_request(chat.decode_request(said | more).request, endpoint)
         assert body["prompt_cache_key"] == expected
         assert "ann" not in json.dumps(body)
 
@@ -162,7 +163,7 @@ QUIRKY: list[tuple[str, Request, Json, Json]] = [
     ),
     ("max_completion_tokens", replace(ASK, max_tokens=5), {}, {"max_completion_tokens": 5, "max_tokens": None}),
     ("no_stream_options", ASK, {}, {"stream_options": None}),
-    ("cache_key", replace(ASK, session="s" * 65), {}, {"prompt_cache_key": both.hashed("s" * 65, 64)}),
+    ("cache_key", replace(ASK, session="s" * 65), {}, {"prompt_cache_key": shared_fields.hashed("s" * 65, 64)}),
     ("samplers", replace(ASK, sampling=Sampling(top_k=4, dry_penalty_last_n=-1)), {}, {"top_k": 4}),
     (
         "repeat_penalty",
@@ -222,9 +223,9 @@ SAID: list[tuple[str, Message, Json]] = [
 
 def test_every_quirk_changes_what_the_table_says() -> None:
     system = Message.system("S")
-    for quirk, request, target, expected in QUIRKY:
-        quirks = frozenset({quirk, *target.pop("quirks", ())})
-        body = body_of(replace(request, messages=(system, *request.messages)), quirks=quirks, **target)
+    for quirk, request, endpoint, expected in QUIRKY:
+        quirks = frozenset({quirk, *endpoint.pop("quirks", ())})
+        body = body_of(replace(request, messages=(system, *request.messages)), quirks=quirks, **endpoint)
         assert {key: body.get(key) for key in expected} == expected, quirk
     for quirk, message, said in SAID:
         messages = (system, ASK.messages[0], message)
@@ -406,7 +407,7 @@ def call(index: int | None = 0, id: str | None = None, name: str | None = None, 
 
 def read(data: bytes, cuts: Iterable[int] = ()) -> Reply:
     ids = iter(f"made_{n}" for n in range(99))
-    return fold(replayed(client.ChatDecoder(ASK, TARGET, lambda: next(ids)), data, cuts))
+    return fold(replayed(client.decoder(ASK, ENDPOINT, lambda: next(ids)), data, cuts))
 
 
 A = ToolCall("a", "look", "{}")
@@ -607,7 +608,7 @@ def test_every_shape_of_an_answer_is_read(
 ) -> None:
     data = sse(*records)
     reply = read(data)
-    assert (reply.message, reply.reason) == (Message("assistant", parts, TARGET.origin), reason)
+    assert (reply.message, reply.reason) == (Message("assistant", parts, ENDPOINT.origin), reason)
     assert read(data, range(0, len(data), 3)) == reply
     if reply.reason != "tool_calls" or 'finish_reason": "' in data.decode():
         assert read(sse(*records, done=False)) == reply  # [DONE] may be missing where there is a reason
@@ -621,9 +622,9 @@ def test_the_pieces_of_a_free_text_are_one_text() -> None:
 
 
 def test_text_goes_out_with_the_record_that_it_came_in() -> None:
-    decoder = client.decoder(ASK, TARGET)
+    decoder = client.decoder(ASK, ENDPOINT)
     first = list(decoder.feed("", json.dumps(delta(content="A")).encode()))
-    assert first == [Started("m", TARGET.origin), TextDelta("A")]
+    assert first == [Started("m", ENDPOINT.origin), TextDelta("A")]
     begun = list(decoder.feed("", json.dumps(delta(tool_calls=[call(0, "a", "look", '{"a')])).encode()))
     assert [type(event).__name__ for event in begun] == ["CallStarted", "CallDelta"]
     assert [type(event) for event in decoder.feed("", b"[DONE]")][-1] is Finished
@@ -632,10 +633,10 @@ def test_text_goes_out_with_the_record_that_it_came_in() -> None:
 
 def test_an_id_that_the_conversation_has_is_not_given_twice() -> None:
     used = replace(ASK, messages=(Message("assistant", (ToolCall("0", "look", "{}"),)),))
-    decoder = client.ChatDecoder(used, TARGET, lambda: "made")
+    decoder = client.decoder(used, ENDPOINT, lambda: "made")
     reply = fold(replayed(decoder, sse(delta("stop", tool_calls=[call(0, "0", "look", "{}")]))))
     assert [found.id for found in reply.message.calls] == ["made"]
-    assert len({id for id in (new_id() for _ in range(99)) if len(id) == 29}) == 99
+    assert len({id for id in (new_call_id() for _ in range(99)) if len(id) == 29}) == 99
 
 
 @pytest.mark.parametrize(
@@ -709,15 +710,15 @@ def test_an_error_in_any_place_is_a_failure_and_the_text_before_it_stays() -> No
         for before in ((), (delta(content="A"),)):
             events: list[Event] = []
             with pytest.raises(Failure) as raised:
-                events.extend(replayed(client.decoder(ASK, TARGET), sse(*before, line)))
+                events.extend(replayed(client.decoder(ASK, ENDPOINT), sse(*before, line)))
             assert "no" in json.dumps(raised.value.body)
             assert raised.value.status == status
-        decoder = client.decoder(ASK, TARGET)
+        decoder = client.decoder(ASK, ENDPOINT)
         assert TextDelta("A") in list(decoder.feed("", json.dumps(delta(content="A")).encode()))
     with pytest.raises(Failure, match="insufficient_system_resource"):
         read(sse(delta("insufficient_system_resource", content="A")))
     with pytest.raises(Failure):
-        fold(client.decoder(ASK, TARGET).whole({"error": {"message": "no"}}))
+        fold(client.decoder(ASK, ENDPOINT).whole({"error": {"message": "no"}}))
 
 
 @pytest.mark.parametrize(
@@ -756,12 +757,12 @@ def test_a_whole_body_is_read_like_a_stream() -> None:
         "choices": [{"message": message, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 3},
     }
-    reply = fold(client.decoder(ASK, TARGET).whole(body))
+    reply = fold(client.decoder(ASK, ENDPOINT).whole(body))
     assert reply.message.parts == (Reasoning("Hm."), Text("A"), A)
     assert (reply.model, reply.usage) == ("m", Usage(3))
     for broken in ({}, {"choices": None}, {"choices": "x"}):
         with pytest.raises(BrokenAnswer):
-            fold(client.decoder(ASK, TARGET).whole(broken))
+            fold(client.decoder(ASK, ENDPOINT).whole(broken))
 
 
 # ---- there and back
@@ -781,7 +782,7 @@ def answers(draw: st.DrawFn) -> Message:
             parts.append(replace(part, id=f"c{len(parts)}"))
         elif not parts or type(parts[-1]) is not type(part):
             parts.append(part)
-    return Message("assistant", tuple(parts), TARGET.origin)
+    return Message("assistant", tuple(parts), ENDPOINT.origin)
 
 
 @given(answers(), st.sampled_from(["end", "length", "filtered"]), st.lists(st.floats(0, 1), max_size=6))
@@ -794,10 +795,10 @@ def test_what_our_server_writes_is_read_as_it_was(message: Message, reason: Stop
     data = b"".join(encoder.encode(event) for event in events)
     edges = sorted(round(cut * len(data)) for cut in cuts)
     expected = Reply(message, reason, usage, "m")
-    assert fold(replayed(client.decoder(ASK, TARGET), data, edges)) == expected
+    assert fold(replayed(client.decoder(ASK, ENDPOINT), data, edges)) == expected
     whole = chat.encoder(ChatOptions(), id="chatcmpl-1", created=1, model="m")
     # As one object, thoughts, text and calls have no order among each other.
-    read_back = fold(client.decoder(ASK, TARGET).whole(whole.encode_replies([expected])))
+    read_back = fold(client.decoder(ASK, ENDPOINT).whole(whole.encode_replies([expected])))
     assert read_back.message.text == message.text
     assert read_back.message.reasoning == message.reasoning
     assert read_back.message.calls == message.calls
@@ -825,14 +826,14 @@ _RECORDS = st.one_of(_DELTAS.map(lambda fields: delta(None, **fields)), _DELTAS,
 def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Any], tail: bytes) -> None:
     data = b"".join(b"data: " + json.dumps(record).encode() + b"\n\n" for record in records) + tail + sse()
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, TARGET), data)))
+        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
     for record in records:
         with contextlib.suppress(BrokenAnswer, Failure):
-            deque(map(Assembler().feed, client.decoder(ASK, TARGET).whole({"choices": [record]})))
+            deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole({"choices": [record]})))
 
 
 def test_the_calls_of_one_answer_cost_no_more_than_their_length() -> None:
-    calls = Calls(set(), lambda: "x")
+    calls = Calls(lambda id: "x")
     pieces = [
         call(0, "a", "look", '{"a": "'),
         *(call(0, None, None, "x" * 10) for _ in range(20_000)),

@@ -15,7 +15,7 @@ from tests.unit.wire.recordings import differences, load, replayed, replies, ses
 from shepherd.core import Opaque, Reasoning, Request, TextDelta
 from shepherd.core.events import Event, Reply
 from shepherd.wire.base import Json
-from shepherd.wire.client import ClientCodec, Failure, Target
+from shepherd.wire.client import ClientCodec, Endpoint, Failure
 from shepherd.wire.openai import chat, client
 from shepherd.wire.openai.responses import client as responses
 from shepherd.wire.openai.responses import codec
@@ -40,10 +40,10 @@ def exchanges(folder: Path, endpoint: str) -> Iterator[Json]:
         yield from sessions(folder, provider, endpoint)
 
 
-def target_of(exchange: Json) -> Target:
+def target_of(exchange: Json) -> Endpoint:
     body = exchange["request"].get("body")
     model = (body or {}).get("model") if isinstance(body, dict) else None
-    return Target(model or REPEATS_NO_MODEL, "cloud:model", efforts=("low", "high"), thinks_by="effort")
+    return Endpoint(model or REPEATS_NO_MODEL, "cloud:model", efforts=("low", "high"), thinks_by="effort")
 
 
 @pytest.mark.parametrize(("endpoint", "least"), [("openai.chat", 115), ("openai.responses", 75)])
@@ -104,7 +104,7 @@ def test_every_recorded_error_is_a_failure_behind_the_text_that_has_come(folder:
     assert n >= 15
 
 
-def replayed_until(codec: ClientCodec, data: bytes, target: Target, events: list[Event]) -> list[Event]:
+def replayed_until(codec: ClientCodec, data: bytes, target: Endpoint, events: list[Event]) -> list[Event]:
     events.extend(replayed(codec.decoder(Request("m"), target), data))
     return []
 
@@ -166,7 +166,9 @@ def test_a_recorded_conversation_goes_out_again_as_its_client_sent_it(folder: Pa
             quirks |= {"document_urls" if "document_url" in json.dumps(body) else "file_urls"}
         else:
             request, quirks = codec.decode_request(body).request, frozenset[str]()
-        target = Target(body["model"], "x:y", reads_documents=True, quirks=quirks, efforts=("low",), thinks_by="effort")
+        target = Endpoint(
+            body["model"], "x:y", reads_documents=True, quirks=quirks, efforts=("low",), thinks_by="effort"
+        )
         made = CODECS[endpoint].encode_request(request, target)
         key = "messages" if endpoint == "openai.chat" else "input"
         theirs = normal(body, key, endpoint)
@@ -189,7 +191,7 @@ def test_a_recorded_tool_loop_goes_on_with_the_artefacts_of_its_answers(folder: 
                 endpoint = earlier["endpoint"]
                 half, server = CODECS[endpoint], chat if endpoint == "openai.chat" else codec
                 request = server.decode_request(earlier["request"]["body"]).request
-                target = Target(
+                target = Endpoint(
                     "m", "x:y", quirks=frozenset({"reasoning_content"}), efforts=("low",), thinks_by="effort"
                 )
                 answer = next(replies(half, {"id": file.stem, **earlier}, request, target)).message

@@ -13,10 +13,10 @@ from tests.unit.wire.recordings import differences, load, replayed, stream_text
 
 from shepherd.backends.cloud.provider import PROTOCOLS
 from shepherd.core import Message, Request, Text, ToolResult, fold
-from shepherd.wire.client import ClientCodec, Target
+from shepherd.wire.client import ClientCodec, Endpoint
 
 STREAMS = [each for each in load(OWN, *ENDPOINTS) if stream_text(each) and "error" not in each["expect"]]
-TARGET = Target("m", "up:m", thinks_by="effort", efforts=("low", "high"))
+ENDPOINT = Endpoint("m", "up:m", thinks_by="effort", efforts=("low", "high"))
 
 
 def codec_of(recording: dict[str, Any]) -> ClientCodec:
@@ -32,7 +32,7 @@ def test_every_cut_gives_the_same_answer(recording: dict[str, Any]) -> None:
     half, data = codec_of(recording), (stream_text(recording) or "").encode()
     wrong = {}
     for at in range(len(data) + 1):
-        decoder = half.decoder(Request("m"), TARGET)
+        decoder = half.decoder(Request("m"), ENDPOINT)
         reply = fold(replayed(decoder, data, [at], is_ndjson="ndjson_text" in recording["response"]))
         if found := differences(reply, recording["expect"]):
             wrong[at] = found
@@ -44,10 +44,10 @@ def test_every_cut_gives_the_same_answer(recording: dict[str, Any]) -> None:
 )
 def test_what_only_the_provider_understands_goes_back_to_it(recording: dict[str, Any]) -> None:
     half, data = codec_of(recording), (stream_text(recording) or "").encode()
-    answer = fold(replayed(half.decoder(Request("m"), TARGET), data)).message
+    answer = fold(replayed(half.decoder(Request("m"), ENDPOINT), data)).message
     results = Message("tool", tuple(ToolResult(call.id, (Text("5"),), call.name) for call in answer.calls))
-    body = json.dumps(half.encode_request(Request("m", (Message.user("hi"), answer, results)), TARGET))
+    body = json.dumps(half.encode_request(Request("m", (Message.user("hi"), answer, results)), ENDPOINT))
     assert [each for each in recording["expect"]["opaque"] if each not in body] == []
-    other = Target("n", "up:n", thinks_by="effort", efforts=("low", "high"))
+    other = Endpoint("n", "up:n", thinks_by="effort", efforts=("low", "high"))
     body = json.dumps(half.encode_request(Request("n", (Message.user("hi"), answer, results)), other))
     assert [each for each in recording["expect"]["opaque"] if each in body] == []

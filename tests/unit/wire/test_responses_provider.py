@@ -48,13 +48,14 @@ from shepherd.core import (
     replay,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target
-from shepherd.wire.openai import both
+from shepherd.wire.client import Endpoint, Failure
+from shepherd.wire.openai import shared_fields
 from shepherd.wire.openai.responses import client, codec
 from shepherd.wire.openai.responses.parts import annotated, phase_of
 from shepherd.wire.openai.responses.stream import ResponsesOptions
+from shepherd.wire.values import BrokenAnswer
 
-TARGET = Target("gpt-x", "openai:gpt-x", efforts=("low", "high"), thinks_by="effort", reads_documents=True)
+ENDPOINT = Endpoint("gpt-x", "openai:gpt-x", efforts=("low", "high"), thinks_by="effort", reads_documents=True)
 TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "integer"}}})
 ASK = Request("m", (Message.user("Hello."),))
 THOUGHT: Json = {
@@ -80,12 +81,12 @@ SIGNED = Reasoning("Hm.", f"openai.responses:{compact(THOUGHT)}")
 SEARCHED = Opaque("openai.responses", compact(SEARCH))
 
 
-def body_of(request: Request, **target: Any) -> Json:
-    return client.encode_request(request, replace(TARGET, **target))
+def body_of(request: Request, **endpoint: Any) -> Json:
+    return client.encode_request(request, replace(ENDPOINT, **endpoint))
 
 
-def items_of(*messages: Message, **target: Any) -> list[Json]:
-    found: list[Json] = body_of(Request("m", messages), **target)["input"]
+def items_of(*messages: Message, **endpoint: Any) -> list[Json]:
+    found: list[Json] = body_of(Request("m", messages), **endpoint)["input"]
     return found
 
 
@@ -162,7 +163,7 @@ def test_a_whole_conversation_is_encoded() -> None:
         "temperature": 0.5,
         "top_logprobs": 2,
         "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
-        "prompt_cache_key": both.hashed("thread", 64),
+        "prompt_cache_key": shared_fields.hashed("thread", 64),
         "store": False,
         "stream": True,
     }
@@ -274,7 +275,7 @@ def test_the_beginning_of_a_prompt_stays_the_same_bytes() -> None:
 
 
 def test_a_prompt_is_counted_with_what_belongs_to_it() -> None:
-    body = client.encode_count(replace(ASK, tools=(TOOL,), max_tokens=99, sampling=Sampling(temperature=1)), TARGET)
+    body = client.encode_count(replace(ASK, tools=(TOOL,), max_tokens=99, sampling=Sampling(temperature=1)), ENDPOINT)
     assert body.keys() == {"model", "input", "tools"}
     assert client.decode_count({"input_tokens": 18, "object": "response.input_tokens"}) == 18
     with pytest.raises(BrokenAnswer):
@@ -323,7 +324,7 @@ def function(arguments: Any = "{}", id: str = "a", **fields: Any) -> Json:
 
 
 def read(data: bytes, cuts: Iterable[int] = ()) -> Reply:
-    return fold(replayed(client.decoder(ASK, TARGET), data, cuts))
+    return fold(replayed(client.decoder(ASK, ENDPOINT), data, cuts))
 
 
 CREATED: Json = {"type": "response.created", "response": {"model": "m-1", "status": "in_progress", "output": []}}
@@ -482,7 +483,7 @@ def test_every_shape_of_an_answer_is_read(
 ) -> None:
     data = sse(*records)
     reply = read(data)
-    assert (reply.message, reply.reason) == (Message("assistant", parts, TARGET.origin), reason)
+    assert (reply.message, reply.reason) == (Message("assistant", parts, ENDPOINT.origin), reason)
     assert read(data, range(0, len(data), 3)) == reply
 
 
@@ -522,13 +523,13 @@ def test_a_thought_that_ends_behind_its_answer_stands_in_front_of_it() -> None:
 
 
 def test_an_answer_begins_with_its_first_item_because_an_error_may_come_before() -> None:
-    decoder = client.decoder(ASK, TARGET)
+    decoder = client.decoder(ASK, ENDPOINT)
 
     def feed(record: Json) -> list[Event]:
         return list(decoder.feed("", json.dumps(record).encode()))
 
     assert feed(CREATED) == []
-    assert feed(at(0, "output_item.added", item=message("") | {"content": []})) == [Started("m-1", TARGET.origin)]
+    assert feed(at(0, "output_item.added", item=message("") | {"content": []})) == [Started("m-1", ENDPOINT.origin)]
     assert feed(at(0, "output_text.delta", delta="A")) == [TextDelta("A")]
     usage = {
         "input_tokens": 9,
@@ -552,7 +553,7 @@ def test_an_error_in_any_place_is_a_failure() -> None:
             read(sse(CREATED) + b"data: " + json.dumps(record).encode() + b"\n\n")
         assert raised.value.body["error"]["code"] == "insufficient_quota"
     with pytest.raises(Failure):
-        fold(client.decoder(ASK, TARGET).whole({"error": quota}))
+        fold(client.decoder(ASK, ENDPOINT).whole({"error": quota}))
 
 
 def test_a_stream_that_ends_before_its_end_is_broken() -> None:
@@ -565,7 +566,7 @@ def test_a_stream_that_ends_before_its_end_is_broken() -> None:
             read(data)
     for body in ({}, {"output": None}, {"status": "queued", "output": []}):
         with pytest.raises(BrokenAnswer):
-            fold(client.decoder(ASK, TARGET).whole(body))
+            fold(client.decoder(ASK, ENDPOINT).whole(body))
 
 
 KEYS = [
@@ -592,9 +593,9 @@ _RECORDS = st.fixed_dictionaries({"type": st.sampled_from(_KINDS)}, optional=dic
 def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Json], tail: bytes) -> None:
     data = sse(*records) + tail + sse(end(message("A")))
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, TARGET), data)))
+        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
     with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, client.decoder(ASK, TARGET).whole({"output": records})))
+        deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole({"output": records})))
 
 
 # ---- there and back
@@ -619,7 +620,7 @@ OWN: list[tuple[Part, ...]] = [
 
 @pytest.mark.parametrize("parts", OWN)
 def test_what_a_provider_of_the_protocol_made_reaches_the_client_as_it_is(parts: tuple[Part, ...]) -> None:
-    answer = Message("assistant", parts, TARGET.origin)
+    answer = Message("assistant", parts, ENDPOINT.origin)
     events: list[Event] = []
     for event in replay(answer):
         if isinstance(event, ReasoningDelta) and event.text:  # as the provider sends it
@@ -648,8 +649,8 @@ def test_what_a_provider_of_the_protocol_made_reaches_the_client_as_it_is(parts:
     assert whole["output"] == output
     ask = codec.decode_request({"input": [{"role": "user", "content": "a"}, *output, {"role": "user", "content": "b"}]})
     assert ask.request.messages[1].parts == parts
-    assert fold(replayed(client.decoder(ASK, TARGET), written(events, options))).message == answer
-    assert fold(client.decoder(ASK, TARGET).whole(whole)).message == answer
+    assert fold(replayed(client.decoder(ASK, ENDPOINT), written(events, options))).message == answer
+    assert fold(client.decoder(ASK, ENDPOINT).whole(whole)).message == answer
 
 
 @given(answers(), st.sampled_from(["end", "length", "filtered"]), st.lists(st.floats(0, 1), max_size=6), st.booleans())
@@ -664,8 +665,8 @@ def test_what_our_server_writes_is_read_as_it_was(
     edges = sorted(round(cut * len(data)) for cut in cuts)
     body = codec.encoder(options, id="resp_1", created=1, model="m").encode_replies([fold(events)])
     for reply in (
-        fold(replayed(client.decoder(ASK, TARGET), data, edges)),
-        fold(client.decoder(ASK, TARGET).whole(body)),
+        fold(replayed(client.decoder(ASK, ENDPOINT), data, edges)),
+        fold(client.decoder(ASK, ENDPOINT).whole(body)),
     ):
         parts = tuple(
             replace(part, signature=None) if isinstance(part, Reasoning) else part for part in reply.message.parts
@@ -681,7 +682,7 @@ def test_the_annotations_of_a_text_pass_through() -> None:
     assert answer.parts == (Text("A"), annotated([note]))
     data = written(replay(answer), ResponsesOptions({"tools": []}))
     assert b"response.output_text.annotation.added" in data
-    assert fold(replayed(client.decoder(ASK, TARGET), data)).message == answer
+    assert fold(replayed(client.decoder(ASK, ENDPOINT), data)).message == answer
     assert items_of(answer) == [
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
     ]

@@ -21,16 +21,16 @@ from shepherd.core import Message, Request, ToolCall, fold
 from shepherd.wire.anthropic import client as anthropic_client
 from shepherd.wire.anthropic import codec as anthropic_codec
 from shepherd.wire.base import Json
-from shepherd.wire.client import Target
+from shepherd.wire.client import Endpoint
+from shepherd.wire.extensions import merge_facts
 from shepherd.wire.ollama import chat as ollama_chat
 from shepherd.wire.openai import chat as chat_codec
 from shepherd.wire.openai import client as chat_client
 from shepherd.wire.openai.responses import client as responses_client
 from shepherd.wire.openai.responses import codec as responses_codec
-from shepherd.wire.own import merge_facts
 from shepherd.wire.sse import EventReader
 
-TARGET = Target("m", "up:m", thinks_by="effort", efforts=("low", "high"))
+ENDPOINT = Endpoint("m", "up:m", thinks_by="effort", efforts=("low", "high"))
 OWN = ("id", "model", "created", "created_at", "completed_at", "system_fingerprint", "timings", "object")
 
 
@@ -211,8 +211,8 @@ def test_an_answer_of_anthropic_is_whole(name: str) -> None:
     stream = sse(anthropic_stream(message))
     assert without(anthropic_folded(records_of(stream)), *OWN[:2], "json") == expected, "the test's own fold"
     for events in (
-        list(replayed(anthropic_client.Decoder(Request("m"), TARGET), stream)),
-        list(anthropic_client.Decoder(Request("m"), TARGET).whole(json.loads(json.dumps(message)))),
+        list(replayed(anthropic_client.decoder(Request("m"), ENDPOINT), stream)),
+        list(anthropic_client.decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(message)))),
     ):
         encoder = anthropic_encoder()
         sent = b"".join(encoder.encode(event) for event in events)
@@ -233,18 +233,20 @@ def test_an_answer_of_anthropic_goes_back_as_it_was(name: str) -> None:
     back = {"role": "user", "content": [*results, {"type": "text", "text": "Go on."}]}
     body = {**ASKED, "messages": [HI, {"role": "assistant", "content": content}, back]}
     request = anthropic_codec.decode_request(body).request
-    sent = anthropic_client.encode_request(request, TARGET)["messages"]
+    sent = anthropic_client.encode_request(request, ENDPOINT)["messages"]
     assert [each["role"] for each in sent] == ["user", "assistant", "user"]
     assert without(sent[1]["content"]) == without(content)
-    answer = fold(anthropic_client.Decoder(Request("m"), TARGET).whole(json.loads(json.dumps(ANTHROPIC[name])))).message
-    again = anthropic_client.encode_request(Request("m", (Message.user("Hi"), answer, *request.messages[2:])), TARGET)
+    answer = fold(
+        anthropic_client.decoder(Request("m"), ENDPOINT).whole(json.loads(json.dumps(ANTHROPIC[name])))
+    ).message
+    again = anthropic_client.encode_request(Request("m", (Message.user("Hi"), answer, *request.messages[2:])), ENDPOINT)
     assert without(again["messages"][1]["content"]) == without(content)
 
 
 def test_what_only_anthropic_has_is_no_part_of_what_others_read() -> None:
-    answer = fold(anthropic_client.Decoder(Request("m"), TARGET).whole(ANTHROPIC["a search with citations"])).message
+    answer = fold(anthropic_client.decoder(Request("m"), ENDPOINT).whole(ANTHROPIC["a search with citations"])).message
     assert answer.text == "I look.It says that it is so, and that is all."
-    plain = fold(anthropic_client.Decoder(Request("m"), TARGET).whole(
+    plain = fold(anthropic_client.decoder(Request("m"), ENDPOINT).whole(
         said("tool_use", {"type": "tool_use", "id": "t", "name": "look", "input": {}, "caller": {"type": "direct"}})
     )).message  # fmt: skip
     assert plain.parts == (ToolCall("t", "look", "{}"),)
@@ -323,8 +325,8 @@ def test_an_answer_of_chat_is_whole(name: str) -> None:
     assert without(chat_folded(records_of(stream)), *OWN[1:]) == expected, "the test's own fold"
     asked = {"model": "x", "messages": [HI], "stream_options": {"include_usage": True}}
     for events in (
-        list(replayed(chat_client.ChatDecoder(Request("m"), TARGET), stream)),
-        list(chat_client.ChatDecoder(Request("m"), TARGET).whole(body)),
+        list(replayed(chat_client.decoder(Request("m"), ENDPOINT), stream)),
+        list(chat_client.decoder(Request("m"), ENDPOINT).whole(body)),
     ):
         for whole in (True, False):
             encoder = chat_codec.encoder(chat_codec.decode_request(asked).options, id="c-2", created=0, model="m")
@@ -460,8 +462,8 @@ def test_an_answer_of_responses_is_whole(name: str) -> None:
     own = ("id", "created_at", "completed_at", "phase") if name == "calls at once" else ("created_at", "completed_at")
     asked: Json = {"model": "m", "input": "Hi", "include": ["reasoning.encrypted_content"], "store": False}
     for events in (
-        list(replayed(responses_client.ResponsesDecoder(Request("m"), TARGET), sse(response_events(body)))),
-        list(responses_client.ResponsesDecoder(Request("m"), TARGET).whole(body)),
+        list(replayed(responses_client.decoder(Request("m"), ENDPOINT), sse(response_events(body)))),
+        list(responses_client.decoder(Request("m"), ENDPOINT).whole(body)),
     ):
         for whole in (True, False):
             options = responses_codec.decode_request(asked).options
@@ -495,7 +497,7 @@ def test_an_answer_of_responses_goes_back_as_it_was(name: str) -> None:
         "store": False,
     }
     request = responses_codec.decode_request(body).request
-    sent = responses_client.encode_request(request, TARGET)["input"]
+    sent = responses_client.encode_request(request, ENDPOINT)["input"]
     assert sent[-1] == question
     for given, got in zip([*output, *results], sent[1:-1], strict=True):
         if given["type"] == "message":
@@ -533,19 +535,19 @@ def test_what_a_client_of_anthropic_asks_for_reaches_it() -> None:
     thinking = {"type": "enabled", "budget_tokens": 3000}
     body = {"model": "x", "max_tokens": 4096, "thinking": thinking, "tools": tools, "messages": messages}
     request = anthropic_codec.decode_request(body).request
-    sent = anthropic_client.encode_request(request, replace(TARGET, thinks_by="budget"))
+    sent = anthropic_client.encode_request(request, replace(ENDPOINT, thinks_by="budget"))
     assert without(sent["tools"], "cache_control") == tools
     assert ["cache_control" in each for each in sent["tools"]] == [False, False, True, False]
     assert without(sent["messages"][2]["content"], "cache_control") == [found, text("Go on.")]
     assert sent["thinking"] == thinking
     asked = {**body, "thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}}
-    modern = replace(TARGET, thinks_by="adaptive", efforts=("low", "high", "xhigh", "max"))
+    modern = replace(ENDPOINT, thinks_by="adaptive", efforts=("low", "high", "xhigh", "max"))
     sent = anthropic_client.encode_request(anthropic_codec.decode_request(asked).request, modern)
     assert (sent["thinking"], sent["output_config"]) == ({"type": "adaptive"}, {"effort": "xhigh"})
     del asked["output_config"]
     sent = anthropic_client.encode_request(anthropic_codec.decode_request(asked).request, modern)
     assert (sent["thinking"], "output_config" in sent) == ({"type": "adaptive"}, False)
-    other = chat_client.encode_request(request, TARGET)["messages"]
+    other = chat_client.encode_request(request, ENDPOINT)["messages"]
     assert [each["role"] for each in other] == ["user", "assistant", "tool", "user"]
     assert "late" in other[2]["content"]
 
@@ -566,11 +568,11 @@ def test_what_a_client_of_chat_asks_for_reaches_a_model_that_is_not_known() -> N
         "thinking": {"type": "enabled", "clear_thinking": False}, "reasoning_effort": "low", "top_k": 5,
     }  # fmt: skip
     request = chat_codec.decode_request(body).request
-    sent = chat_client.encode_request(request, replace(TARGET, thinks_by=None))
+    sent = chat_client.encode_request(request, replace(ENDPOINT, thinks_by=None))
     assert {key: sent.get(key) for key in body if key != "model"} == {key: body[key] for key in body if key != "model"}
     switches = ("reasoning", "enable_thinking", "thinking", "reasoning_effort")
-    assert not any(each in chat_client.encode_request(request, replace(TARGET, thinks_by="")) for each in switches)
-    zai = replace(TARGET, thinks_by="switch", quirks=frozenset({"thinking_object"}))
+    assert not any(each in chat_client.encode_request(request, replace(ENDPOINT, thinks_by="")) for each in switches)
+    zai = replace(ENDPOINT, thinks_by="switch", quirks=frozenset({"thinking_object"}))
     del body["reasoning"], body["enable_thinking"]
     sent = chat_client.encode_request(chat_codec.decode_request(body).request, zai)
     assert sent["thinking"] == {"type": "enabled", "clear_thinking": False}
@@ -584,7 +586,7 @@ def test_what_a_client_of_responses_asks_for_reaches_it() -> None:
     ]  # fmt: skip
     body: Json = {"model": "x", "input": "Hi", "tools": tools, "reasoning": {"effort": "low", "summary": "detailed"}}
     sent = responses_client.encode_request(
-        responses_codec.decode_request(body).request, replace(TARGET, thinks_by=None, efforts=())
+        responses_codec.decode_request(body).request, replace(ENDPOINT, thinks_by=None, efforts=())
     )
     assert (sent["tools"], sent["reasoning"]) == (tools, body["reasoning"])
 
@@ -598,10 +600,10 @@ def test_thoughts_of_several_blocks_are_paragraphs_where_there_is_one_text() -> 
     plain = {"id": "rs_2", "type": "reasoning", "summary": [{"type": "summary_text", "text": "One."}]}
     second = {**plain, "summary": [{"type": "summary_text", "text": "Two."}]}
     for events in (
-        anthropic_client.Decoder(Request("m"), TARGET).whole(
+        anthropic_client.decoder(Request("m"), ENDPOINT).whole(
             said("end_turn", thought, {**thought, "thinking": "Two."}, text("So."))
         ),
-        responses_client.ResponsesDecoder(Request("m"), TARGET).whole(
+        responses_client.decoder(Request("m"), ENDPOINT).whole(
             response(plain, search, second, spoken(output_text("So.")))
         ),
     ):

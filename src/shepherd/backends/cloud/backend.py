@@ -1,8 +1,8 @@
 """A provider as a back end: messages become a body, the records of its answer become events.
 
-    Request ─ KeptAnswers ─▶ whole history ─ fitted ─▶ Fitted ─ codec ─▶ body ─ attempt ─▶ events
-                 kept            fit: what leaves │      wire/*/client.py  transport │
-                                 models: the target                                  └ failed: again, shorter, or raised
+    Request ─ KeptAnswers ─▶ whole history ─ fitted ─▶ FittedRequest ─ codec ─▶ body ─ attempt ─▶ events
+                 kept            fit: what is dropped          wire/*/client.py  transport │
+                                 models: the endpoint                                      └ failed: repeated or raised
 
 An attempt is repeated only before its first content: half an answer never begins again. A provider that refuses a
 prompt for its length gets it once more without its oldest turns, where the request allows it (`on_full`). Which
@@ -54,8 +54,9 @@ from shepherd.core import (
 from shepherd.core.lru import LruCache
 from shepherd.core.status import Embeddings, ModelCard
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, CountingCodec, Target
+from shepherd.wire.client import CountingCodec, Endpoint, check_messages
 from shepherd.wire.signature import Protocol
+from shepherd.wire.values import BrokenAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ _CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How often and how long a request is tried."""
 
     attempts: int = 4
@@ -110,37 +111,37 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TokenCount:
     tokens: int
     is_exact: bool
     """Counted by the provider."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedRequest:
     """A request that is believed to fit."""
 
     request: Request
-    target: Target
+    endpoint: Endpoint
     weight: float
     """As `fit.weight_of`."""
-    gone: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
     """Indexes of the original request's messages that are not in this one."""
 
 
 @dataclass(slots=True)
-class Left:
+class DroppedMessages:
     """What has left one conversation."""
 
     mark: int
     """Of its messages up to there."""
-    gone: tuple[int, ...]
+    dropped: tuple[int, ...]
     reported: frozenset[int] = frozenset()
     """Those of which an answer has told."""
 
 
 @dataclass(slots=True)
-class Met:
+class LearnedLimits:
     """What the answers of one model have shown."""
 
     estimate: Estimate = field(default_factory=Estimate)
@@ -178,7 +179,7 @@ class CloudBackend:
         transport: Transport | None = None,
         kept: KeptAnswers | None = None,
         meter: Meter | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         sampling: Sampling = Sampling(),
         on_full: OnFull = "error",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -193,15 +194,15 @@ class CloudBackend:
         self._transport = transport or Transport(provider)
         self._kept = kept or KeptAnswers()
         self._meter = meter
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._sampling = sampling
         self._on_full = on_full
         self._sleep, self._chance, self._clock = sleep, chance, clock
         self._live: dict[str, Facts] = {}
         """Of the provider's list."""
-        self._met: LruCache[Met] = LruCache(1_000)
+        self._learned: LruCache[LearnedLimits] = LruCache(1_000)
         """By model; clients may name any."""
-        self._left: LruCache[Left] = LruCache(1_000)
+        self._dropped: LruCache[DroppedMessages] = LruCache(1_000)
         """By conversation."""
 
     async def aclose(self) -> None:
@@ -215,7 +216,7 @@ class CloudBackend:
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`."""
-        fit.check_messages(request)
+        check_messages(request)
         self._check_budget()
         model = self.model_of(request)
         origin = f"{self.provider.name}:{model}"
@@ -238,7 +239,7 @@ class CloudBackend:
                             if not has_started:
                                 has_started = True
                                 yield replace(event, cache=self.provider.name)
-                            if (evicted := self._newly_gone(whole, model, fitted)) is not None:
+                            if (evicted := self._newly_dropped(whole, model, fitted)) is not None:
                                 yield evicted
                             continue
                         if isinstance(event, Finished):
@@ -266,34 +267,34 @@ class CloudBackend:
                     fitted, attempt = shorter, attempt - 1
                     continue
             if failed.is_route and self._takes_other_protocol(provider.protocol):
-                fitted, attempt = replace(fitted, target=self._target(fitted.request, model)), attempt - 1
+                fitted, attempt = replace(fitted, endpoint=self._endpoint(fitted.request, model)), attempt - 1
                 continue
             if self._of(model).learns(failed):
                 logger.info("%s: %s refuses %s; it is not sent again", provider.name, model, failed.field)
-                fitted, attempt = replace(fitted, target=self._target(fitted.request, model)), attempt - 1
+                fitted, attempt = replace(fitted, endpoint=self._endpoint(fitted.request, model)), attempt - 1
                 continue
             waited += await self._waited(failed, attempt, waited, model)
 
     async def _waited(self, failed: Failed, attempt: int, waited: float, model: str) -> float:
         """Seconds until the next attempt, which are over. Raises: the failure, where there is no other attempt."""
-        wait = self._patience.wait(attempt, failed, waited, self._chance())
+        wait = self._timeouts.wait(attempt, failed, waited, self._chance())
         if wait is None:
             raise self._error(failed, model)
         logger.debug("%s: %s, attempt %d; again in %.1f s", self.provider.name, failed.kind, attempt, wait)
         await self._sleep(wait)
         return wait
 
-    async def _attempt(self, provider: Provider, fitted: Fitted, model: str) -> AsyncGenerator[Event, None]:
-        codec, request = provider.codec(), _asking_for_the_rest(fitted.request, fitted.target, provider.protocol)
-        stops = request.stop if "stop" in fitted.target.refuses or provider.protocol in _WITHOUT_STOPS else ()
+    async def _attempt(self, provider: Provider, fitted: FittedRequest, model: str) -> AsyncGenerator[Event, None]:
+        codec, request = provider.codec(), _asking_for_the_rest(fitted.request, fitted.endpoint, provider.protocol)
+        stops = request.stop if "stop" in fitted.endpoint.refuses or provider.protocol in _WITHOUT_STOPS else ()
         if stops:
             request = replace(request, stop=())
 
         def made() -> bytes:
-            return encoded(codec.encode_request(request, fitted.target))
+            return encoded(codec.encode_request(request, fitted.endpoint))
 
         body = await asyncio.to_thread(made) if fitted.weight > LARGE else made()
-        decoder = codec.decoder(request, fitted.target)
+        decoder = codec.decoder(request, fitted.endpoint)
         answer = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
         n_prompt = self._of(model).estimate.tokens(fitted.weight)
         async with aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
@@ -318,7 +319,9 @@ class CloudBackend:
         self.provider = replace(self.provider, protocol=protocols[at])
         return True
 
-    def _learn(self, whole: Request, model: str, fitted: Fitted, finished: Finished, seen: Sequence[Event]) -> None:
+    def _learn(
+        self, whole: Request, model: str, fitted: FittedRequest, finished: Finished, seen: Sequence[Event]
+    ) -> None:
         # Not of an answer that was cut: its counts are an estimate. What the provider's own tools found counts, too.
         if finished.reason != "stop" and not any(isinstance(event, OpaqueBlock) for event in seen):
             self._of(model).estimate.learn(fitted.weight, finished.usage.prompt)
@@ -334,7 +337,7 @@ class CloudBackend:
         if self._meter is not None:
             self._meter.note(usage)
 
-    def _guessed(self, known: Usage, model: str, fitted: Fitted, seen: Sequence[Event]) -> Usage:
+    def _guessed(self, known: Usage, model: str, fitted: FittedRequest, seen: Sequence[Event]) -> Usage:
         """The tokens of an answer that did not end."""
         pieces = (each.text for each in seen if isinstance(each, TextDelta | ReasoningDelta | CallDelta))
         output = max(known.output, math.ceil(sum(map(len, pieces)) / 4))
@@ -363,20 +366,20 @@ class CloudBackend:
         """Tokens that one conversation can hold, where it is known."""
         return self._facts(model).n_ctx or (await self._known_facts(model)).n_ctx
 
-    async def count(self, request: Request) -> Count:
+    async def count(self, request: Request) -> TokenCount:
         """The tokens of a request's prompt. Raises: as `stream`."""
-        fit.check_messages(request)
+        check_messages(request)
         model = self.model_of(request)
         if self.provider.paths.count:
             codec = cast(CountingCodec, self.provider.codec())
             url = self.provider.url(self.provider.paths.count, model)
-            body = codec.encode_count(request, self._target(request, model))
+            body = codec.encode_count(request, self._endpoint(request, model))
             found = await self._fetched(url, body, headers=_headers(request, self.provider))
             if isinstance(found, dict):
-                return Count(self._decoded(codec, found), is_exact=True)
+                return TokenCount(self._decoded(codec, found), is_exact=True)
             if not found.is_route:  # a server that is compatible, but does not count
                 raise self._error(found, model)
-        return Count(self._of(model).estimate.tokens(fit.weight_of(request)), is_exact=False)
+        return TokenCount(self._of(model).estimate.tokens(fit.weight_of(request)), is_exact=False)
 
     def _decoded(self, codec: CountingCodec, body: Json) -> int:
         try:
@@ -392,20 +395,20 @@ class CloudBackend:
         except ProviderFailed as error:
             return error.failed
 
-    async def _fitted(self, request: Request, model: str) -> Fitted:
+    async def _fitted(self, request: Request, model: str) -> FittedRequest:
         """The request, without what has to leave. Raises: `ContextFull`."""
-        left = self._left_before(request, model)
-        whole, gone = request, left.gone if left is not None else ()
-        request = _lighter(whole, gone)
+        earlier = self._dropped_before(request, model)
+        whole, dropped = request, earlier.dropped if earlier is not None else ()
+        request = _lighter(whole, dropped)
         weight = fit.weight_of(request)
         estimate = self._of(model).estimate
         tokens = estimate.tokens(weight)
         facts = self._facts(model)
         if (facts.n_ctx is None and tokens > ASKS_FROM) or (facts.thinks_by is None and request.reasoning is not None):
             facts = await self._known_facts(model)
-        target = self._target(request, model, tokens)
+        endpoint = self._endpoint(request, model, tokens)
         room = _room(request, facts)
-        fitted = Fitted(request, target, weight, gone)
+        fitted = FittedRequest(request, endpoint, weight, dropped)
         if facts.n_ctx is None or tokens <= facts.n_ctx - room:
             return fitted
         if self._evicts(request):
@@ -418,18 +421,18 @@ class CloudBackend:
             raise ContextFull(needed=least, limit=facts.n_ctx, cache=self.provider.name)
         return fitted
 
-    def _left_before(self, request: Request, model: str) -> Left | None:
+    def _dropped_before(self, request: Request, model: str) -> DroppedMessages | None:
         """What has left this conversation stays out, so that its prompts begin alike."""
-        if not self._evicts(request) or (left := self._left.find(_conversation(request, model))) is None:
+        if not self._evicts(request) or (earlier := self._dropped.find(_conversation(request, model))) is None:
             return None
-        return left if left.mark == hash(request.messages[: left.gone[-1] + 1]) else None
+        return earlier if earlier.mark == hash(request.messages[: earlier.dropped[-1] + 1]) else None
 
-    def _newly_gone(self, whole: Request, model: str, fitted: Fitted) -> Evicted | None:
+    def _newly_dropped(self, whole: Request, model: str, fitted: FittedRequest) -> Evicted | None:
         """What has left since the answer before; it counts as reported now."""
-        left = self._left_before(whole, model)
-        new = tuple(at for at in fitted.gone if left is None or at not in left.reported)
-        if left is not None:
-            left.reported |= frozenset(new)
+        earlier = self._dropped_before(whole, model)
+        new = tuple(at for at in fitted.dropped if earlier is None or at not in earlier.reported)
+        if earlier is not None:
+            earlier.reported |= frozenset(new)
         tokens = self._of(model).estimate.tokens(sum(fit.message_weight(whole.messages[at]) for at in new))
         return Evicted(len(new), tokens, new) if new else None
 
@@ -445,75 +448,78 @@ class CloudBackend:
         except ShepherdError:
             return least
 
-    def _shorter(self, request: Request, model: str, fitted: Fitted, failed: Failed) -> Fitted | None:
+    def _shorter(self, request: Request, model: str, fitted: FittedRequest, failed: Failed) -> FittedRequest | None:
         """What is sent after the provider has refused the prompt for its length."""
-        met = self._of(model)
+        learned = self._of(model)
         if failed.limit:
-            met.limit = failed.limit
+            learned.limit = failed.limit
         if failed.limit and failed.needed:
-            met.estimate.learn(fitted.weight, failed.needed)
+            learned.estimate.learn(fitted.weight, failed.needed)
         if not self._evicts(request):
             return None
-        tokens = met.estimate.tokens(fitted.weight)
+        tokens = learned.estimate.tokens(fitted.weight)
         excess = tokens - failed.limit + _room(request, self._facts(model)) if failed.limit else failed.needed
         return self._shortened(request, model, fitted, max(excess, tokens // 4))
 
-    def _shortened(self, whole: Request, model: str, fitted: Fitted, excess: int) -> Fitted | None:
+    def _shortened(self, whole: Request, model: str, fitted: FittedRequest, excess: int) -> FittedRequest | None:
         """The request without `excess` tokens more than have left already; None where the rest may not leave."""
         per_weight = max(self._of(model).estimate.tokens(1_000_000) / 1_000_000, 1e-6)
         step = fit.STEP * (self._facts(model).n_ctx or 4 * excess) / per_weight
         weight = fit.weight_of(whole)
-        gone = fit.gone(whole.messages, weight - fitted.weight + excess / per_weight, step)
-        if not gone:
+        dropped = fit.dropped_indices(whole.messages, weight - fitted.weight + excess / per_weight, step)
+        if not dropped:
             return None
-        before = self._left_before(whole, model)
-        left = Left(hash(whole.messages[: gone[-1] + 1]), gone, before.reported if before is not None else frozenset())
-        self._left.keep(_conversation(whole, model), left)
-        lighter = _lighter(whole, gone)
-        return Fitted(lighter, fitted.target, fit.weight_of(lighter), gone)
+        before = self._dropped_before(whole, model)
+        reported = before.reported if before is not None else frozenset[int]()
+        now = DroppedMessages(hash(whole.messages[: dropped[-1] + 1]), dropped, reported)
+        self._dropped.keep(_conversation(whole, model), now)
+        lighter = _lighter(whole, dropped)
+        return FittedRequest(lighter, fitted.endpoint, fit.weight_of(lighter), dropped)
 
     def _evicts(self, request: Request) -> bool:
         return (request.on_full or self._on_full) == "evict"
 
-    def _of(self, model: str) -> Met:
-        if (met := self._met.find(model)) is None:
-            self._met.keep(model, met := Met())
-        return met
+    def _of(self, model: str) -> LearnedLimits:
+        if (learned := self._learned.find(model)) is None:
+            self._learned.keep(model, learned := LearnedLimits())
+        return learned
 
     # -- models
 
     def _facts(self, model: str) -> Facts:
         """What is known now."""
-        met = self._of(model)
-        live = met.shown.over(self._live.get(model, models.UNKNOWN))
+        learned = self._of(model)
+        live = learned.shown.over(self._live.get(model, models.UNKNOWN))
         found = live.over(models.known(self.provider, model))
-        if (n_ctx := self.provider.n_ctx or met.limit) is not None:
+        if (n_ctx := self.provider.n_ctx or learned.limit) is not None:
             found = replace(found, n_ctx=n_ctx)
         return found
 
     async def _known_facts(self, model: str) -> Facts:
         """What is known, after the provider was asked."""
-        met = self._of(model)
-        if self._clock() - met.asked <= LIST_S:
+        learned = self._of(model)
+        if self._clock() - learned.asked <= LIST_S:
             return self._facts(model)
-        met.asked = self._clock()
+        learned.asked = self._clock()
         if show := self.provider.paths.show:
             found = await self._fetched(self.provider.url(show), {"model": model}, LIST_WAIT_S)
             if isinstance(found, dict):
-                met.shown = models.shown(found)
+                learned.shown = models.shown(found)
         else:
             await self._list(LIST_WAIT_S)
         return self._facts(model)
 
-    def _target(self, request: Request, model: str, tokens: int = 0) -> Target:
-        target, met = models.target(self.provider, model, self._facts(model), request), self._of(model)
-        if met.refuses or met.quirks:
-            target = replace(target, refuses=target.refuses | met.refuses, quirks=target.quirks | met.quirks)
+    def _endpoint(self, request: Request, model: str, tokens: int = 0) -> Endpoint:
+        endpoint, learned = models.endpoint(self.provider, model, self._facts(model), request), self._of(model)
+        if learned.refuses or learned.quirks:
+            endpoint = replace(
+                endpoint, refuses=endpoint.refuses | learned.refuses, quirks=endpoint.quirks | learned.quirks
+            )
         if self.provider.protocol != "ollama" or self.provider.n_ctx is not None:
-            return target
-        while met.grown < 1.2 * tokens + (request.max_tokens or 2_048):
-            met.grown *= 2
-        return replace(target, n_ctx=min(met.grown, target.n_ctx or met.grown))
+            return endpoint
+        while learned.grown < 1.2 * tokens + (request.max_tokens or 2_048):
+            learned.grown *= 2
+        return replace(endpoint, n_ctx=min(learned.grown, endpoint.n_ctx or learned.grown))
 
     async def models(self) -> list[ModelCard]:
         """The models that the provider lists, with what else is known of them. Raises: `ShepherdError`."""
@@ -591,11 +597,11 @@ class CloudBackend:
         return found, n_tokens if isinstance(n_tokens, int) else 0
 
 
-def _asking_for_the_rest(request: Request, target: Target, protocol: Protocol) -> Request:
+def _asking_for_the_rest(request: Request, endpoint: Endpoint, protocol: Protocol) -> Request:
     """A request of our own that ends with an answer. A client's goes out as it is: the client has chosen the model."""
     last = request.messages[-1] if request.messages else None
     is_open = last is not None and last.role == "assistant" and not last.calls
-    if not is_open or request.native is not None or protocol == "ollama" or "continues" in target.quirks:
+    if not is_open or request.native is not None or protocol == "ollama" or "continues" in endpoint.quirks:
         return request
     return replace(request, messages=(*request.messages, Message.user(CONTINUE)))
 
@@ -612,10 +618,10 @@ def _conversation(request: Request, model: str) -> object:
     return model, request.owner, request.session, hash(first)
 
 
-def _lighter(request: Request, gone: tuple[int, ...]) -> Request:
-    if not gone:
+def _lighter(request: Request, dropped: tuple[int, ...]) -> Request:
+    if not dropped:
         return request
-    out = frozenset(gone)
+    out = frozenset(dropped)
     return replace(request, messages=tuple(message for at, message in enumerate(request.messages) if at not in out))
 
 

@@ -1,6 +1,6 @@
 """How many tokens a request has, about, and which old messages leave when it has too many. Pure.
 
-    Request ─ sizes ─▶ weights ─ Estimate.tokens ─▶ tokens ─ too many ─▶ gone ─▶ indexes of the messages that leave
+    Request ─ sizes ─▶ weights ─ Estimate.tokens ─▶ tokens ─ too many ─▶ dropped_indices
 
 Only the provider knows its tokenizer: an estimate begins at four characters for a token, and each answer's `usage`
 corrects it. Messages leave by whole turns, as in a cache of our own (`local/turns.py`), in large steps: the prompts of
@@ -25,7 +25,6 @@ from shepherd.core import (
     Text,
     ToolCall,
     ToolResult,
-    Unsupported,
 )
 
 OF_MESSAGE = 4.0
@@ -107,7 +106,7 @@ def _text(text: str) -> float:
     return len(text) / 4 if text.isascii() else len(text.encode("utf-8", "replace")) / 3
 
 
-def gone(messages: Sequence[Message], excess: float, step: float) -> tuple[int, ...]:
+def dropped_indices(messages: Sequence[Message], excess: float, step: float) -> tuple[int, ...]:
     """The indexes of the messages that leave, so that at least `excess` of their weight does; empty if that cannot be.
 
     Whole turns and calls with their results, the oldest first. The system's messages, the first of the user's and the
@@ -129,9 +128,3 @@ def gone(messages: Sequence[Message], excess: float, step: float) -> tuple[int, 
         left += groups[turn]
         weight += sum(message_weight(messages[at]) for at in groups[turn])
     return tuple(sorted(left)) if weight >= excess else ()
-
-
-def check_messages(request: Request) -> None:
-    """Raises: `Unsupported` for a bare prompt, which no provider's chat endpoint has a place for."""
-    if request.completion is not None:
-        raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")

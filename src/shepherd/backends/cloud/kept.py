@@ -75,7 +75,7 @@ class KeptAnswers:
         for key in _keys(message, question):
             known = held.find((origin, key))
             # A client that sends other seals, or all of them, decides about them.
-            if known is not None and _says_the_same(known, message) and seals < _seals(known):
+            if known is not None and _same_content(known, message) and seals < _seals(known):
                 return _with_ids(known, [call.id for call in message.calls])
         return message
 
@@ -144,7 +144,7 @@ def _keys(message: Message, question: str) -> list[bytes]:
     return [blake2b(json.dumps(key).encode(), digest_size=16).digest() for key in keys]
 
 
-def _says_the_same(known: Message, message: Message) -> bool:
+def _same_content(known: Message, message: Message) -> bool:
     return known.text.strip() == message.text.strip() and [
         (call.name, _meaning(call.arguments)) for call in known.calls
     ] == [(call.name, _meaning(call.arguments)) for call in message.calls]

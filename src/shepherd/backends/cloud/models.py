@@ -1,7 +1,7 @@
 """What a model accepts: as its provider reports, else from one dated table; the name alone proves nothing.
 
     provider's list ─ listed ─▶ Facts ┐
-    TABLE ─ known ────────▶ Facts ────┴─ over ─▶ target ─▶ `wire.client.Target` ─▶ codec
+    TABLE ─ known ────────▶ Facts ────┴─ over ─▶ endpoint ─▶ `wire.client.Endpoint` ─▶ codec
 
 A model that is in neither has no facts: nothing is sent about its thinking, and its window is not checked.
 """
@@ -19,7 +19,7 @@ from shepherd.backends.cloud.provider import Provider
 from shepherd.core import ReasoningLevel, Request
 from shepherd.core.status import ModelCard
 from shepherd.wire.base import Json
-from shepherd.wire.client import Effort, Target
+from shepherd.wire.client import Effort, Endpoint
 
 AS_OF = "2026-11-21"
 """When the table was written."""
@@ -194,11 +194,11 @@ def _in_table(kind: str, model: str) -> Facts:
     return next((facts for glob, facts in rows if fnmatchcase(name, glob)), UNKNOWN)
 
 
-def target(provider: Provider, model: str, facts: Facts, request: Request) -> Target:
+def endpoint(provider: Provider, model: str, facts: Facts, request: Request) -> Endpoint:
     """What the codec must know for one request."""
     level: ReasoningLevel | None = request.reasoning
     thinks = facts.thinks if level is None else level != "off"
-    return Target(
+    return Endpoint(
         model,
         f"{provider.name}:{model}",
         n_ctx=facts.n_ctx,

@@ -7,7 +7,7 @@
 One call is one attempt; `backend.py` decides about another. Cancelling a call closes its connection at once. What an
 answer is shows its first byte, not its `Content-Type`. Keys go into headers: nothing here puts a header into a message
 or a log. Source for proxies and certificates, where none are given: the variables of the environment that httpx2 reads.
-Not here: how bytes go to and fro (`connection.py`).
+Not here: the connections (`connection.py`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from shepherd.backends.cloud.failure import Failed, Kind, ProviderFailed, page_w
 from shepherd.backends.cloud.provider import NOTHING, Provider
 from shepherd.core import Event, Finished, Started
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Decoder, Failure
+from shepherd.wire.client import Decoder, Failure
 from shepherd.wire.sse import MAX_RECORD_BYTES, EventReader, NdjsonReader, RecordTooLong
+from shepherd.wire.values import BrokenAnswer
 
 if TYPE_CHECKING:
     import httpx2
@@ -218,7 +219,7 @@ class Transport:
         if proxy is not None or (reads_env and getproxies()):
             self._client = Proxied(proxy, tls, self._deadlines.connect)
         else:
-            self._client = Connections(address, tls, self._deadlines.connect)
+            self._client = Connections(tls, self._deadlines.connect)
         return self._client
 
     async def _refusal(self, response: httpx2.Response) -> Failed:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from shepherd.core import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.core.edits import WHOLE, LeavingPolicy, Place
 from shepherd.dialects import Prompt, Segment
-from shepherd.wire.records import object_of
+from shepherd.wire.values import object_of
 
 PATHS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "absolute_path")
 """Names that tools give to the file that they read or write."""

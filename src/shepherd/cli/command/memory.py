@@ -128,7 +128,7 @@ def reranking_by(model: str | None, config: Config | None = None) -> Iterator[Re
 
 def _elsewhere(config: Config, name: str, model: str, *, patient: bool) -> CloudEmbedder:
     """A provider's model. Raises: `BackendError`, `ConfigError`, `InvalidRequest` where messages must stay here."""
-    from shepherd.app.cloud_embedder import DEADLINES, PATIENCE, CloudEmbedder
+    from shepherd.app.cloud_embedder import DEADLINES, TIMEOUTS, CloudEmbedder
     from shepherd.app.providers import cloud_of, made_of, user_spending
     from shepherd.cli import known_providers
 
@@ -141,8 +141,8 @@ def _elsewhere(config: Config, name: str, model: str, *, patient: bool) -> Cloud
             "use a model of this machine",
             field="model",
         )
-    limits = (None, None) if patient else (DEADLINES, PATIENCE)
-    cloud = cloud_of(row, provider, config.network, user_spending(), deadlines=limits[0], patience=limits[1])
+    limits = (None, None) if patient else (DEADLINES, TIMEOUTS)
+    cloud = cloud_of(row, provider, config.network, user_spending(), deadlines=limits[0], timeouts=limits[1])
     return CloudEmbedder(cloud, model)
 
 

@@ -63,7 +63,7 @@ LEVELS = ("", "shepherd", "shepherd.content")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long a child may take, in seconds."""
 
     connect_s: float = 300.0
@@ -86,7 +86,7 @@ class ChildEngine:
         *arguments: object,
         name: str = "main",
         environment: Mapping[str, str] | None = None,
-        patience: Patience = Patience(),
+        timeouts: Timeouts = Timeouts(),
         is_wanted: Callable[[], bool] = lambda: True,
         folders: Mapping[str, str] = {},
         tidy: Callable[[str], str] = str.strip,
@@ -103,7 +103,7 @@ class ChildEngine:
         `Unwanted` as soon as `is_wanted` returns False.
         """
         self.name = name
-        self._patience = patience
+        self._timeouts = timeouts
         self._down: str | None = None
         """Why it never works again."""
         self._frozen: str | None = None
@@ -126,7 +126,7 @@ class ChildEngine:
         self._child, self._connection = start(
             command,
             os.environ if environment is None else environment,
-            connect_s=patience.connect_s,
+            connect_s=timeouts.connect_s,
             is_wanted=is_wanted,
             folders=folders,
             tidy=tidy,
@@ -137,7 +137,7 @@ class ChildEngine:
             ready = self._await_ready(is_wanted)
         except BaseException:
             self._connection.close()
-            self._child.end(patience.term_s)
+            self._child.end(timeouts.term_s)
             raise
         self.gate = ready.gate
         self.name, self.n_ctx, self.n_low = ready.gate.name, ready.gate.n_ctx, ready.n_low
@@ -235,7 +235,7 @@ class ChildEngine:
                 break
         if not self._child.wait():
             logger.error("the engine process of cache %r does not end; it is ended by force", self.name)
-        has_ended = self._child.end(self._patience.term_s)
+        has_ended = self._child.end(self._timeouts.term_s)
         self._hang_up()
         self._outbox.put(None)
         self._reader.join()
@@ -277,7 +277,7 @@ class ChildEngine:
                     break
                 else:
                     self._quiet_s += STEP_S
-                    if self._quiet_s >= self._patience.frozen_s and self._frozen is None and not self._is_closed:
+                    if self._quiet_s >= self._timeouts.frozen_s and self._frozen is None and not self._is_closed:
                         self._freeze()
         except (EOFError, OSError):
             pass
@@ -374,7 +374,7 @@ class ChildEngine:
     # -- the beginning -------------------------------------------------------------------------------------------------
 
     def _await_ready(self, is_wanted: Callable[[], bool]) -> Ready:
-        gives_up = time.monotonic() + self._patience.build_s
+        gives_up = time.monotonic() + self._timeouts.build_s
         try:
             while True:
                 if not is_wanted():
@@ -394,7 +394,7 @@ class ChildEngine:
                 elif self._child.wait():
                     break
                 elif time.monotonic() > gives_up:
-                    raise EngineError(f"the engine process was not ready after {self._patience.build_s:g} s")
+                    raise EngineError(f"the engine process was not ready after {self._timeouts.build_s:g} s")
         except (EOFError, OSError):
             self._child.wait(LAST_S)
         raise EngineError(f"the process of the engine of cache {self.name!r} {self._child.ending()}")

@@ -31,7 +31,7 @@ from shepherd.models.pull.network import Network
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pull.registry import plan_ollama
 from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSource
-from shepherd.models.pull.transfer import PartialFile, Patience, Waiting, patiently, receive
+from shepherd.models.pull.transfer import PartialFile, Timeouts, Waiting, patiently, receive
 from shepherd.models.pulled import ModelFile, PulledModel, install, read_record, write_record
 from shepherd.process.files import try_lock
 
@@ -82,7 +82,7 @@ async def plan_of(
     memory_bytes: int | None,
     show: Show,
     network: Network = ENVIRONMENT,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
 ) -> Plan:
     """The files of a model, as its source has them now.
 
@@ -90,10 +90,10 @@ async def plan_of(
     the source is reached.
     Raises: `ShepherdError`, in one sentence.
     """
-    patience = patience or Patience()
+    timeouts = timeouts or Timeouts()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
     async with network.client() as client:
-        return await _plan_of(client, source, plan_hub_here, show, patience)
+        return await _plan_of(client, source, plan_hub_here, show, timeouts)
 
 
 async def _plan_of(
@@ -101,19 +101,19 @@ async def _plan_of(
     source: Source,
     plan_hub_here: Callable[[HubSource], Plan],
     show: Show,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Plan:
     async def attempt() -> Plan:
         match source:
             case HubSource():
                 return await asyncio.to_thread(plan_hub_here, source)
             case OllamaSource():
-                return await plan_ollama(client, source, idle_s=patience.idle_s)
+                return await plan_ollama(client, source, idle_s=timeouts.idle_s)
             case UrlSource():
-                return await plan_url(client, source, idle_s=patience.idle_s)
+                return await plan_url(client, source, idle_s=timeouts.idle_s)
 
     # Nothing is at stake yet, and a user waits: a machine without a network hears it soon.
-    return await patiently(attempt, replace(patience, attempts=min(3, patience.attempts)), show)
+    return await patiently(attempt, replace(timeouts, attempts=min(3, timeouts.attempts)), show)
 
 
 async def pull(
@@ -124,17 +124,17 @@ async def pull(
     memory_bytes: int | None,
     show: Show,
     network: Network = ENVIRONMENT,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
 ) -> tuple[PulledModel, bool]:
     """The model, whole and in its place in the folder of models `root`; and whether it was transferred now.
 
     show: gets what happens, on the event loop. Others: as `plan_of`.
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
-    patience = patience or Patience()
+    timeouts = timeouts or Timeouts()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
     async with network.client() as client:
-        plan = await _plan_of(client, source, plan_hub_here, show, patience)
+        plan = await _plan_of(client, source, plan_hub_here, show, timeouts)
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
         try:
@@ -143,7 +143,7 @@ async def pull(
                 if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
                     return found, False
                 await asyncio.to_thread(staging.prepare, root, staged, plan)
-                hashes = [await _fetch(client, plan, file, staged, show=show, patience=patience) for file in plan.files]
+                hashes = [await _fetch(client, plan, file, staged, show=show, timeouts=timeouts) for file in plan.files]
                 show(Verifying(plan))
                 return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
         except OSError as error:
@@ -184,7 +184,7 @@ def _find_same(folder: Path, plan: Plan) -> PulledModel | None:
 
 
 async def _fetch(
-    client: httpx2.AsyncClient, plan: Plan, file: ModelFile, staged: Path, *, show: Show, patience: Patience
+    client: httpx2.AsyncClient, plan: Plan, file: ModelFile, staged: Path, *, show: Show, timeouts: Timeouts
 ) -> str:
     """The SHA-256 of a file that is whole in the staged folder at the return. Raises: `ShepherdError`, `OSError`."""
     whole, part = staged / file.name, staging.part(staged, file)
@@ -201,12 +201,12 @@ async def _fetch(
         attempt = partial(
             receive, client, file, plan.urls[file.name], found,
             headers=plan.headers,
-            idle_s=patience.idle_s,
+            idle_s=timeouts.idle_s,
             page=plan.address if plan.origin == "hf" else "",
             show=lambda n_bytes: show(Fetched(file, n_bytes)),
         )  # fmt: skip
         while found.n_bytes < file.size_bytes:
-            await patiently(attempt, patience, show, lambda: found.n_bytes)
+            await patiently(attempt, timeouts, show, lambda: found.n_bytes)
     finally:
         await asyncio.shield(asyncio.to_thread(found.close))
     if file.sha256 and found.sha256 != file.sha256:

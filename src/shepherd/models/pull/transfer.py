@@ -30,7 +30,7 @@ MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     idle_s: float = 30.0
     """For an answer, and for its next byte."""
     attempts: int = 6
@@ -84,7 +84,7 @@ class PartialFile:
 
 async def patiently(
     attempt: Callable[[], Awaitable[T]],
-    patience: Patience,
+    timeouts: Timeouts,
     show: Callable[[Waiting], None],
     progress: Callable[[], int] = lambda: 0,
 ) -> T:
@@ -102,11 +102,11 @@ async def patiently(
                 tries, before = 0, now
             tries += 1
             asked = error.retry_after_s
-            pause = asked if asked is not None else min(patience.first_s * 2 ** (tries - 1), patience.most_s)
-            if tries >= patience.attempts or pause > patience.most_s:
+            pause = asked if asked is not None else min(timeouts.first_s * 2 ** (tries - 1), timeouts.most_s)
+            if tries >= timeouts.attempts or pause > timeouts.most_s:
                 raise
             show(Waiting(pause, error.message))
-            await patience.sleep(pause)
+            await timeouts.sleep(pause)
 
 
 async def receive(

@@ -31,7 +31,7 @@ from urllib.parse import urljoin
 from shepherd.core.encoding import marked_encoding
 from shepherd.process.isolated import WorkFailed, run_isolated
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.sandbox.network import NetworkPolicy, Target
+from shepherd.tools.sandbox.network import Address, NetworkPolicy
 from shepherd.tools.signature import in_thread, tool
 from shepherd.tools.tool import Tool, ToolContext
 
@@ -126,7 +126,7 @@ class HttpRequest:
     """A request; a redirect makes a new one."""
 
     method: str
-    target: Target
+    target: Address
     headers: tuple[tuple[str, str], ...]
     body: bytes | None
     via: str = ""
@@ -136,7 +136,7 @@ class HttpRequest:
         """The next request; None = it would send the data to another host."""
         via = f"{self.target.authority} redirects: "
         try:
-            target = Target.of(urljoin(self.target.url, location))
+            target = Address.of(urljoin(self.target.url, location))
         except ToolError as error:
             raise ToolError(via + error.message) from error
         becomes_get = status == 303 or (status in {301, 302} and self.method == "POST")
@@ -156,7 +156,7 @@ class HttpResponse:
 
     status: int
     headers: Sequence[tuple[str, str]]
-    target: Target
+    target: Address
     body: bytearray = field(default_factory=bytearray)
     note: str = ""
     """Why it is not complete."""
@@ -197,7 +197,7 @@ async def download(reach: NetworkPolicy, url: str, timeout_s: float) -> bytes:
 
 def prepare(method: str, url: str, headers: Mapping[str, Any] | None, body: Any) -> HttpRequest:
     """The request of a call. Raises: `ToolError` that names the argument."""
-    target = Target.of(url)
+    target = Address.of(url)
     lines = [header(name, value) for name, value in (headers or {}).items()]
     defaults = {"user-agent": "shepherd", "accept": "*/*"}
     content: bytes | None = None

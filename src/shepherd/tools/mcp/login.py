@@ -44,7 +44,7 @@ from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
 from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, open_page, shown
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions
-from shepherd.tools.sandbox.network import Target, classify, look_up
+from shepherd.tools.sandbox.network import Address, classify, look_up
 
 REQUEST_S = 30.0
 """For each part of a request to the authorization server."""
@@ -253,7 +253,7 @@ class ServerLogin(httpx2.Auth):
     async def _prepare(self, outgoing: httpx2.Request) -> None:
         """Raises: `ToolError` for an address that the server must not send us to."""
         where = str(outgoing.url)
-        self._refuse(f"needs {Target.of(where).host}, which did not answer the login")
+        self._refuse(f"needs {Address.of(where).host}, which did not answer the login")
         await check_address(where, self.provider.context.server_url)
         outgoing.extensions["timeout"] = httpx2.Timeout(REQUEST_S).as_dict()
 
@@ -472,7 +472,7 @@ def read_key(path: Path) -> tuple[str, str]:
 
 def require_safe(url: str) -> None:
     """Raises: `ToolError` where a token would travel in plain text."""
-    target = Target.of(url)
+    target = Address.of(url)
     if target.scheme != "https" and not is_loopback(target.host):
         raise ToolError(f"a login at {target.url} needs https: others on the way would see the token")
 
@@ -493,7 +493,7 @@ async def check_address(url: str, server: str, lookup: Callable[[str, int], Awai
     Raises: `ToolError`.
     """
     require_safe(url)
-    target, home = Target.of(url), Target.of(server)
+    target, home = Address.of(url), Address.of(server)
     if target.host == home.host:
         return
     try:

@@ -1,6 +1,6 @@
 """The addresses that HTTP tools may call: the public internet, unless the operator opens more.
 
-    url ── `Target.of` ──▶ host, port, path ── `NetworkPolicy.addresses` ─▶ DNS ─▶ checked IP addresses ─▶ connect
+    url ── `Address.of` ──▶ host, port, path ── `NetworkPolicy.addresses` ─▶ DNS ─▶ checked IP addresses ─▶ connect
 
 A name is looked up once, and the connection goes to the address that was checked: a name server that answers
 differently the second time (DNS rebinding) changes nothing. Numbers in other forms (decimal, octal, hexadecimal, IPv4
@@ -46,7 +46,7 @@ AddressClass = Literal["world", "near", "nowhere"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Address:
     """The parts of a URL."""
 
     scheme: str
@@ -59,7 +59,7 @@ class Target:
     """`name:password` where the URL has it."""
 
     @classmethod
-    def of(cls, url: str) -> Target:
+    def of(cls, url: str) -> Address:
         """Raises: `ToolError` for anything that could be read in two ways."""
         url = url.strip()
         if len(url) > MOST_CHARS:
@@ -134,7 +134,7 @@ class NetworkPolicy:
     trust: SSLContext | None = None
     """The trusted certificates; None = those of this machine, or `SSL_CERT_FILE`."""
 
-    async def addresses(self, target: Target) -> list[str]:
+    async def addresses(self, target: Address) -> list[str]:
         """The IP addresses that may be connected to, in the order in which to try them. Raises: `ToolError` where there
         is none.
         """

@@ -40,7 +40,7 @@ from shepherd.wire.anthropic.edits import encode_edits
 from shepherd.wire.anthropic.shapes import encode_error, encode_usage
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import MAX_DEPTH, Json, is_deeper, without_surrogates
-from shepherd.wire.own import facts_of
+from shepherd.wire.extensions import facts_of
 from shepherd.wire.signature import sent
 from shepherd.wire.sse import MEDIA_TYPE, encode_event
 

@@ -20,7 +20,7 @@ from typing import Any
 from shepherd.core import Document, Image, InvalidRequest, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.core.edits import COMPACTION, SEAL
 from shepherd.wire.base import Fields, shown, wrong
-from shepherd.wire.own import facts_of
+from shepherd.wire.extensions import facts_of
 from shepherd.wire.parts import decode_base64, joined
 from shepherd.wire.signature import raw_for, received, signed
 

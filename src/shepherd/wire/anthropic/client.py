@@ -13,8 +13,7 @@ import base64
 import hashlib
 import json
 import re
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,7 +32,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -46,12 +44,31 @@ from shepherd.core import (
 from shepherd.core.messages import leading_systems
 from shepherd.wire.anthropic.blocks import called_by, citations_in, cited, fields_of_call, opaque_reader
 from shepherd.wire.anthropic.shapes import COUNTS
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Effort, Failure, Target, native_of, native_tools
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import (
+    AnswerDecoder,
+    Effort,
+    Endpoint,
+    Failure,
+    alternating,
+    check_messages,
+    native_of,
+    native_tools,
+)
+from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
-from shepherd.wire.own import besides, kept
-from shepherd.wire.records import closed, count_in, object_in, object_of, parsed_call, record_of, text_in
 from shepherd.wire.signature import raw_for, signed
+from shepherd.wire.values import (
+    BrokenAnswer,
+    closed,
+    count_in,
+    count_of,
+    object_in,
+    object_of,
+    parsed_call,
+    record_of,
+    text_in,
+)
 
 PROTOCOL: Final = "anthropic"
 
@@ -73,13 +90,13 @@ _LEVELS: dict[str, tuple[Effort, ...]] = {
 # ---- the body
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, and for a stop string of blanks."""
     _check(request)
-    body = _prompt(request, target)
+    body = _prompt(request, endpoint)
     body["stream"] = True
-    thinking = _thinking(request, target, body["messages"])
-    body["max_tokens"] = _max_tokens(request, target, thinking)
+    thinking = _thinking(request, endpoint, body["messages"])
+    body["max_tokens"] = _max_tokens(request, endpoint, thinking)
     body |= thinking
     if thinking.get("thinking") != native_of(request, PROTOCOL).get("thinking"):  # not the client's own
         _budget(body)
@@ -89,40 +106,34 @@ def encode_request(request: Request, target: Target) -> Json:
         body["stop_sequences"] = list(request.stop)
     body |= _sampling(request, is_thinking="thinking" in body)
     body |= _unknown_fields(request)
-    body |= target.options
-    return {key: value for key, value in body.items() if key not in target.refuses}
+    body |= endpoint.options
+    return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
 
-def encode_count(request: Request, target: Target) -> Json:
+def encode_count(request: Request, endpoint: Endpoint) -> Json:
     """The body for `/v1/messages/count_tokens`."""
     _check(request)
-    body = _prompt(request, target)
-    body |= _thinking(request, target, body["messages"])
+    body = _prompt(request, endpoint)
+    body |= _thinking(request, endpoint, body["messages"])
     if body.get("thinking", {}).get("type") == "enabled":
         body["thinking"]["budget_tokens"] = _LEAST_BUDGET
-    return {key: value for key, value in body.items() if key not in target.refuses}
+    return {key: value for key, value in body.items() if key not in endpoint.refuses}
 
 
 def decode_count(body: Json) -> int:
     """The tokens of a prompt. Raises: `BrokenAnswer`."""
-    n = body.get("input_tokens")
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise BrokenAnswer("the count has no input_tokens")
-    return n
+    return count_of(body, "input_tokens")
 
 
 def _check(request: Request) -> None:
-    if request.completion is not None:
-        raise Unsupported("Anthropic's models continue no bare text; send messages", field="prompt")
-    if request.grammar is not None:
-        raise Unsupported("Anthropic's models follow no grammar; send a JSON schema", field="grammar")
+    check_messages(request, "Anthropic's models follow no grammar; send a JSON schema")
     if any(not stop.strip() for stop in request.stop):
         raise Unsupported("Anthropic accepts no stop string of blanks only; leave it out", field="stop")
 
 
-def _prompt(request: Request, target: Target) -> Json:
+def _prompt(request: Request, endpoint: Endpoint) -> Json:
     """What of the body the model reads: what is counted and cached."""
-    messages = for_provider(request.messages, PROTOCOL, target)
+    messages = for_provider(request.messages, PROTOCOL, endpoint)
     n_system = leading_systems(messages)
     mark = EPHEMERAL | ({"ttl": "1h"} if _asks_for_an_hour(request) else {})
     own = native_tools(request, PROTOCOL)
@@ -141,7 +152,7 @@ def _prompt(request: Request, target: Target) -> Json:
     asked = [turn for turn in turns if turn["role"] == "user"]
     for turn in asked[-MARKED_TURNS:]:
         turn["content"][-1] = turn["content"][-1] | {"cache_control": mark}
-    body: Json = {"model": target.model}
+    body: Json = {"model": endpoint.model}
     if tools:
         body["tools"] = tools
     if system:
@@ -152,16 +163,8 @@ def _prompt(request: Request, target: Target) -> Json:
 
 def _turns(messages: Sequence[Message]) -> list[Json]:
     """Users and models in turn; results of calls stand first in the user's message, as the protocol wants them."""
-    turns: list[Json] = []
-    for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_blocks(message.parts))
-        if not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        else:
-            turns.append({"role": role, "content": blocks})
+    named = (("assistant" if each.role == "assistant" else "user", list(_blocks(each.parts))) for each in messages)
+    turns = alternating(named, "content")
     if turns and turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
         # The answer continues it, and the API refuses blanks at its end.
         last = turns[-1]["content"][-1]
@@ -279,11 +282,11 @@ def _choice(request: Request) -> Json:
             return {"tool_choice": {"type": "auto", **one}} if one else {}
 
 
-def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
+def _thinking(request: Request, endpoint: Endpoint, turns: Sequence[Json]) -> Json:
     """The fields that ask for thoughts; none for a model that is not known to have such fields, unless the client of
     this protocol has sent them."""
     native = native_of(request, PROTOCOL)
-    if not target.thinks_by:
+    if not endpoint.thinks_by:
         return {key: native[key] for key in ("thinking", "output_config") if key in native and request.schema is None}
     asked = native.get("thinking") or {}
     level = request.reasoning or ("on" if asked.get("type") == "adaptive" else None)
@@ -291,7 +294,7 @@ def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
     if level in (None, "off") or is_forced:  # a forced call and thoughts exclude each other
         return {}
     display = {k: v for k, v in asked.items() if k == "display"}
-    if target.thinks_by == "budget":
+    if endpoint.thinks_by == "budget":
         if not _has_thoughts(turns):
             return {}
         if asked.get("type") == "enabled":
@@ -299,7 +302,7 @@ def _thinking(request: Request, target: Target, turns: Sequence[Json]) -> Json:
         return {"thinking": {"type": "enabled", "budget_tokens": _BUDGETS[level], **display}}
     given = (native.get("output_config") or {}).get("effort")
     words = (given, *_LEVELS.get(level, ()))
-    effort = next((word for word in words if word in target.efforts), None)
+    effort = next((word for word in words if word in endpoint.efforts), None)
     config = {"output_config": {"effort": effort}} if effort else {}
     return {"thinking": {"type": "adaptive", **display}, **config}
 
@@ -315,13 +318,13 @@ def _has_thoughts(turns: Sequence[Json]) -> bool:
     return True
 
 
-def _max_tokens(request: Request, target: Target, thinking: Json) -> int:
+def _max_tokens(request: Request, endpoint: Endpoint, thinking: Json) -> int:
     """The protocol demands a number."""
-    most = target.max_output or 2**31 - 1
+    most = endpoint.max_output or 2**31 - 1
     if request.max_tokens is not None:
         return min(max(1, request.max_tokens), most)
     budget = (thinking.get("thinking") or {}).get("budget_tokens", 0)
-    return min(target.max_output or target.default_output + budget, most)
+    return min(endpoint.max_output or endpoint.default_output + budget, most)
 
 
 def _budget(body: Json) -> None:
@@ -396,25 +399,25 @@ _BEGIN_THEMSELVES = {"text_delta": "text", "thinking_delta": "thinking"}
 """Pieces that say what block they are of, where a proxy has lost its beginning."""
 
 
-class Decoder:
-    """Reads one answer. Not for sharing."""
+class AnthropicDecoder(AnswerDecoder):
+    """Reads one answer."""
 
-    def __init__(self, request: Request, target: Target) -> None:
-        self._target = target
+    id_prefix = "toolu_"
+
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
         self._usage: Json = {}
         self._block: Json | None = None
         """The open one."""
         self._index: Any = None
         self._pieces: list[str] = []
         """Of its JSON."""
-        self._ids: set[str] = set()
-        """Of the calls."""
         self._reason: str | None = None
         self._stop: str | None = None
         self._ending: Json = {}
         """What else is reported at the end."""
         self._is_behind_text = False
-        self._has_started = self._has_ended = False
+        self._has_ended = False
         self._opaque = opaque_reader()
 
     def feed(self, event: str, data: bytes) -> Iterator[Event]:
@@ -465,12 +468,11 @@ class Decoder:
     def _begin(self, message: Json) -> Iterator[Event]:
         if self._has_started:
             raise BrokenAnswer("message_start came twice")
-        self._has_started = True
         self._note(None, message.get("usage"))
         usage = self._usage_of_it()
         prompt = Usage(usage.input, usage.cache_read, usage.cache_write)
         own = kept(PROTOCOL, {"usage": besides(message.get("usage"), COUNTS)})
-        yield Started(text_in(message, "model") or self._target.model, self._target.origin, prompt, own=own)
+        yield from self._start(text_in(message, "model"), prompt, own)
 
     def _open(self, index: Any, block: Json) -> Iterator[Event]:
         if self._has_ended:
@@ -493,18 +495,12 @@ class Decoder:
                 if text := text_in(block, "thinking"):
                     yield ReasoningDelta(text)
             case "tool_use":
-                block["id"], block["name"] = self._new_id(text_in(block, "id")), text_in(block, "name")
+                block["id"], block["name"] = self._unique(text_in(block, "id")), text_in(block, "name")
                 yield CallStarted(block["id"], block["name"])
                 if block.get("input"):
-                    yield from self._piece(json.dumps(block["input"], ensure_ascii=False, separators=(",", ":")))
+                    yield from self._piece(compact_json(block["input"]))
             case _:
                 pass
-
-    def _new_id(self, given: str) -> str:
-        """The id of a call; a new one for those of gateways that leave it out or repeat it."""
-        id = given if given and given not in self._ids else f"toolu_{secrets.token_hex(12)}"
-        self._ids.add(id)
-        return id
 
     def _add(self, delta: Json) -> Iterator[Event]:
         assert self._block is not None
@@ -589,6 +585,4 @@ class Decoder:
         yield Finished(_REASONS.get(self._reason or "", "end"), self._usage_of_it(), self._stop, own)
 
 
-def decoder(request: Request, target: Target) -> Decoder:
-    """A reader of the answer to `request`."""
-    return Decoder(request, target)
+decoder = AnthropicDecoder

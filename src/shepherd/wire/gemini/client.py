@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from shepherd.core import (
     Audio,
-    CallDelta,
-    CallEnded,
-    CallStarted,
     Document,
     Event,
     Finished,
@@ -31,7 +27,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -41,12 +36,12 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.messages import leading_systems
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target, limit_for
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, alternating, check_messages, limit_for
 from shepherd.wire.gemini.schema import accepted
 from shepherd.wire.history import for_provider
-from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
 from shepherd.wire.signature import raw_for, signed
+from shepherd.wire.values import BrokenAnswer, count_in, count_of, object_of, text_in
 
 PROTOCOL: Final = "gemini"
 
@@ -70,42 +65,36 @@ _SOUNDS = {
 # ---- the body
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, an image that is only an address, and for more
     than five stop strings."""
-    if request.completion is not None:
-        raise Unsupported("Gemini's models continue no bare text; send messages", field="prompt")
-    if request.grammar is not None:
-        raise Unsupported("Gemini's models follow no grammar; send a JSON schema", field="grammar")
+    check_messages(request, "Gemini's models follow no grammar; send a JSON schema")
     if len(request.stop) > MAX_STOPS:
         raise Unsupported(f"Gemini accepts at most {MAX_STOPS} stop strings, not {len(request.stop)}", field="stop")
-    body = _prompt(request, target)
-    if config := _generation(request, target):
+    body = _prompt(request, endpoint)
+    if config := _generation(request, endpoint):
         body["generationConfig"] = config
-    return {**body, **target.options}
+    return {**body, **endpoint.options}
 
 
-def encode_count(request: Request, target: Target) -> Json:
+def encode_count(request: Request, endpoint: Endpoint) -> Json:
     """The body for `countTokens`."""
-    name = target.model if "/" in target.model else f"models/{target.model}"
-    return {"generateContentRequest": {"model": name, **_prompt(request, target)}}
+    name = endpoint.model if "/" in endpoint.model else f"models/{endpoint.model}"
+    return {"generateContentRequest": {"model": name, **_prompt(request, endpoint)}}
 
 
 def decode_count(body: Json) -> int:
     """The tokens of a prompt. Raises: `BrokenAnswer`."""
-    n = body.get("totalTokens")
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise BrokenAnswer("the count has no totalTokens")
-    return n
+    return count_of(body, "totalTokens")
 
 
-def _prompt(request: Request, target: Target) -> Json:
-    messages = for_provider(request.messages, PROTOCOL, target, _SOUNDS.keys())
+def _prompt(request: Request, endpoint: Endpoint) -> Json:
+    messages = for_provider(request.messages, PROTOCOL, endpoint, _SOUNDS.keys())
     n_system = leading_systems(messages)
     body: Json = {}
     if system := "\n\n".join(filter(str.strip, (message.text for message in messages[:n_system]))):
         body["systemInstruction"] = {"parts": [{"text": system}]}
-    body["contents"] = _contents(messages[n_system:], target)
+    body["contents"] = _contents(messages[n_system:], endpoint)
     if request.tools:
         declared = []
         for tool in request.tools:
@@ -132,31 +121,24 @@ def _mode(request: Request) -> Json:
             return {}
 
 
-def _contents(messages: Sequence[Message], target: Target) -> list[Json]:
-    """Users and models in turn."""
-    contents: list[Json] = []
+def _contents(messages: Sequence[Message], endpoint: Endpoint) -> list[Json]:
     sent_ids: set[str] = set()
-    for message in messages:
-        role = "model" if message.role == "assistant" else "user"
-        parts = _parts(message, target, sent_ids)
-        if not parts:
-            continue
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
-    return contents
+    turns = (
+        ("model" if message.role == "assistant" else "user", _parts(message, endpoint, sent_ids))
+        for message in messages
+    )
+    return alternating(turns, "parts")
 
 
-def _parts(message: Message, target: Target, sent_ids: set[str]) -> list[Json]:
+def _parts(message: Message, endpoint: Endpoint, sent_ids: set[str]) -> list[Json]:
     made: list[Json] = []
     # The API demands one on the first call of each answer behind the last question. Other models' answers before it
     # have one, too: the bytes stay the same when a question follows.
-    needs_signature = target.thinks_by == "level" and message.origin != target.origin
-    knows_ids = message.origin == target.origin or any(
+    needs_signature = endpoint.thinks_by == "level" and message.origin != endpoint.origin
+    knows_ids = message.origin == endpoint.origin or any(
         isinstance(part, ToolCall) and part.signature is not None for part in message.parts
     )
-    is_own = message.origin in (None, target.origin)
+    is_own = message.origin in (None, endpoint.origin)
     for part in message.parts:
         match part:
             case ToolCall(id=id, name=name, arguments=arguments, signature=signature):
@@ -211,7 +193,7 @@ def _inline(data: bytes, media_type: str) -> Json:
     return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(data).decode("ascii")}}
 
 
-def _generation(request: Request, target: Target) -> Json:
+def _generation(request: Request, endpoint: Endpoint) -> Json:
     sampling = request.sampling
     made: Json = {
         "temperature": sampling.temperature,
@@ -220,27 +202,27 @@ def _generation(request: Request, target: Target) -> Json:
         "seed": sampling.seed,
         "presencePenalty": sampling.presence_penalty,
         "frequencyPenalty": sampling.frequency_penalty,
-        "maxOutputTokens": limit_for(request, target),
+        "maxOutputTokens": limit_for(request, endpoint),
         "stopSequences": list(request.stop) or None,
-        "thinkingConfig": _thinking(request, target) or None,
+        "thinkingConfig": _thinking(request, endpoint) or None,
     }
     if request.schema is not None:
         made |= {"responseMimeType": "application/json", "responseJsonSchema": accepted(request.schema)}
-    return {key: value for key, value in made.items() if value is not None and key not in target.refuses}
+    return {key: value for key, value in made.items() if value is not None and key not in endpoint.refuses}
 
 
-def _thinking(request: Request, target: Target) -> Json:
+def _thinking(request: Request, endpoint: Endpoint) -> Json:
     level = request.reasoning
-    if target.thinks_by not in ("budget", "level"):
+    if endpoint.thinks_by not in ("budget", "level"):
         return {}
     if level == "off":
-        if target.thinks_by == "level":
-            return {"thinkingLevel": "minimal" if "minimal" in target.efforts else "low"}
-        return {"thinkingBudget": 0 if "none" in target.efforts else _LEAST_BUDGET}
+        if endpoint.thinks_by == "level":
+            return {"thinkingLevel": "minimal" if "minimal" in endpoint.efforts else "low"}
+        return {"thinkingBudget": 0 if "none" in endpoint.efforts else _LEAST_BUDGET}
     made: Json = {"includeThoughts": True}
     if level in _BUDGETS:
         named = "high" if level == "max" else level
-        made |= {"thinkingBudget": _BUDGETS[level]} if target.thinks_by == "budget" else {"thinkingLevel": named}
+        made |= {"thinkingBudget": _BUDGETS[level]} if endpoint.thinks_by == "budget" else {"thinkingLevel": named}
     return made
 
 
@@ -257,20 +239,16 @@ _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_T
 """The model has written what the API itself cannot read: another attempt may do better."""
 
 
-class Decoder:
-    """Reads one answer. Not for sharing."""
+class GeminiDecoder(AnswerDecoder):
+    """Reads one answer."""
 
-    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
-        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._target = target
-        self._id = new_id or secrets.token_hex(10)
-        self._n_calls = 0
-        self._has_started = self._has_text = False
+    id_prefix = _OUR_ID
+
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
+        self._has_call = self._has_text = False
         self._reason = ""
         self._usage = Usage()
-
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        yield from self._take(record_of(data))
 
     def whole(self, body: Any) -> Iterator[Event]:
         """One chunk, or an array of them: the API's form of a stream where SSE is not asked for."""
@@ -284,16 +262,13 @@ class Decoder:
         if not self._reason:
             raise BrokenAnswer("the answer ended before its finishReason")
         reason = _REASONS.get(self._reason, "filtered" if self._reason.startswith("IMAGE_") else "end")
-        yield Finished("tool_calls" if reason == "end" and self._n_calls else reason, self._usage)
+        yield Finished("tool_calls" if reason == "end" and self._has_call else reason, self._usage)
 
     def _take(self, chunk: Json) -> Iterator[Event]:
         if "error" in chunk:
             raise Failure(chunk)
         self._note(chunk.get("usageMetadata"))
-        if not self._has_started:
-            self._has_started = True
-            prompt = Usage(self._usage.input, self._usage.cache_read)
-            yield Started(text_in(chunk, "modelVersion") or self._target.model, self._target.origin, prompt)
+        yield from self._start(text_in(chunk, "modelVersion"), Usage(self._usage.input, self._usage.cache_read))
         candidates = chunk.get("candidates")
         first: Json = {}
         for each in candidates[::-1] if isinstance(candidates, list) else ():
@@ -318,8 +293,11 @@ class Decoder:
         signature = text_in(part, "thoughtSignature")
         text = part.get("text")
         if isinstance(call := part.get("functionCall"), dict):
-            self._has_text = True
-            yield from self._call(call, signed(PROTOCOL, signature) if signature else None)
+            self._has_call = self._has_text = True
+            arguments = compact_json({} if call.get("args") is None else call["args"])
+            id = text_in(call, "id") or self._new_id()
+            proof = signed(PROTOCOL, signature) if signature else None
+            yield from self._whole_call(id, text_in(call, "name"), arguments, proof)
         elif isinstance(text, str) and part.get("thought") is True:
             if text or signature:
                 yield ReasoningDelta(text, signed(PROTOCOL, signature) if signature else None)
@@ -332,18 +310,6 @@ class Decoder:
                 yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(kept)))
         elif part:
             yield OpaqueBlock(Opaque(PROTOCOL, json.dumps(part, ensure_ascii=False), tuple(_in_words(part))))
-
-    def _call(self, call: Json, signature: str | None) -> Iterator[Event]:
-        arguments = call.get("args")
-        text = json.dumps({} if arguments is None else arguments, ensure_ascii=False, separators=(",", ":"))
-        id = text_in(call, "id") or f"{_OUR_ID}{self._id}{self._n_calls:03}"
-        self._n_calls += 1
-        parsed = parsed_call(id, text_in(call, "name"), text)
-        yield CallStarted(id, parsed.name)
-        if isinstance(parsed, ToolCall):
-            yield CallDelta(parsed.arguments)
-            parsed = ToolCall(parsed.id, parsed.name, parsed.arguments, signature=signature)
-        yield CallEnded(parsed)
 
     def _note(self, counts: Any) -> None:
         """Each chunk counts all so far."""
@@ -370,6 +336,4 @@ def _in_words(part: Json) -> Iterator[Text]:
             yield Text(f"[{kind}; it cannot be shown here]")
 
 
-def decoder(request: Request, target: Target) -> Decoder:
-    """A reader of the answer to `request`."""
-    return Decoder(request, target)
+decoder = GeminiDecoder

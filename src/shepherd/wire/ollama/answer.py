@@ -35,9 +35,9 @@ from shepherd.core import (
 )
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
+from shepherd.wire.extensions import facts_of
 from shepherd.wire.ollama.fields import Errand, encode_error
 from shepherd.wire.openai.shapes import encode_scores
-from shepherd.wire.own import facts_of
 from shepherd.wire.thoughts import JoinedThoughts
 from shepherd.wire.watch import Clock, Watch
 

@@ -11,73 +11,50 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from shepherd.core import (
     Audio,
-    CallDelta,
-    CallEnded,
-    CallStarted,
     Event,
     Finished,
     Image,
     Message,
     ReasoningDelta,
     Request,
-    Sampling,
-    Started,
     StopReason,
     Text,
     TextDelta,
-    ToolCall,
     ToolResult,
     ToolSpec,
     Unsupported,
     Usage,
 )
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Failure, Target, native_of
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, check_messages, native_of
+from shepherd.wire.extensions import kept
 from shepherd.wire.history import for_provider
-from shepherd.wire.openai.both import scores_of
-from shepherd.wire.own import kept
-from shepherd.wire.records import count_in, object_of, parsed_call, record_of, text_in
+from shepherd.wire.openai.shared_fields import scores_of
+from shepherd.wire.values import BrokenAnswer, count_in, object_of, text_in
 
 PROTOCOL: Final = "ollama"
 
-_SAMPLING = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repetition_penalty": "repeat_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "repeat_last_n": "repeat_last_n",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-    "seed": "seed",
-}
-"""Our names, and Ollama's."""
-
-
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "repeat_last_n", "mirostat", "mirostat_tau", "mirostat_eta", "seed",
+)  # fmt: skip
+"""Fields of `Sampling` that are options of Ollama."""
 _SOUNDS = frozenset({"audio/wav"})
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, and an image that is only an address.
 
     Ollama cannot be told that a call must come: then the answer gets the form of one (`format`), and the decoder makes
     the call of it.
     """
-    if request.completion is not None:
-        raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
-    if request.grammar is not None:
-        raise Unsupported("Ollama follows no grammar; send a JSON schema", field="grammar")
-    body: Json = {"model": target.model, "messages": _messages(request, target), "stream": True}
+    check_messages(request, "Ollama follows no grammar; send a JSON schema")
+    body: Json = {"model": endpoint.model, "messages": _messages(request, endpoint), "stream": True}
     if request.tools and request.tool_choice != "none":
         body["tools"] = [
             {
@@ -91,44 +68,33 @@ def encode_request(request: Request, target: Target) -> Json:
         body["format"] = forms[0] if len(forms) == 1 else {"anyOf": forms}
     elif request.schema is not None:
         body["format"] = dict(request.schema)
-    if (think := _think(request, target)) is not None:
+    if (think := _think(request, endpoint)) is not None:
         body["think"] = think
     if request.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": request.logprobs}
     if (keep_alive := request.extra.get("keep_alive")) is not None:
         body["keep_alive"] = keep_alive
-    if options := _options(request, target):
+    if options := _options(request, endpoint):
         body["options"] = options
     native = native_of(request, PROTOCOL)
     body |= {key: value for key, value in native.items() if key not in _KNOWN}
-    configured = dict(target.options)
+    configured = dict(endpoint.options)
     if isinstance(inner := configured.pop("options", None), dict):
         body["options"] = {**body.get("options", {}), **inner}
-    return {key: value for key, value in {**body, **configured}.items() if key not in target.refuses}
+    return {key: value for key, value in {**body, **configured}.items() if key not in endpoint.refuses}
 
 
-_KNOWN = frozenset(
-    {
-        "model",
-        "messages",
-        "tools",
-        "stream",
-        "format",
-        "think",
-        "keep_alive",
-        "options",
-        "logprobs",
-        "top_logprobs",
-        "tool_choice",
-    }
-)
+_KNOWN = frozenset((
+    "model", "messages", "tools", "stream", "format", "think", "keep_alive", "options", "logprobs", "top_logprobs",
+    "tool_choice",
+))  # fmt: skip
 """Fields that `Request` has a word for."""
 
 
-def _messages(request: Request, target: Target) -> list[Json]:
+def _messages(request: Request, endpoint: Endpoint) -> list[Json]:
     return [
         made
-        for message in for_provider(request.messages, PROTOCOL, target, _SOUNDS)
+        for message in for_provider(request.messages, PROTOCOL, endpoint, _SOUNDS)
         for made in _encode_message(message)
         if made.keys() - {"role"}
     ]
@@ -186,19 +152,19 @@ def _image(image: Image | Audio) -> str:
     return base64.b64encode(image.data).decode("ascii")
 
 
-def _think(request: Request, target: Target) -> bool | str | None:
+def _think(request: Request, endpoint: Endpoint) -> bool | str | None:
     level = request.reasoning
-    if level is None or not target.thinks_by:
+    if level is None or not endpoint.thinks_by:
         return None
-    if target.thinks_by == "effort":  # it cannot be without thoughts
+    if endpoint.thinks_by == "effort":  # it cannot be without thoughts
         return {"off": "low", "on": "medium", "max": "high"}.get(level, level)
     return level != "off"
 
 
-def _options(request: Request, target: Target) -> Json:
-    sampling: Sampling = request.sampling
-    made = {theirs: getattr(sampling, ours) for ours, theirs in _SAMPLING.items()}
-    made["num_ctx"] = target.n_ctx
+def _options(request: Request, endpoint: Endpoint) -> Json:
+    made = {name: getattr(request.sampling, name) for name in _SAMPLING}
+    made["repeat_penalty"] = made.pop("repetition_penalty")
+    made["num_ctx"] = endpoint.n_ctx
     made["num_predict"] = request.max_tokens
     made["stop"] = list(request.stop) or None
     return {key: value for key, value in made.items() if value is not None}
@@ -211,22 +177,15 @@ DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_du
 _REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
-class Decoder:
-    """Reads one answer. Not for sharing."""
+class OllamaDecoder(AnswerDecoder):
+    """Reads one answer."""
 
-    def __init__(self, request: Request, target: Target, new_id: str | None = None) -> None:
-        """`new_id`: the beginning of the ids of calls that have none; random unless a test gives it."""
-        self._target = target
-        self._id = new_id or secrets.token_hex(10)
-        self._ids: set[str] = set()
-        self._has_started = False
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
         self._finished: Finished | None = None
         self._demanded = frozenset(tool.name for tool in _demanded(request))
         self._texts: list[str] = []
         """Of an answer that has the form of a call."""
-
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        yield from self._take(record_of(data))
 
     def whole(self, body: Json) -> Iterator[Event]:
         yield from self._take(body)
@@ -245,9 +204,7 @@ class Decoder:
             raise BrokenAnswer("a line has no message")
         if self._finished is not None:
             raise BrokenAnswer("a line came behind the last one")
-        if not self._has_started:
-            self._has_started = True
-            yield Started(text_in(line, "model") or self._target.model, self._target.origin)
+        yield from self._start(text_in(line, "model"))
         if isinstance(message, dict):
             if thinking := text_in(message, "thinking"):
                 yield ReasoningDelta(thinking)
@@ -282,20 +239,8 @@ class Decoder:
         if not isinstance(function, dict):
             raise BrokenAnswer("a call has no function")
         given = function.get("arguments")
-        text = given if isinstance(given, str) else json.dumps(
-            {} if given is None else given, ensure_ascii=False, separators=(",", ":")
-        )  # fmt: skip
-        id = text_in(call, "id")
-        if not id or id in self._ids:
-            id = f"call_{self._id}{len(self._ids):04}"
-        self._ids.add(id)
-        parsed = parsed_call(id, text_in(function, "name"), text)
-        yield CallStarted(id, parsed.name)
-        if isinstance(parsed, ToolCall):
-            yield CallDelta(parsed.arguments)
-        yield CallEnded(parsed)
+        text = given if isinstance(given, str) else compact_json({} if given is None else given)
+        yield from self._whole_call(self._unique(text_in(call, "id")), text_in(function, "name"), text)
 
 
-def decoder(request: Request, target: Target) -> Decoder:
-    """A reader of the answer to `request`."""
-    return Decoder(request, target)
+decoder = OllamaDecoder

@@ -33,10 +33,10 @@ from shepherd.core import (
 )
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Decoded, Fields, Json, compact, wrong
+from shepherd.wire.extensions import facts_of, merge_facts
 from shepherd.wire.openai.chunks import Chunks
 from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.messages import CONVERSATION, custom_tools, decode_tool_choice, provider_demand
-from shepherd.wire.openai.proofs import PROTOCOL, decode_beside, decode_details, encode_extra
 from shepherd.wire.openai.responses.codec import decode_hybrid
 from shepherd.wire.openai.settings import (
     EFFORTS,
@@ -50,7 +50,7 @@ from shepherd.wire.openai.settings import (
     request_settings,
 )
 from shepherd.wire.openai.shapes import encode_error, encode_scores
-from shepherd.wire.own import facts_of, merge_facts
+from shepherd.wire.openai.signatures import PROTOCOL, decode_beside, decode_details, encode_extra
 from shepherd.wire.read import encode_read
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event

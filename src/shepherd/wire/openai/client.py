@@ -27,7 +27,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -40,13 +39,14 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
-from shepherd.wire.client import BrokenAnswer, Target, limit_for, native_of, native_tools
+from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
+from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
-from shepherd.wire.openai import both
+from shepherd.wire.openai import shared_fields
+from shepherd.wire.openai.call_decoder import Calls
 from shepherd.wire.openai.chat import FIELDS
 from shepherd.wire.openai.messages import is_hosted
-from shepherd.wire.openai.pieces import Calls, new_id
-from shepherd.wire.openai.proofs import (
+from shepherd.wire.openai.signatures import (
     PROTOCOL,
     decode_beside,
     decode_details,
@@ -54,10 +54,9 @@ from shepherd.wire.openai.proofs import (
     encode_details,
     encode_extra,
 )
-from shepherd.wire.own import besides, facts_of, kept, merge_facts
-from shepherd.wire.records import record_of, text_in
 from shepherd.wire.sampling import LORA
 from shepherd.wire.tools import free_text
+from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in
 
 QUIRKS: Mapping[str, str] = {
     "flac": "recordings may be FLAC files, not WAV and MP3 only",
@@ -82,36 +81,36 @@ QUIRKS: Mapping[str, str] = {
     "file_urls": "a file part may hold an address (OpenRouter)",
     "document_urls": "documents are parts with an address (Mistral)",
 }
-"""How servers depart from the protocol, for `Target.quirks`. That xAI counts thoughts besides the completion needs no
+"""How servers depart from the protocol, for `Endpoint.quirks`. That xAI counts thoughts besides the completion needs no
 word: the total shows it."""
 
 
 # ---- the request
 
 
-def encode_request(request: Request, target: Target) -> Json:
-    both.check_sayable(request, target)
-    quirks, free = target.quirks, _custom_tools(request, target)
-    limit = limit_for(request, target)
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
+    check_messages(request)
+    quirks, free = endpoint.quirks, _custom_tools(request, endpoint)
+    limit = limit_for(request, endpoint)
     own: Json = {
-        "model": target.model,
-        "messages": list(_messages(request.messages, target, free)),
+        "model": endpoint.model,
+        "messages": list(_messages(request.messages, endpoint, free)),
         **_tools(request, free),
         "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens": limit,
         **_sampling(request, quirks),
         "stop": list(request.stop) or None,
         **_form(request, quirks),
-        **_thinking(request, target),
+        **_thinking(request, endpoint),
         "logprobs": True if request.logprobs is not None else None,
         "top_logprobs": request.logprobs or None,
-        "prompt_cache_key": both.cache_key(request, PROTOCOL) if "cache_key" in quirks else None,
+        "prompt_cache_key": shared_fields.cache_key(request, PROTOCOL) if "cache_key" in quirks else None,
         "modalities": native_of(request, PROTOCOL).get("modalities"),
         "stream": True,
         "stream_options": None if "no_stream_options" in quirks else {"include_usage": True},
     }
     if "continues" in quirks and _continues(request):
         own |= {"continue_final_message": True, "add_generation_prompt": False}
-    return both.assembled(own, request, target, PROTOCOL, _WORDS)
+    return shared_fields.assembled(own, request, endpoint, PROTOCOL, _WORDS)
 
 
 _WORDS = frozenset(name for field in FIELDS if field is not LORA for name in (field.name, *field.also)) | {
@@ -137,23 +136,23 @@ def _continues(request: Request) -> bool:
     return is_open and request.start in (None, "text")
 
 
-def _custom_tools(request: Request, target: Target) -> Mapping[str, Json]:
+def _custom_tools(request: Request, endpoint: Endpoint) -> Mapping[str, Json]:
     """The client's tools of type custom, by name, where the provider has such tools."""
-    if "custom_tools" not in target.quirks:
+    if "custom_tools" not in endpoint.quirks:
         return {}
     named: dict[str, Json] = {}
-    for tool in both.objects_in(native_of(request, PROTOCOL).get("tools")):
+    for tool in objects_in(native_of(request, PROTOCOL).get("tools")):
         if tool.get("type") == "custom":
-            custom = both.object_at(tool, "custom") or {key: value for key, value in tool.items() if key != "type"}
+            custom = object_at(tool, "custom") or {key: value for key, value in tool.items() if key != "type"}
             named[text_in(custom, "name")] = {"type": "custom", "custom": custom}
     return {tool.name: named[tool.name] for tool in request.tools if tool.name in named}
 
 
-def _messages(messages: Sequence[Message], target: Target, free: Collection[str]) -> Iterator[Json]:
+def _messages(messages: Sequence[Message], endpoint: Endpoint, free: Collection[str]) -> Iterator[Json]:
     """`free`: tools whose calls are a text."""
-    quirks = target.quirks
+    quirks = endpoint.quirks
     role = "developer" if "developer" in quirks else "system"
-    history = for_provider(messages, PROTOCOL, target, _formats(quirks).keys())
+    history = for_provider(messages, PROTOCOL, endpoint, _formats(quirks).keys())
     n_first = leading_systems(history)
     if "one_system" in quirks and n_first:
         yield {"role": role, "content": "\n\n".join(message.text for message in history[:n_first])}
@@ -163,11 +162,11 @@ def _messages(messages: Sequence[Message], target: Target, free: Collection[str]
             case "system":
                 yield {"role": "user" if "one_system" in quirks else role, "content": message.text}
             case "user":
-                yield {"role": "user", "content": _content(message.parts, target)}
+                yield {"role": "user", "content": _content(message.parts, endpoint)}
             case "assistant":
                 yield from _answer(message, quirks, free)
             case "tool":
-                yield from _results(message, target)
+                yield from _results(message, endpoint)
 
 
 def _answer(message: Message, quirks: frozenset[str], free: Collection[str]) -> Iterator[Json]:
@@ -207,11 +206,11 @@ def _call(call: ToolCall, quirks: frozenset[str], free: Collection[str]) -> Json
 
 def _id(id: str, quirks: frozenset[str]) -> str:
     if "short_ids" not in quirks:
-        return both.short_id(id, _ID_BYTES)
-    return id if len(id) == 9 and id.isascii() and id.isalnum() else both.hashed(id, 9)
+        return shared_fields.short_id(id, _ID_BYTES)
+    return id if len(id) == 9 and id.isascii() and id.isalnum() else shared_fields.hashed(id, 9)
 
 
-def _results(message: Message, target: Target) -> Iterator[Json]:
+def _results(message: Message, endpoint: Endpoint) -> Iterator[Json]:
     """The results, and behind the last a message with their images and recordings, which no result has a place for."""
     others: list[Part] = []
     for part in message.parts:
@@ -222,37 +221,37 @@ def _results(message: Message, target: Target) -> Iterator[Json]:
                 one, many = _NAMES[isinstance(seen[0], Audio)]
                 texts = texts or [f"The result is {one}; it follows."]
                 others += (Text(f"{many} of the result of {part.name or part.call_id}:"), *seen)
-            yield {"role": "tool", "tool_call_id": _id(part.call_id, target.quirks), "content": "\n".join(texts)}
+            yield {"role": "tool", "tool_call_id": _id(part.call_id, endpoint.quirks), "content": "\n".join(texts)}
     if others:
-        yield {"role": "user", "content": _content(others, target)}
+        yield {"role": "user", "content": _content(others, endpoint)}
 
 
 _NAMES = (("an image", "Images"), ("a recording", "Recordings"))
 
 
-def _content(parts: Sequence[Part], target: Target) -> str | list[Json]:
+def _content(parts: Sequence[Part], endpoint: Endpoint) -> str | list[Json]:
     """A text where there are only texts: not every server takes parts."""
-    found = [_part(part, target) for part in parts]
+    found = [_part(part, endpoint) for part in parts]
     if all(part["type"] == "text" for part in found):
         return "\n".join(part["text"] for part in found)
     return found
 
 
-def _part(part: Part, target: Target) -> Json:
+def _part(part: Part, endpoint: Endpoint) -> Json:
     match part:
         case Text(text):
             return {"type": "text", "text": text}
-        case Image() if target.sees_images:
+        case Image() if endpoint.sees_images:
             detail = {"detail": part.detail} if part.detail else {}
-            return {"type": "image_url", "image_url": {"url": both.url_of(part), **detail}}
+            return {"type": "image_url", "image_url": {"url": shared_fields.url_of(part), **detail}}
         case Audio():
-            return _recording(part, target.quirks)
+            return _recording(part, endpoint.quirks)
         case Opaque():
             return facts_of(PROTOCOL, part)
         case Document():
-            return _document(part, target.quirks)
+            return _document(part, endpoint.quirks)
         case _:
-            return {"type": "text", "text": both.UNSEEN}
+            return {"type": "text", "text": shared_fields.UNSEEN}
 
 
 def _formats(quirks: frozenset[str]) -> Mapping[str, str]:
@@ -268,7 +267,7 @@ def _recording(part: Audio, quirks: frozenset[str]) -> Json:
 
 
 def _document(part: Document, quirks: frozenset[str]) -> Json:
-    url = part.url or both.data_url(part.media_type or "application/pdf", part.data)
+    url = part.url or shared_fields.data_url(part.media_type or "application/pdf", part.data)
     if "document_urls" in quirks:
         return {"type": "document_url", "document_url": url, "document_name": part.name}
     if part.url is not None and "file_urls" not in quirks:
@@ -277,7 +276,7 @@ def _document(part: Document, quirks: frozenset[str]) -> Json:
 
 
 def _tools(request: Request, free: Mapping[str, Json]) -> Json:
-    given = both.objects_in(native_of(request, PROTOCOL).get("tools"))
+    given = objects_in(native_of(request, PROTOCOL).get("tools"))
     hosted = [tool for tool in given if is_hosted(Fields(tool))]
     if not request.tools and not hosted:
         return {}
@@ -300,7 +299,7 @@ def _tool(tool: ToolSpec, native: Json) -> Json:
     function = {
         "name": tool.name,
         "description": tool.description,
-        "parameters": both.parameters_of(tool),
+        "parameters": shared_fields.parameters_of(tool),
         **({"strict": True} if tool.strict else {}),
     }
     return {**rest, "type": "function", "function": besides(inner, function) | function}
@@ -324,7 +323,7 @@ def _form(request: Request, quirks: frozenset[str]) -> Json:
         given = native_of(request, PROTOCOL).get("response_format")
         if isinstance(given, dict):
             return {"response_format": given}
-        form = both.json_form(request.schema)
+        form = shared_fields.json_form(request.schema)
         kind = form.pop("type")
         return {"response_format": {"type": kind, **({kind: form} if form else {})}}
     if request.grammar is None:
@@ -337,17 +336,17 @@ def _form(request: Request, quirks: frozenset[str]) -> Json:
     return {"structured_outputs": {"regex" if request.grammar.kind == "regex" else "grammar": request.grammar.text}}
 
 
-def _thinking(request: Request, target: Target) -> Json:
-    quirks, level = target.quirks, request.reasoning if target.thinks_by else None
+def _thinking(request: Request, endpoint: Endpoint) -> Json:
+    quirks, level = endpoint.quirks, request.reasoning if endpoint.thinks_by else None
     native = native_of(request, PROTOCOL)
-    if target.thinks_by is None:
+    if endpoint.thinks_by is None:
         return {key: native[key] for key in _SWITCHES if key in native}
-    if target.thinks_by and besides(native.get("reasoning"), ("effort", "enabled", "exclude")):  # OpenRouter's budget
+    if endpoint.thinks_by and besides(native.get("reasoning"), ("effort", "enabled", "exclude")):  # OpenRouter's budget
         return {"reasoning": native["reasoning"]}
     body: Json = {}
     switches = dict(request.extra.get("chat_template_kwargs", {})) if "template_arguments" in quirks else {}
-    if target.thinks_by != "switch":
-        body["reasoning_effort"] = both.effort_for(level, target.efforts)
+    if endpoint.thinks_by != "switch":
+        body["reasoning_effort"] = shared_fields.effort_for(level, endpoint.efforts)
     elif level is not None and "thinking_object" in quirks:
         body["thinking"] = besides(native.get("thinking"), ()) | {"type": "disabled" if level == "off" else "enabled"}
     elif level is not None:
@@ -362,13 +361,15 @@ _SWITCHES = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "ch
 # ---- the answer
 
 
-class ChatDecoder:
+class ChatDecoder(AnswerDecoder):
     """Reads one answer."""
 
-    def __init__(self, request: Request, target: Target, new_id: Callable[[], str] = new_id) -> None:
-        self._target = target
-        self._calls = Calls({call.id for message in request.messages for call in message.calls}, new_id)
-        self._has_started = self._is_over = self._has_refused = False
+    def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
+        super().__init__(request, endpoint, new_id)
+        # Servers that count from 0 in every answer repeat the ids of the conversation.
+        self._ids |= {call.id for message in request.messages for call in message.calls}
+        self._calls = Calls(self._unique)
+        self._is_over = self._has_refused = False
         self._finish: str | None = None
         self._stop: str | None = None
         self._usage = Usage()
@@ -391,7 +392,7 @@ class ChatDecoder:
             yield from self._end()
             return
         if event == "error":
-            raise both.error_in(data)
+            raise shared_fields.error_in(data)
         yield from self._take(record_of(data))
 
     def whole(self, body: Json) -> Iterator[Event]:
@@ -411,26 +412,24 @@ class ChatDecoder:
         choices = record.get("choices")
         is_answer = isinstance(choices, list)
         if record.get("error") or (not is_answer and (record.get("object") == "error" or "detail" in record)):
-            raise both.failure_of(record)
-        groq = both.object_at(record, "x_groq") if "x_groq" in record else {}
+            raise shared_fields.failure_of(record)
+        groq = object_at(record, "x_groq") if "x_groq" in record else {}
         if groq.get("error"):
-            raise both.failure_of(groq)
+            raise shared_fields.failure_of(groq)
         if found := record.get("usage") or groq.get("usage"):
-            self._usage = both.usage_of(found)
+            self._usage = shared_fields.usage_of(found)
             self._own["usage"] = found
         if not record.keys() <= _FRAME:
             self._own |= besides(record, _FRAME)
         if not is_answer:
             return  # a ping, or what is only known to its sender
-        choice = next((each for each in both.objects_in(choices) if not each.get("index")), {})
+        choice = next((each for each in objects_in(choices) if not each.get("index")), {})
         if choice.get("error"):
-            raise both.failure_of({"error": choice["error"]})
-        if not self._has_started:
-            self._has_started = True
-            yield Started(text_in(record, "model") or self._target.model, self._target.origin)
+            raise shared_fields.failure_of({"error": choice["error"]})
+        yield from self._start(text_in(record, "model"))
         # Some servers repeat the whole message beside the last piece.
-        delta = both.object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
-        yield from self._read(delta, both.object_at(choice, "logprobs"))
+        delta = object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
+        yield from self._read(delta, object_at(choice, "logprobs"))
         if not choice.keys() <= _CHOICE:
             self._choice |= besides(choice, _CHOICE)
         self._finish = text_in(choice, "finish_reason") or self._finish
@@ -441,12 +440,12 @@ class ChatDecoder:
         if not is_plain:
             yield from self._think(delta)
         if logprobs:
-            self._scores += both.scores_of(logprobs.get("content"))
+            self._scores += shared_fields.scores_of(logprobs.get("content"))
         content = delta.get("content")
         if isinstance(content, str):
             yield from self._say(content)
         elif isinstance(content, list):
-            for part in both.objects_in(content):
+            for part in objects_in(content):
                 yield from self._read_part(part)
         if not is_plain:
             yield from self._read_rest(delta)
@@ -460,8 +459,8 @@ class ChatDecoder:
                 merge_facts(self._message, {name: value})
         if isinstance(extra := delta.get("extra_content"), dict):
             self._beside |= extra
-        fragments = both.objects_in(delta.get("tool_calls"))
-        if old := both.object_at(delta, "function_call"):
+        fragments = objects_in(delta.get("tool_calls"))
+        if old := object_at(delta, "function_call"):
             fragments.append({"index": 0, "function": old})
         if fragments:
             yield from self._prove()
@@ -472,7 +471,7 @@ class ChatDecoder:
         """A part of a content that is a list, as Mistral sends it."""
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            texts = [inner] if isinstance(inner, str) else [text_in(each, "text") for each in both.objects_in(inner)]
+            texts = [inner] if isinstance(inner, str) else [text_in(each, "text") for each in objects_in(inner)]
             yield from self._think({"reasoning": "".join(texts)})
         else:
             yield from self._say(text_in(part, "text"))
@@ -487,7 +486,7 @@ class ChatDecoder:
             yield TextDelta(text, scores, refused=refused)
 
     def _think(self, delta: Json) -> Iterator[Event]:
-        details = both.objects_in(delta.get("reasoning_details"))
+        details = objects_in(delta.get("reasoning_details"))
         names = ("reasoning_content", "reasoning", "thinking")
         text = next((found for name in names if (found := text_in(delta, name))), "")
         text = text or "".join(text_in(each, "text") or text_in(each, "summary") for each in details)
@@ -508,7 +507,7 @@ class ChatDecoder:
         if not self._has_started:
             raise BrokenAnswer("the answer is empty")
         if self._finish in _FAILURES:
-            raise both.failure_of({"error": {"message": f"the provider ended the answer: {self._finish}"}})
+            raise shared_fields.failure_of({"error": {"message": f"the provider ended the answer: {self._finish}"}})
         self._is_over = True
         yield from self._calls.end()
         yield from self._prove()
@@ -566,5 +565,4 @@ def _merge(details: list[Json], detail: Json) -> None:
             own[name] = value
 
 
-def decoder(request: Request, target: Target) -> ChatDecoder:
-    return ChatDecoder(request, target)
+decoder = ChatDecoder

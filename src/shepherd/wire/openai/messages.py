@@ -24,9 +24,8 @@ from shepherd.core import (
     ToolResult,
     ToolSpec,
 )
-from shepherd.wire.base import MAX_TOOLS, Fields, shown, wrong
-from shepherd.wire.openai.proofs import PROTOCOL, decode_extra, encode_beside, encode_details
-from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.base import MAX_TOOLS, Fields, compact_json, shown, wrong
+from shepherd.wire.openai.signatures import PROTOCOL, decode_extra, encode_beside, encode_details
 from shepherd.wire.parts import (
     AUDIO_TYPES,
     decode_audio,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -53,11 +52,6 @@ def with_own(counts: Json, own: Any) -> Json:
 def encode_recalled(usage: Usage) -> Json:
     """A detail that the protocol does not have: quotes from the memory, where there are any."""
     return {"recalled_tokens": usage.recalled} if usage.recalled else {}
-
-
-def compact_json(value: Any) -> str:
-    """JSON without blanks, its letters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def logprob_of(value: float) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.providers_replay import Answer, ReplayServer, Way, replaying
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.kept import KeptAnswers
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
@@ -96,7 +96,7 @@ async def staged(
     kind: str = "openai_compat",
     base: str = "",
     deadlines: Deadlines | None = None,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     kept: KeptAnswers | None = None,
     library: dict[str, Iterable[Answer]] | None = None,
     clock: Any = None,
@@ -112,7 +112,7 @@ async def staged(
         timer = {} if clock is None else {"clock": clock}
         transport = Transport(provider, deadlines=deadlines, **timer)
         backend = CloudBackend(
-            provider, transport=transport, patience=patience, kept=kept, sleep=sleep, chance=lambda: 0.0
+            provider, transport=transport, timeouts=timeouts, kept=kept, sleep=sleep, chance=lambda: 0.0
         )
         try:
             yield Stage(backend, server, waits)

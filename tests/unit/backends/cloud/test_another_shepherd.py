@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.own_server import serving
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.core import ContextFull, Evicted, Message, Request, fold
 from shepherd.wire.signature import Protocol
@@ -32,7 +32,7 @@ async def test_another_shepherd(tmp_path: Path) -> None:
     with serving(tmp_path, CONFIG) as address:
         for kind, protocol in PROTOCOLS:
             provider = provider_of(KINDS[kind], base_url=address, key="right-key-0123", protocol=protocol)
-            backend = CloudBackend(provider, patience=Patience(attempts=1))
+            backend = CloudBackend(provider, timeouts=Timeouts(attempts=1))
             name = (await backend.models())[0].id
             request = Request(name, (Message.user("Say hello."),), max_tokens=8)
             reply = fold([event async for event in backend.stream(request)])

@@ -21,7 +21,7 @@ from tests.unit.backends.cloud.providing import (
     staged,
 )
 
-from shepherd.backends.cloud.backend import Count, Patience
+from shepherd.backends.cloud.backend import Timeouts, TokenCount
 from shepherd.core import (
     BadReply,
     Completion,
@@ -149,13 +149,13 @@ async def test_a_count_is_an_estimate_that_learns() -> None:
         assert 400 <= before.tokens <= 600
         await stage.ask(request)
         after = await stage.backend.count(request)
-        assert after == Count(900, is_exact=False)
+        assert after == TokenCount(900, is_exact=False)
 
 
 async def test_a_provider_that_counts_is_exact() -> None:
     counted = Answer("/v1/messages/count_tokens", b'{"input_tokens": 77}', 200, JSON)
     async with staged(counted, kind="anthropic") as stage:
-        assert await stage.backend.count(asking()) == Count(77, is_exact=True)
+        assert await stage.backend.count(asking()) == TokenCount(77, is_exact=True)
         assert stage.server.requests[0].headers["x-api-key"] == stage.backend.provider.key
     missing = refusal(404, b"not found", "/v1/messages/count_tokens")
     wrong = refusal(401, b"", "/v1/messages/count_tokens")
@@ -363,7 +363,7 @@ async def test_a_cached_prefix_is_the_same_bytes() -> None:
 
 
 async def test_the_answer_ends_with_its_counts() -> None:
-    async with staged(spoken(body=SPOKEN), patience=Patience(attempts=1)) as stage:
+    async with staged(spoken(body=SPOKEN), timeouts=Timeouts(attempts=1)) as stage:
         await stage.ask()
         finished = stage.events[-1]
         assert isinstance(finished, Finished)

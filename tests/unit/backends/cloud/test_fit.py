@@ -36,16 +36,16 @@ HISTORY = (
 
 
 def test_whole_turns_leave_and_the_frame_stays() -> None:
-    assert fit.gone(HISTORY, 1, 1) == (2, 3, 4, 5)
-    assert fit.gone(HISTORY, 4 * WEIGHT, 1) == (2, 3, 4, 5, 6, 7)
-    assert fit.gone(HISTORY, 100 * WEIGHT, 1) == ()
+    assert fit.dropped_indices(HISTORY, 1, 1) == (2, 3, 4, 5)
+    assert fit.dropped_indices(HISTORY, 4 * WEIGHT, 1) == (2, 3, 4, 5, 6, 7)
+    assert fit.dropped_indices(HISTORY, 100 * WEIGHT, 1) == ()
 
 
 def test_in_a_long_turn_calls_leave_with_their_results() -> None:
     history = (Message.user(LONG), *calling("a"), *calling("b"), *calling("c"))
-    assert fit.gone(history, 1, 1) == (1, 2)
-    assert fit.gone(history, 1.5 * WEIGHT, 1) == (1, 2, 3, 4)
-    assert fit.gone(history, 9 * WEIGHT, 1) == ()
+    assert fit.dropped_indices(history, 1, 1) == (1, 2)
+    assert fit.dropped_indices(history, 1.5 * WEIGHT, 1) == (1, 2, 3, 4)
+    assert fit.dropped_indices(history, 9 * WEIGHT, 1) == ()
 
 
 def test_what_leaves_stays_the_same_for_some_turns() -> None:
@@ -56,7 +56,7 @@ def test_what_leaves_stays_the_same_for_some_turns() -> None:
         history += [Message.assistant(LONG), Message.user(LONG)]
         excess = sum(map(fit.message_weight, history)) - window
         if excess > 0:
-            gone = fit.gone(history, excess, step)
+            gone = fit.dropped_indices(history, excess, step)
             assert sum(fit.message_weight(history[at]) for at in gone) >= excess
             seen.append(gone)
     assert len(set(seen)) <= len(seen) / 2
@@ -74,7 +74,7 @@ def test_pairs_stay_together(kinds: list[str], excess: float) -> None:
             "s": [Message.system("note")],
             "c": calling(f"{number}x", f"{number}y"),
         }[kind]
-    gone = set(fit.gone(history, excess, 50))
+    gone = set(fit.dropped_indices(history, excess, 50))
     left = [message for at, message in enumerate(history) if at not in gone]
     calls = {call.id for message in left for call in message.calls}
     results = {part.call_id for message in left for part in message.parts if isinstance(part, ToolResult)}

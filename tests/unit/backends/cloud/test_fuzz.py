@@ -10,7 +10,7 @@ from tests.sampling import amount, seed
 from tests.unit.backends.cloud.providing import SPOKEN, WHOLE, staged
 from tests.unit.backends.cloud.test_backend import THOUGHT, records
 
-from shepherd.backends.cloud.backend import Patience
+from shepherd.backends.cloud.backend import Timeouts
 from shepherd.core import Assembler, ShepherdError
 from shepherd.wire.signature import Protocol
 
@@ -53,7 +53,7 @@ async def test_damaged_answers() -> None:
     chance = random.Random(seed())
     for kind, protocol, path, body in CASES:
         answers = [Answer(path, damaged(body, chance), way=Way(n)) for n in range(amount(40, 800))]
-        async with staged(*answers, kind=kind, protocol=protocol, patience=Patience(attempts=1)) as stage:
+        async with staged(*answers, kind=kind, protocol=protocol, timeouts=Timeouts(attempts=1)) as stage:
             for answer in answers:
                 error = await stage.ask()
                 assert error is None or isinstance(error, ShepherdError), answer.body

@@ -12,11 +12,12 @@ from tests.providers_replay import Answer, Way, replaying
 from tests.sampling import amount
 from tests.unit.backends.cloud.providing import LONG
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, Provider, provider_of
 from shepherd.core import BadReply, ContextFull, Event, Finished, Message, Request, Started, TextDelta, Unavailable
 from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, ClientCodec, Failure, Target
+from shepherd.wire.client import ClientCodec, Endpoint, Failure
+from shepherd.wire.values import BrokenAnswer
 
 NDJSON = {"content-type": "application/x-ndjson"}
 LINES = [{"message": {"content": word}, "done": False} for word in ("Hello", " w\u00f6rld\u2028", "!")]
@@ -26,10 +27,10 @@ SPOKEN = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in [*LINES
 class Lines:
     """The smallest codec of such a protocol."""
 
-    def encode_request(self, request: Request, target: Target) -> Json:
-        return {"model": target.model, "num_ctx": target.n_ctx, "messages": len(request.messages)}
+    def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
+        return {"model": endpoint.model, "num_ctx": endpoint.n_ctx, "messages": len(request.messages)}
 
-    def decoder(self, request: Request, target: Target) -> Lines:
+    def decoder(self, request: Request, endpoint: Endpoint) -> Lines:
         return Lines()
 
     is_open = True
@@ -71,7 +72,7 @@ class Small(Provider):
 def backend(url: str, **more: Any) -> CloudBackend:
     provider = provider_of(KINDS["ollama"], base_url=url, **more)
     values = {each.name: getattr(provider, each.name) for each in dataclasses.fields(provider)}
-    return CloudBackend(Small(**values), patience=Patience(attempts=1))
+    return CloudBackend(Small(**values), timeouts=Timeouts(attempts=1))
 
 
 async def answered(it: CloudBackend, text: str = "hi", **more: Any) -> str:

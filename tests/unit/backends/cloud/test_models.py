@@ -109,7 +109,7 @@ def test_fields_that_a_model_refuses() -> None:
     def refused(kind: str, model: str, level: str | None = None) -> frozenset[str]:
         it = provider(kind)
         request = Request(model, reasoning=level)  # type: ignore[arg-type]  # words of the table below
-        return models.target(it, model, models.known(it, model), request).refuses
+        return models.endpoint(it, model, models.known(it, model), request).refuses
 
     assert "temperature" in refused("openai", "o3")
     assert "temperature" in refused("openai", "gpt-5.6")

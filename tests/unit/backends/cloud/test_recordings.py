@@ -13,7 +13,7 @@ from tests.providers_replay import Way, answer_of, recordings, replaying
 from tests.sampling import LEVEL, is_chosen
 from tests.unit.backends.cloud.providing import KEY
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, provider_of
 from shepherd.core import (
     ContextFull,
@@ -87,7 +87,7 @@ def backend_for(recording: dict[str, Any], url: str) -> CloudBackend:
     kind = KINDS[TYPES.get(recording["provider"], recording["provider"])]
     base = f"{url}/{recording['id']}{prefix}"
     provider = provider_of(kind, name="prov", base_url=base, key=KEY, protocol=protocol, model=model)
-    return CloudBackend(provider, patience=Patience(attempts=1))
+    return CloudBackend(provider, timeouts=Timeouts(attempts=1))
 
 
 async def answered(backend: CloudBackend) -> tuple[list[Any], ShepherdError | None]:

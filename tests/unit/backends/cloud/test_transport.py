@@ -31,7 +31,7 @@ from tests.unit.backends.cloud.providing import (
     staged,
 )
 
-from shepherd.backends.cloud.backend import CloudBackend, Patience
+from shepherd.backends.cloud.backend import CloudBackend, Timeouts
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.core import (
@@ -51,7 +51,7 @@ from shepherd.core import (
 )
 
 TEXT = "".join(WORDS)
-ONCE = Patience(attempts=1)
+ONCE = Timeouts(attempts=1)
 JSON = {"content-type": "application/json"}
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 
@@ -91,7 +91,7 @@ async def test_what_had_arrived_before_a_break_is_not_lost() -> None:
     places = sorted({*range(0, len(SPOKEN), amount(97, 5)), *ends})
     for at in places:
         for way in (Way(break_at=at), Way(at, break_at=at), Way(end_at=at)):
-            async with staged(spoken(way), patience=ONCE) as stage:
+            async with staged(spoken(way), timeouts=ONCE) as stage:
                 error = await stage.ask()
                 whole = [word for word, end in zip(WORDS, ends, strict=True) if end + len(word.encode()) + 60 < at]
                 assert TEXT.startswith(stage.text)
@@ -132,11 +132,11 @@ async def test_an_answer_that_started_and_failed_starts_once() -> None:
 
 async def test_patience_ends() -> None:
     limited = refusal(429, {"error": {"message": "slow"}}, retry_after="3")
-    async with staged(*[limited] * 9, patience=Patience(attempts=3)) as stage:
+    async with staged(*[limited] * 9, timeouts=Timeouts(attempts=3)) as stage:
         error = await stage.ask()
         assert isinstance(error, RateLimited)
         assert (len(stage.server.requests), stage.waits) == (3, [3.0, 3.0])
-    async with staged(*[limited] * 9, patience=Patience(attempts=9, total_s=7)) as stage:
+    async with staged(*[limited] * 9, timeouts=Timeouts(attempts=9, total_s=7)) as stage:
         assert isinstance(await stage.ask(), RateLimited)
         assert stage.waits == [3.0, 3.0]
     async with staged(refusal(429, {"error": {"message": "slow"}}, retry_after="3600")) as stage:
@@ -165,7 +165,7 @@ async def test_the_answers_of_proxies_and_of_the_confused() -> None:
         (refusal(204, b""), BadReply, "status 204"),
         (refusal(500, b"x" * 3_000_000), Unavailable, "xxx"),
     ]  # fmt: skip
-    async with staged(*(answer for answer, _, _ in answers), patience=ONCE) as stage:
+    async with staged(*(answer for answer, _, _ in answers), timeouts=ONCE) as stage:
         for answer, kind, words in answers:
             error = await stage.ask()
             assert type(error) is kind, (answer.body[:50], error)
@@ -245,7 +245,7 @@ async def test_compressed_answers() -> None:
     packed = {"content-type": "text/event-stream", "content-encoding": "gzip"}
     body = gzip.compress(SPOKEN)
     async with staged(
-        spoken(Way(1), body, headers=packed), spoken(Way(1), SPOKEN, headers=packed), patience=ONCE
+        spoken(Way(1), body, headers=packed), spoken(Way(1), SPOKEN, headers=packed), timeouts=ONCE
     ) as stage:
         assert await stage.ask() is None
         assert stage.text == TEXT
@@ -259,7 +259,7 @@ async def test_no_server_and_no_encryption() -> None:
         for address in ("http://127.0.0.1:1", served.replace("http://127.0.0.1", "https://localhost")):
             provider = provider_of(KINDS["openai_compat"], base_url=address, key=KEY)
             transport = Transport(provider, deadlines=Deadlines(connect=0.2))
-            backend = CloudBackend(provider, transport=transport, patience=ONCE)
+            backend = CloudBackend(provider, transport=transport, timeouts=ONCE)
             with pytest.raises(Unreachable, match="no connection"):
                 [event async for event in backend.stream(asking())]
             await backend.aclose()
@@ -301,7 +301,7 @@ async def test_no_key_is_logged_raised_or_shown(caplog: pytest.LogCaptureFixture
         refusal(404, echo),
     ]
     seen: list[str] = []
-    async with staged(*answers, patience=ONCE, deadlines=Deadlines(idle=0.1), protocol="openai.chat") as stage:
+    async with staged(*answers, timeouts=ONCE, deadlines=Deadlines(idle=0.1), protocol="openai.chat") as stage:
         for _ in answers:
             error = await stage.ask()
             assert isinstance(error, ShepherdError)
@@ -345,7 +345,7 @@ async def test_a_certificate_of_ones_own(tmp_path: Path) -> None:
         provider = provider_of(KINDS["openai_compat"], base_url=server.url, key=KEY)
         for ca_file, is_trusted in ((certificate, True), (None, False)):
             transport = Transport(provider, ca_file=ca_file, deadlines=Deadlines(connect=5))
-            backend = CloudBackend(provider, transport=transport, patience=ONCE)
+            backend = CloudBackend(provider, transport=transport, timeouts=ONCE)
             if is_trusted:
                 assert isinstance([event async for event in backend.stream(asking())][-1], Finished)
             else:

@@ -18,13 +18,13 @@ from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, 
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Done, Job
 from shepherd.engine.trtllm.launch import FOLDERS, RANK, RANKS, Wish, plan, without_complaints
-from shepherd.engine.worker.child_engine import ChildEngine, Patience
+from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 
 pytestmark = [*needs_mpi, pytest.mark.costly]
 
 N_RANKS = sampling.amount([2], [2, 3, 4], [2, 3, 4] * 3 + [2])
 every_size = pytest.mark.parametrize("n_ranks", N_RANKS, ids=[f"{n}-{at}" for at, n in enumerate(N_RANKS)])
-PATIENCE = Patience(connect_s=60, build_s=60)
+TIMEOUTS = Timeouts(connect_s=60, build_s=60)
 
 
 class Model:
@@ -37,7 +37,7 @@ class Model:
         planned = plan((1, n_ranks, 1), wish, environ=self.environ | variables)
         return ChildEngine(
             planned.command, "tests.unit.engine.trtllm.child_factory:make", n_ranks, fault,
-            environment=dict(planned.environment), patience=PATIENCE, folders=FOLDERS, tidy=without_complaints,
+            environment=dict(planned.environment), timeouts=TIMEOUTS, folders=FOLDERS, tidy=without_complaints,
         )  # fmt: skip
 
     def left(self) -> list[psutil.Process]:
@@ -145,7 +145,7 @@ def test_ranks_that_cannot_start_say_why(variables: dict[str, str], sentence: st
     planned = plan((1, 2, 1), environ=model.environ)
     with pytest.raises(EngineError) as error:
         ChildEngine(
-            planned.command, "nothing:nothing", environment={**planned.environment, **variables}, patience=PATIENCE,
+            planned.command, "nothing:nothing", environment={**planned.environment, **variables}, timeouts=TIMEOUTS,
             folders=FOLDERS, tidy=without_complaints,
         )  # fmt: skip
     assert sentence in error.value.message

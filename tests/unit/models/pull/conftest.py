@@ -16,7 +16,7 @@ from shepherd.models.pull import pull as pulling
 from shepherd.models.pull.network import Network
 from shepherd.models.pull.pull import Event
 from shepherd.models.pull.source import parse
-from shepherd.models.pull.transfer import Patience
+from shepherd.models.pull.transfer import Timeouts
 from shepherd.models.pulled import PulledModel
 
 
@@ -62,7 +62,7 @@ class Puller:
     memory_bytes: int | None = 8 * 2**30
     network: Network = field(default_factory=Network)
 
-    async def __call__(self, text: str, **patience: Any) -> tuple[PulledModel, bool]:
+    async def __call__(self, text: str, **timeouts: Any) -> tuple[PulledModel, bool]:
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
 
@@ -75,7 +75,7 @@ class Puller:
             memory_bytes=self.memory_bytes,
             show=self.events.append,
             network=self.network,
-            patience=Patience(**{"idle_s": 20.0, "sleep": sleep, **patience}),
+            timeouts=Timeouts(**{"idle_s": 20.0, "sleep": sleep, **timeouts}),
         )
 
 

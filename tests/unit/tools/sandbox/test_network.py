@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.network import NetworkPolicy, Target, classify
+from shepherd.tools.sandbox.network import Address, NetworkPolicy, classify
 
 PLACES = {
     "world": [
@@ -98,9 +98,9 @@ def test_an_address_is_out_in_the_world_near_us_or_nobodys_business(place: str, 
     ],
 )
 def test_a_url_is_read_in_one_way(url: str, host: str, port: int, path: str) -> None:
-    target = Target.of(url)
+    target = Address.of(url)
     assert (target.host, target.port, target.path) == (host, port, path)
-    assert Target.of(target.url).url == target.url
+    assert Address.of(target.url).url == target.url
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_a_url_is_read_in_one_way(url: str, host: str, port: int, path: str) -> 
 )
 def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str, says: str) -> None:
     with pytest.raises(ToolError) as refused:
-        Target.of(url)
+        Address.of(url)
     assert says in refused.value.message
 
 
 @given(st.text(max_size=60).map(lambda text: "http://" + text) | st.text(max_size=30))
 def test_any_text_is_a_target_or_a_sentence(url: str) -> None:
     try:
-        target = Target.of(url)
+        target = Address.of(url)
     except ToolError:
         return
     f"{target.authority}{target.path}".encode("ascii")
@@ -168,7 +168,7 @@ def reach(addresses: Sequence[str], **options: object) -> NetworkPolicy:
 async def test_only_addresses_that_may_be_called_are_given(
     found: list[str], options: dict[str, object], allowed: list[str] | None
 ) -> None:
-    target = Target.of("http://h.example:8080/")
+    target = Address.of("http://h.example:8080/")
     if allowed is not None:
         assert await reach(found, **options).addresses(target) == allowed
         return
@@ -182,7 +182,7 @@ async def test_only_addresses_that_may_be_called_are_given(
 )
 async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
     with pytest.raises(ToolError) as refused:
-        await NetworkPolicy().addresses(Target.of(f"http://{host}/"))
+        await NetworkPolicy().addresses(Address.of(f"http://{host}/"))
     assert "not an address of the public internet" in refused.value.message
     assert "allow_private" in refused.value.message
 
@@ -190,7 +190,7 @@ async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "1.2.3.4.5"])
 async def test_a_host_that_nobody_knows_is_told(host: str) -> None:
     with pytest.raises(ToolError, match="is not known"):
-        await NetworkPolicy().addresses(Target.of(f"http://{host}/"))
+        await NetworkPolicy().addresses(Address.of(f"http://{host}/"))
 
 
 async def test_a_name_server_that_fails_is_told() -> None:
@@ -199,4 +199,4 @@ async def test_a_name_server_that_fails_is_told() -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     with pytest.raises(ToolError, match=r"'h' is not known .Temporary failure"):
-        await NetworkPolicy(lookup=lookup).addresses(Target.of("http://h/"))
+        await NetworkPolicy(lookup=lookup).addresses(Address.of("http://h/"))

@@ -31,7 +31,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    Started,
     StopReason,
     Text,
     TextDelta,
@@ -39,11 +38,19 @@ from shepherd.core import (
     ToolResult,
     Unsupported,
 )
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer, Target, limit_for, native_of, native_tools
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import (
+    AnswerDecoder,
+    Endpoint,
+    check_messages,
+    limit_for,
+    native_of,
+    native_tools,
+    new_call_id,
+)
+from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
-from shepherd.wire.openai import both
-from shepherd.wire.openai.pieces import new_id
+from shepherd.wire.openai import shared_fields
 from shepherd.wire.openai.responses.codec import WORDS
 from shepherd.wire.openai.responses.parts import (
     PROTOCOL,
@@ -55,11 +62,9 @@ from shepherd.wire.openai.responses.parts import (
     phase_of,
     without_nulls,
 )
-from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.own import besides, kept
-from shepherd.wire.records import record_of, text_in
 from shepherd.wire.signature import signed
 from shepherd.wire.tools import free_arguments, free_text
+from shepherd.wire.values import BrokenAnswer, count_of, object_at, objects_in, record_of, text_in
 
 QUIRKS: Mapping[str, str] = {
     "developer": "system messages have the role developer",
@@ -69,7 +74,7 @@ QUIRKS: Mapping[str, str] = {
     "text_outputs": "results of calls are texts: their images follow in a message of the user",
     "no_cache_key": "prompt_cache_key is refused",
 }
-"""How servers depart from the protocol, for `Target.quirks`."""
+"""How servers depart from the protocol, for `Endpoint.quirks`."""
 
 LEAST_OUTPUT = 16
 """OpenAI refuses a smaller limit of tokens."""
@@ -81,59 +86,55 @@ _OWN_TOOLS = ("function", "custom", "namespace")
 # ---- the request
 
 
-def encode_request(request: Request, target: Target) -> Json:
+def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """As `ClientCodec`. Stop strings and grammars are refused: the protocol has neither."""
-    both.check_sayable(request, target)
-    if request.stop and "stop" not in target.refuses:
-        message = f"stop strings cannot be sent to {target.origin}: its protocol has none; leave stop out"
+    check_messages(request)
+    if request.stop and "stop" not in endpoint.refuses:
+        message = f"stop strings cannot be sent to {endpoint.origin}: its protocol has none; leave stop out"
         raise Unsupported(message, field="stop")
     if request.grammar is not None:
         message = "a grammar cannot be sent to this provider; send a JSON schema, or use a model of this machine"
         raise Unsupported(message, field="grammar")
     native = native_of(request, PROTOCOL)
-    thinks = bool(target.thinks_by or target.efforts or "encrypted_reasoning" in target.quirks)
+    thinks = bool(endpoint.thinks_by or endpoint.efforts or "encrypted_reasoning" in endpoint.quirks)
     asked = [each for each in native.get("include") or () if isinstance(each, str)]
     if thinks and _ENCRYPTED not in asked:
         asked.append(_ENCRYPTED)
     if request.logprobs is not None and "message.output_text.logprobs" not in asked:
         asked.append("message.output_text.logprobs")
-    limit = limit_for(request, target)
+    limit = limit_for(request, endpoint)
     own = {
-        **_prompt(request, target),
+        **_prompt(request, endpoint),
         "max_output_tokens": None if limit is None else max(limit, LEAST_OUTPUT),
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "top_logprobs": request.logprobs or None,
         "include": asked or None,
-        "prompt_cache_key": None if "no_cache_key" in target.quirks else both.cache_key(request, PROTOCOL),
+        "prompt_cache_key": None if "no_cache_key" in endpoint.quirks else shared_fields.cache_key(request, PROTOCOL),
         "store": False,
         "stream": True,
     }
-    return both.assembled(own, request, target, PROTOCOL, WORDS)
+    return shared_fields.assembled(own, request, endpoint, PROTOCOL, WORDS)
 
 
-def encode_count(request: Request, target: Target) -> Json:
-    body = _prompt(request, target)
-    return {key: value for key, value in body.items() if value is not None and key not in target.refuses}
+def encode_count(request: Request, endpoint: Endpoint) -> Json:
+    body = _prompt(request, endpoint)
+    return {key: value for key, value in body.items() if value is not None and key not in endpoint.refuses}
 
 
 def decode_count(body: Json) -> int:
-    match body.get("input_tokens"):
-        case int() as n if not isinstance(n, bool):
-            return n
-        case _:
-            raise BrokenAnswer("the answer has no input_tokens")
+    return count_of(body, "input_tokens", "answer")
 
 
-def _prompt(request: Request, target: Target) -> Json:
+def _prompt(request: Request, endpoint: Endpoint) -> Json:
     """What the tokens of the prompt depend on."""
     native = native_of(request, PROTOCOL)
     free = frozenset(text_in(tool, "name") for tool in _native_tools(native, "custom"))
     return {
-        "model": target.model,
-        "input": [*_items(request.messages, target, free), *_trigger(request)],
+        "model": endpoint.model,
+        "input": [*_items(request.messages, endpoint, free), *_trigger(request)],
         **_tools(request, native, free),
-        "reasoning": _thinking(request, target, native) or None,
+        "reasoning": _thinking(request, endpoint, native) or None,
         "text": _form(request, native) or None,
     }
 
@@ -144,22 +145,22 @@ def _trigger(request: Request) -> Iterator[Json]:
         yield {"type": "compaction_trigger"}
 
 
-def _items(messages: Sequence[Message], target: Target, free: frozenset[str]) -> Iterator[Json]:
+def _items(messages: Sequence[Message], endpoint: Endpoint, free: frozenset[str]) -> Iterator[Json]:
     """`free`: tools that take a text."""
-    system = "developer" if "developer" in target.quirks else "system"
+    system = "developer" if "developer" in endpoint.quirks else "system"
     names: dict[str, str] = {}
-    for message in for_provider(messages, PROTOCOL, target):
+    for message in for_provider(messages, PROTOCOL, endpoint):
         match message.role:
             case "system":
                 yield from _kept(message.parts)
                 yield {"type": "message", "role": system, "content": message.text}
             case "user":
-                yield from _of_user(message.parts, target)
+                yield from _of_user(message.parts, endpoint)
             case "assistant":
                 names |= {call.id: call.name for call in message.calls}
                 yield from _answer(message, free)
             case "tool":
-                yield from _results(message, target, {id for id, name in names.items() if name in free})
+                yield from _results(message, endpoint, {id for id, name in names.items() if name in free})
 
 
 def _kept(parts: Sequence[Part]) -> list[Json]:
@@ -168,9 +169,9 @@ def _kept(parts: Sequence[Part]) -> list[Json]:
     return [item for part in kept if (item := item_in(part.body))]
 
 
-def _of_user(parts: Sequence[Part], target: Target) -> Iterator[Json]:
+def _of_user(parts: Sequence[Part], endpoint: Endpoint) -> Iterator[Json]:
     kept = _kept(parts)
-    content: Any = [_part(part, target) for part in parts if not isinstance(part, Opaque) or is_part(part)]
+    content: Any = [_part(part, endpoint) for part in parts if not isinstance(part, Opaque) or is_part(part)]
     yield from kept
     if all(part["type"] == "input_text" for part in content):
         content = "\n".join(part["text"] for part in content)
@@ -207,13 +208,13 @@ def _answer(message: Message, free: frozenset[str]) -> Iterator[Json]:
 
 
 def _call(call: ToolCall, free: frozenset[str]) -> Json:
-    head = {"call_id": both.short_id(call.id, _ID_BYTES), "name": call.name}
+    head = {"call_id": shared_fields.short_id(call.id, _ID_BYTES), "name": call.name}
     if call.name in free:
         return {"type": "custom_tool_call", **head, "input": free_text(call.arguments)}
     return {"type": "function_call", **head, "arguments": call.arguments}
 
 
-def _results(message: Message, target: Target, free: set[str]) -> Iterator[Json]:
+def _results(message: Message, endpoint: Endpoint, free: set[str]) -> Iterator[Json]:
     """The results; `free`: calls that had a text."""
     images: list[Part] = []
     for part in message.parts:
@@ -222,36 +223,36 @@ def _results(message: Message, target: Target, free: set[str]) -> Iterator[Json]
             continue
         kind = "custom_tool_call_output" if part.call_id in free else "function_call_output"
         has_images = any(isinstance(each, Image) for each in part.parts)
-        if has_images and "text_outputs" in target.quirks:
+        if has_images and "text_outputs" in endpoint.quirks:
             images += (Text(f"Images of the result of {part.name or part.call_id}:"), *part.parts)
-        output: Any = [_part(each, target) for each in part.parts]
-        if not has_images or "text_outputs" in target.quirks:
+        output: Any = [_part(each, endpoint) for each in part.parts]
+        if not has_images or "text_outputs" in endpoint.quirks:
             output = "\n".join(each.text for each in part.parts if isinstance(each, Text))
-        yield {"type": kind, "call_id": both.short_id(part.call_id, _ID_BYTES), "output": output}
+        yield {"type": kind, "call_id": shared_fields.short_id(part.call_id, _ID_BYTES), "output": output}
     if images:
-        yield from _of_user(images, target)
+        yield from _of_user(images, endpoint)
 
 
-def _part(part: Part, target: Target) -> Json:
+def _part(part: Part, endpoint: Endpoint) -> Json:
     match part:
         case Text(text):
             return {"type": "input_text", "text": text}
-        case Image() if target.sees_images:
-            return {"type": "input_image", "image_url": both.url_of(part), "detail": part.detail or "auto"}
+        case Image() if endpoint.sees_images:
+            return {"type": "input_image", "image_url": shared_fields.url_of(part), "detail": part.detail or "auto"}
         case Opaque(body=body):
             return item_in(body) or {}
         case Document(url=str(url)):
             return {"type": "input_file", "file_url": url}
         case Document():
-            url = both.data_url(part.media_type or "application/pdf", part.data)
+            url = shared_fields.data_url(part.media_type or "application/pdf", part.data)
             return {"type": "input_file", "filename": part.name, "file_data": url}
         case _:
-            return {"type": "input_text", "text": both.UNSEEN}
+            return {"type": "input_text", "text": shared_fields.UNSEEN}
 
 
 def _native_tools(native: Mapping[str, Any], *kinds: str) -> list[Json]:
     """The client's tools of these types; of no types: those that only the provider can run."""
-    tools = both.objects_in(native.get("tools"))
+    tools = objects_in(native.get("tools"))
     if kinds:
         return [tool for tool in tools if tool.get("type") in kinds and "name" in tool]
     return [tool for tool in tools if tool.get("type", "function") not in _OWN_TOOLS]
@@ -265,7 +266,7 @@ def _tools(request: Request, native: Mapping[str, Any], free: frozenset[str]) ->
             "type": "function",
             "name": tool.name,
             "description": tool.description,
-            "parameters": both.parameters_of(tool),
+            "parameters": shared_fields.parameters_of(tool),
             "strict": tool.strict,  # the protocol's own default is true
         }
         for tool in request.tools
@@ -285,16 +286,16 @@ def _tools(request: Request, native: Mapping[str, Any], free: frozenset[str]) ->
     }
 
 
-def _thinking(request: Request, target: Target, native: Mapping[str, Any]) -> Json:
-    if target.thinks_by is None and not target.efforts:
+def _thinking(request: Request, endpoint: Endpoint, native: Mapping[str, Any]) -> Json:
+    if endpoint.thinks_by is None and not endpoint.efforts:
         return besides(native.get("reasoning"), ())
-    if not target.thinks_by and not target.efforts:
+    if not endpoint.thinks_by and not endpoint.efforts:
         return {}
     given = native.get("reasoning")
     found = {key: value for key, value in given.items() if key != "effort"} if isinstance(given, dict) else {}
-    if "summaries" in target.quirks and request.reasoning != "off":
+    if "summaries" in endpoint.quirks and request.reasoning != "off":
         found.setdefault("summary", "auto")
-    effort = both.effort_for(request.reasoning, target.efforts)
+    effort = shared_fields.effort_for(request.reasoning, endpoint.efforts)
     return {**found, **({"effort": effort} if effort else {})}
 
 
@@ -302,20 +303,20 @@ def _form(request: Request, native: Mapping[str, Any]) -> Json:
     given = native.get("text")
     text = dict(given) if isinstance(given, dict) else {}
     if request.schema is not None and "format" not in text:
-        text["format"] = both.json_form(request.schema)
+        text["format"] = shared_fields.json_form(request.schema)
     return text
 
 
 # ---- the answer
 
 
-class ResponsesDecoder:
+class ResponsesDecoder(AnswerDecoder):
     """Reads one answer."""
 
-    def __init__(self, request: Request, target: Target) -> None:
-        self._target = target
-        self._model = target.model
-        self._has_started = self._is_over = self._has_refused = False
+    def __init__(self, request: Request, endpoint: Endpoint) -> None:
+        super().__init__(request, endpoint)
+        self._model = ""
+        self._is_over = self._has_refused = False
         self._n_calls = 0
         self._items: dict[Any, _Item] = {}
         """By index."""
@@ -331,12 +332,12 @@ class ResponsesDecoder:
         if self._is_over or not data or data == b"[DONE]":
             return
         if event == "error" and not data.startswith(b"{"):
-            raise both.error_in(data)
+            raise shared_fields.error_in(data)
         record = record_of(data)
         kind = text_in(record, "type") or event
         if kind == "error" or (not kind.startswith("response.") and record.get("error")):
-            raise both.failure_of(record if record.get("error") else {"error": record})
-        yield from self._take(kind, record)
+            raise shared_fields.failure_of(record if record.get("error") else {"error": record})
+        yield from self._take_event(kind, record)
 
     def whole(self, body: Json) -> Iterator[Event]:
         yield from self._end(body)
@@ -346,13 +347,13 @@ class ResponsesDecoder:
             raise BrokenAnswer("the answer ends before its end")
         return iter(())
 
-    def _take(self, kind: str, record: Json) -> Iterator[Event]:
+    def _take_event(self, kind: str, record: Json) -> Iterator[Event]:
         match kind:
             case "response.created" | "response.in_progress" | "response.queued":
                 # An error may still come: the answer begins with its first item.
-                self._model = text_in(both.object_at(record, "response"), "model") or self._model
+                self._model = text_in(object_at(record, "response"), "model") or self._model
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
-                yield from self._end(both.object_at(record, "response"))
+                yield from self._end(object_at(record, "response"))
             case _ if "output_index" in record or "item" in record or "item_id" in record:
                 key = self._key(record)
                 if self._call is not None and self._items.get(key) is not self._call:
@@ -364,12 +365,12 @@ class ResponsesDecoder:
         """The item that a record is about, by its index, or by its id where a server counts none."""
         key = record.get("output_index")
         if not isinstance(key, int):
-            key = text_in(record, "item_id") or text_in(both.object_at(record, "item"), "id") or self._last
+            key = text_in(record, "item_id") or text_in(object_at(record, "item"), "id") or self._last
         self._last = key
         return key
 
     def _take_item(self, kind: str, record: Json, key: Any) -> Iterator[Event]:
-        yield from self._start()
+        yield from self._start(self._model)
         if key not in self._items and kind in _IMPLIED:  # a server that does not announce its items
             yield from self._add(key, {"type": _IMPLIED[kind], "id": record.get("item_id")})
         item = self._items.get(key)
@@ -379,9 +380,9 @@ class ResponsesDecoder:
             self._speaker = item
         match kind.removeprefix("response."):
             case "output_item.added":
-                yield from self._add(key, both.object_at(record, "item"))
+                yield from self._add(key, object_at(record, "item"))
             case "output_item.done":
-                yield from self._finish(key, both.object_at(record, "item"))
+                yield from self._finish(key, object_at(record, "item"))
             case "output_text.delta" | "refusal.delta" if item is not None:
                 self._has_refused |= kind == "response.refusal.delta"
                 refused = kind == "response.refusal.delta"
@@ -397,11 +398,6 @@ class ResponsesDecoder:
                 yield from item.complete(record)  # a server that sends no pieces
             case _:
                 pass  # what the item at its end has as well
-
-    def _start(self) -> Iterator[Event]:
-        if not self._has_started:
-            self._has_started = True
-            yield Started(self._model, self._target.origin)
 
     def _add(self, key: Any, given: Json) -> Iterator[Event]:
         if key in self._items:
@@ -436,10 +432,10 @@ class ResponsesDecoder:
         if item is self._call:
             self._call, waiting, self._waiting = None, self._waiting, []
             for record in waiting:
-                yield from self._take(text_in(record, "type"), record)
+                yield from self._take_event(text_in(record, "type"), record)
 
     def _finish_message(self, item: _Item, given: Json) -> Iterator[Event]:
-        parts = both.objects_in(given.get("content"))
+        parts = objects_in(given.get("content"))
         self._has_refused |= any(part.get("type") == "refusal" for part in parts)
         texts = [text_in(part, "text") or text_in(part, "refusal") for part in parts]
         full = "".join(texts)
@@ -448,18 +444,18 @@ class ResponsesDecoder:
             rest, n_sent = text[n_sent:], max(0, n_sent - len(text))
             scores = part.get("logprobs") if rest == text else None
             yield from item.say(rest, scores, refused=part.get("type") == "refusal")
-        if notes := [note for part in parts for note in both.objects_in(part.get("annotations"))]:
+        if notes := [note for part in parts for note in objects_in(part.get("annotations"))]:
             yield OpaqueBlock(annotated(notes))
 
     def _end(self, response: Json) -> Iterator[Event]:
         status = text_in(response, "status")
         if status == "failed" or response.get("error"):
-            raise both.failure_of({"error": response.get("error") or {"message": "the provider failed"}})
+            raise shared_fields.failure_of({"error": response.get("error") or {"message": "the provider failed"}})
         output = response.get("output")
         if status in ("in_progress", "queued") or not (isinstance(output, list) or self._items):
             raise BrokenAnswer("the answer has no output")
         self._model = text_in(response, "model") or self._model
-        yield from self._start()
+        yield from self._start(self._model)
         known, finals = set(self._items), dict[Any, Json]()
         for index, item in enumerate(output if isinstance(output, list) else ()):
             if isinstance(item, dict):
@@ -472,11 +468,11 @@ class ResponsesDecoder:
             yield from self._finish(key, item)
         self._is_over = True
         own = kept(PROTOCOL, {**besides(response, _OURS), "usage": response.get("usage")})
-        yield Finished(self._reason(status, response), both.usage_of(response.get("usage")), own=own)
+        yield Finished(self._reason(status, response), shared_fields.usage_of(response.get("usage")), own=own)
 
     def _reason(self, status: str, response: Json) -> StopReason:
         if status == "incomplete":
-            why = text_in(both.object_at(response, "incomplete_details"), "reason")
+            why = text_in(object_at(response, "incomplete_details"), "reason")
             return "filtered" if why == "content_filter" else "length"
         if status == "cancelled":
             return "cancelled"
@@ -512,7 +508,7 @@ class _Item:
         """The input so far, of a tool that takes a text."""
         self._part: Any = None
         """The part that the last piece of a thought belongs to."""
-        self._call_id = text_in(given, "call_id") or self.id or new_id()
+        self._call_id = text_in(given, "call_id") or self.id or new_call_id()
         self._has_begun = False
 
     def rest(self, full: str) -> str:
@@ -523,7 +519,7 @@ class _Item:
     def say(self, text: str, logprobs: Any, *, refused: bool) -> Iterator[Event]:
         if text:
             self._texts.append(text)
-            yield TextDelta(text, both.scores_of(logprobs), refused=refused)
+            yield TextDelta(text, shared_fields.scores_of(logprobs), refused=refused)
 
     def complete(self, record: Json) -> Iterator[Event]:
         """The whole text of a part, or all arguments, of which nothing or less may have come."""
@@ -550,8 +546,8 @@ class _Item:
             yield from self.finish_thought({**besides(self.given, ("status",)), "content": content})
 
     def finish_thought(self, given: Json) -> Iterator[Event]:
-        content = "".join(text_in(part, "text") for part in both.objects_in(given.get("content")))
-        summary = "\n\n".join(text_in(part, "text") for part in both.objects_in(given.get("summary")))
+        content = "".join(text_in(part, "text") for part in objects_in(given.get("content")))
+        summary = "\n\n".join(text_in(part, "text") for part in objects_in(given.get("summary")))
         rest = self.rest(summary or content)
         is_sealed = bool(given.get("encrypted_content"))
         if is_sealed or content:
@@ -573,14 +569,13 @@ class _Item:
     def finish_call(self, given: Json) -> Iterator[Event]:
         if not self._has_begun:
             yield from self.begin_call()
-        full = both.arguments_in(given.get("arguments"))
+        full = shared_fields.arguments_in(given.get("arguments"))
         if self.kind == "custom_tool_call":
             full = free_arguments(text_in(given, "input") or self.free_text)
         if rest := self.rest(full or "".join(self._texts) or "{}"):
             self._texts.append(rest)
             yield CallDelta(rest)
-        yield CallEnded(both.ended_call(self._call_id, text_in(self.given, "name"), "".join(self._texts)))
+        yield CallEnded(shared_fields.ended_call(self._call_id, text_in(self.given, "name"), "".join(self._texts)))
 
 
-def decoder(request: Request, target: Target) -> ResponsesDecoder:
-    return ResponsesDecoder(request, target)
+decoder = ResponsesDecoder

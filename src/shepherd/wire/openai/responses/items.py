@@ -16,10 +16,9 @@ from typing import Any
 
 from shepherd.core import InvalidRequest, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from shepherd.core.edits import COMPACTION, SEAL
-from shepherd.wire.base import Fields, shown
+from shepherd.wire.base import Fields, compact_json, shown
 from shepherd.wire.openai.responses.parts import PROTOCOL, decode_content, decode_part, decode_thought, phase_of
 from shepherd.wire.openai.responses.tools import OfferedTools, full_name
-from shepherd.wire.openai.shapes import compact_json
 from shepherd.wire.parts import joined, seen
 from shepherd.wire.tools import free_arguments
 

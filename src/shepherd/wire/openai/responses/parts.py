@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from shepherd.core import Audio, Document, Image, InvalidRequest, Opaque, Reasoning, Text
-from shepherd.wire.base import Fields, Json, shown, wrong
-from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.base import Fields, Json, compact_json, shown, wrong
 from shepherd.wire.parts import AUDIO_TYPES, decode_audio, decode_document, decode_image_url, only_provider
 from shepherd.wire.signature import Protocol, raw_for, signed
 

@@ -40,10 +40,10 @@ from shepherd.core import (
 from shepherd.core.edits import COMPACTION
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json
+from shepherd.wire.extensions import facts_of
 from shepherd.wire.openai import shapes
 from shepherd.wire.openai.responses.parts import PROTOCOL, facts_in, item_in, own_thought, seal
 from shepherd.wire.openai.responses.tools import NO_TOOLS, OfferedTools
-from shepherd.wire.own import facts_of
 from shepherd.wire.sse import MEDIA_TYPE, PING
 from shepherd.wire.tools import free_text
 from shepherd.wire.watch import Watch

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shepherd.wire.base import Json
-from shepherd.wire.openai.shapes import compact_json
+from shepherd.wire.base import Json, compact_json
 from shepherd.wire.signature import Protocol, raw_for, received, sent, signed
 
 PROTOCOL: Protocol = "openai.chat"

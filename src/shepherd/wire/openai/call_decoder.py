@@ -9,33 +9,25 @@ Servers leave indexes, ids and names out, repeat them, or give one index to all 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from shepherd.core import CallDelta, CallEnded, CallStarted, Event, ToolCall
-from shepherd.wire.base import Json
-from shepherd.wire.client import BrokenAnswer
-from shepherd.wire.openai.both import arguments_in, ended_call, object_at
-from shepherd.wire.openai.proofs import PROTOCOL
-from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.records import text_in
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.openai.shared_fields import arguments_in, ended_call
+from shepherd.wire.openai.signatures import PROTOCOL
 from shepherd.wire.signature import signed
 from shepherd.wire.tools import free_arguments
-
-
-def new_id() -> str:
-    """An id for a call that has none."""
-    return f"call_{secrets.token_hex(12)}"
+from shepherd.wire.values import BrokenAnswer, object_at, text_in
 
 
 class Calls:
     """The calls of one answer. The first that is open goes out as it comes; one that comes between its pieces waits."""
 
-    def __init__(self, used: set[str], new_id: Callable[[], str]) -> None:
-        """`used`: ids that the conversation has already; servers that count from 0 in every answer repeat them."""
+    def __init__(self, unique: Callable[[str], str]) -> None:
+        """`unique`: the id of a call, by the id that the provider sends."""
         self.n = 0
-        self._used, self._new_id = used, new_id
+        self._unique = unique
         self._open: list[Call] = []
         """Calls that have not ended; the first is being sent."""
         self._all: dict[Any, Call] = {}
@@ -81,10 +73,8 @@ class Calls:
             yield from self._end_first()
 
     def _begin(self, id: str, name: str, index: int | None) -> Call:
-        unique = id if id and id not in self._used else self._new_id()
-        self._used.add(unique)
         self.n += 1
-        call = Call(unique, id, name)
+        call = Call(self._unique(id), id, name)
         self._all[len(self._all) if index is None else index] = call
         self._open.append(call)
         return call

@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from shepherd.core import BadCall, Image, ReasoningLevel, Request, TokenScore, ToolCall, ToolSpec, Unsupported, Usage
-from shepherd.wire.base import Json
-from shepherd.wire.client import Effort, Failure, Target, native_of
+from shepherd.core import BadCall, Image, ReasoningLevel, Request, TokenScore, ToolCall, ToolSpec, Usage
+from shepherd.wire.base import Json, compact_json
+from shepherd.wire.client import Effort, Endpoint, Failure, native_of
 from shepherd.wire.openai.format import ANY_OBJECT
-from shepherd.wire.openai.shapes import compact_json
-from shepherd.wire.records import count_in, parsed_call, text_in
 from shepherd.wire.signature import Protocol
+from shepherd.wire.values import count_in, objects_in, parsed_call, text_in
 
 UNKNOWN_TOKEN = -1
 """The id of a token whose number the provider does not send."""
@@ -23,22 +22,15 @@ UNKNOWN_TOKEN = -1
 # ---- to a body
 
 
-def assembled(own: Json, request: Request, target: Target, protocol: Protocol, words: Collection[str]) -> Json:
+def assembled(own: Json, request: Request, endpoint: Endpoint, protocol: Protocol, words: Collection[str]) -> Json:
     """The body: what the configuration adds, what the client of the same protocol sent besides `words`, and `own`.
 
     Nothing in it is null, and nothing is a field that the model refuses.
     """
     native = native_of(request, protocol)
     copied = {key: value for key, value in native.items() if key not in words and not key.startswith("shepherd")}
-    body = {**target.options, **copied, **{key: value for key, value in own.items() if value is not None}}
-    return {key: value for key, value in body.items() if value is not None and key not in target.refuses}
-
-
-def check_sayable(request: Request, target: Target) -> None:
-    """Raises: `Unsupported` for a bare prompt, which needs a model of our own."""
-    if request.completion is not None:
-        message = f"prompt cannot be continued by {target.origin}: its protocol takes messages; send messages"
-        raise Unsupported(message, field="prompt")
+    body = {**endpoint.options, **copied, **{key: value for key, value in own.items() if value is not None}}
+    return {key: value for key, value in body.items() if value is not None and key not in endpoint.refuses}
 
 
 _LADDER: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -196,17 +188,6 @@ def _piece(token: Json) -> bytes:
 def _number(token: Json) -> float:
     value = token.get("logprob")
     return float(value) if isinstance(value, int | float) else float("nan")
-
-
-def objects_in(value: Any) -> list[Json]:
-    """The objects of an array; none where there is no array."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def object_at(record: Json, key: str) -> Json:
-    """The object of a field; an empty one where there is none."""
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def arguments_in(value: Any) -> str:

@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shepherd.core import Opaque
-from shepherd.wire.base import Json
+from shepherd.wire.base import Json, compact_json
 from shepherd.wire.signature import Protocol
 
 
 def kept(protocol: Protocol, facts: Mapping[str, Any]) -> Opaque | None:
     """The facts that are not null; None where there are none."""
     known = {key: value for key, value in facts.items() if value is not None and value != {}}
-    return Opaque(protocol, json.dumps(known, ensure_ascii=False, separators=(",", ":"))) if known else None
+    return Opaque(protocol, compact_json(known)) if known else None
 
 
 def facts_of(protocol: Protocol, block: Opaque | None) -> Json:

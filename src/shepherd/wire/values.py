@@ -1,4 +1,4 @@
-"""What the client halves of several protocols need: reading records, and calls and schemas in their forms."""
+"""The values in what a provider sends, each read by its type; calls and schemas in the forms that providers take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 from shepherd.core import BadCall, ToolCall
 from shepherd.wire.base import Json, without_surrogates
-from shepherd.wire.client import BrokenAnswer
+
+
+class BrokenAnswer(Exception):
+    """The answer breaks the protocol, or ends before its end. The message says where; it holds no text of a user."""
 
 
 def record_of(data: bytes) -> Json:
@@ -30,6 +33,17 @@ def object_in(record: Json, key: str) -> Json:
     return dict(value)
 
 
+def objects_in(value: Any) -> list[Json]:
+    """The objects of an array; none where there is no array."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def object_at(record: Json, key: str) -> Json:
+    """The object of a field; an empty one where there is none."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 def text_in(record: Json, key: str) -> str:
     """The text of a field, empty where there is none."""
     value = record.get(key)
@@ -40,6 +54,14 @@ def count_in(record: Any, key: str) -> int:
     """A number of tokens, 0 where there is none."""
     value = record.get(key) if isinstance(record, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def count_of(body: Json, key: str, what: str = "count") -> int:
+    """The answer to a question for the tokens of a prompt. Raises: `BrokenAnswer`."""
+    n = body.get(key)
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise BrokenAnswer(f"the {what} has no {key}")
+    return n
 
 
 def parsed_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
