@@ -38,7 +38,6 @@ class Segment:
     stop: int
     """Characters, half open."""
     message: int
-    """Its index in the conversation."""
     others: tuple[int, ...] = ()
     """Further messages in it, with lower indexes, ascending: the template has put them together."""
     tools: bool = False
@@ -61,7 +60,6 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The prompt without its origins."""
         return "".join(piece.text for piece in self.pieces)
 
 
@@ -102,23 +100,17 @@ class Dialect(Protocol):
         ...
 
     @property
-    def openers(self) -> tuple[str, ...]:
-        """Every marker that opens a thought or a call."""
-        ...
+    def openers(self) -> tuple[str, ...]: ...
 
     @property
-    def thinks(self) -> bool:
-        """Whether this model is known to reason."""
-        ...
+    def thinks(self) -> bool: ...
 
     @property
     def stops(self) -> tuple[str, ...]:
         """Turn headers that the answer must never contain."""
         ...
 
-    def signs(self, template: str) -> bool:
-        """Whether a chat template speaks this dialect."""
-        ...
+    def signs(self, template: str) -> bool: ...
 
     def fitted(self, template: str) -> Dialect:
         """The same dialect with what the template shows: the thoughts it knows, the turn headers it writes."""

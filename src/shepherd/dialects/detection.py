@@ -33,7 +33,6 @@ def get(name: str) -> Dialect:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all dialects, sorted."""
     return tuple(sorted(dialect.name for dialect in (*DIALECTS, PLAIN)))
 
 

@@ -36,7 +36,6 @@ Fit = Callable[[ToolSpec, Schema], Schema]
 BLANKS = r"(\r?\n){1,2}[ \t]{0,32}|[ \t]{1,8}"
 """Between the tokens of JSON: enough to indent it. A model that is stuck writes endless blanks."""
 GAP = r"/[ \t\n\r]{1,8}/"
-"""Before calls."""
 LINES = r"/\n{1,4}/"
 """Before an answer, behind a thought."""
 LINE = r"/(?s:(.*\n)?)[ \t\n\r]*/"
@@ -86,7 +85,6 @@ def grammar(
 
 
 def json_answer(schema: Schema) -> str:
-    """The form of an answer that satisfies a schema."""
     return f"answer: %json {document(closed(schema))}"
 
 
@@ -132,7 +130,6 @@ def beginnings_of_calls(markup: Markup, tools: Sequence[ToolSpec]) -> Iterator[s
 
 
 def written_out(markup: Markup) -> list[Thought]:
-    """The thoughts as a model writes them, with their headers."""
     return [*(thought for thought in markup.thoughts if thought.opener), *markup.headed]
 
 
@@ -142,7 +139,6 @@ def spelled(markup: Markup, declared: Iterable[Block]) -> list[Block]:
 
 
 def written(parts: Iterable[Part]) -> Iterator[str]:
-    """The literal texts among the parts, inner ones included."""
     for part in parts:
         match part:
             case str():
@@ -171,17 +167,14 @@ class Writer:
         self._fit = fit
         self._many = many
         self._names: dict[str, str] = {}
-        """Names of rules by their definitions."""
 
     def rule(self, definition: str, options: str = "") -> str:
         return self._named("r", f"{options}: {definition}")
 
     def terminal(self, definition: str) -> str:
-        """The name of a terminal, a regular expression."""
         return self._named("T", f": {definition}")
 
     def form(self, thoughts: Sequence[Thought], block: Block | None, answer: str | None) -> str:
-        """Thoughts, and behind them calls or the answer."""
         thought = self._lazy(whole(thoughts)) if thoughts else ""
         # Blanks before calls are markup. Before an answer they belong to it, except lines behind a thought.
         wanted = [] if answer is None else [f"{thought and f'({thought} {LINES}?)?'} {answer}"]
@@ -194,7 +187,6 @@ class Writer:
         return self._grammar(either(wanted))
 
     def text(self, thoughts: Sequence[Thought], blocks: Sequence[Block]) -> str:
-        """Free text and thoughts, and calls from their triggers on."""
         free = self._free(thoughts, blocks)
         rest = self.terminal(f"TEXT & ~(TEXT {either(literal(block.opener) for block in blocks)} TEXT)")
         again = [self._lazy(f"{SPACE} {whole(thoughts)}")] if thoughts else []
@@ -226,7 +218,6 @@ class Writer:
         return self.terminal(" & ".join(("TEXT", *(f"~({text})" for text in excluded)))) if excluded else "TEXT"
 
     def _calls(self, block: Block, free: str) -> Iterator[str]:
-        """Free text up to the certain beginning of a call, and the call."""
         if block.where == "never":
             return
         if self.is_bare(block):
@@ -247,12 +238,10 @@ class Writer:
             yield f"{self._lazy(trigger)} {self._body(block, first)}"
 
     def _bare(self, block: Block, free: str) -> str:
-        """Free text up to the possible beginning of a call."""
         start = {"line": self.terminal(f"{LINE} & {free}"), "start": SPACE, "anywhere": free}[block.where]
         return self._lazy(f"{start} {literal(block.opener)}")
 
     def _calls_in_thoughts(self, block: Block, thoughts: Sequence[Thought], before: str = "") -> Iterator[str]:
-        """The same for thoughts that have not been closed."""
         if not thoughts or block.within == "never" or self.is_bare(block):
             return
         start = {"line": LINE, "start": SPACE, "anywhere": "TEXT", "last": "TEXT"}[block.within]
@@ -355,7 +344,6 @@ def spelling_of(block: Block) -> Spelling:
 
 
 def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts with neighbouring texts joined and empty ones left out."""
     joined: list[Part] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
@@ -373,7 +361,6 @@ def literal(text: str) -> str:
 
 
 def regex(expression: str) -> str:
-    """A regular expression between slashes."""
     return "/" + re.sub(r"\\.|/|\n", lambda found: {"/": r"\/", "\n": r"\n"}.get(found[0], found[0]), expression) + "/"
 
 
@@ -400,12 +387,10 @@ def opening(thoughts: Sequence[Thought]) -> str:
 
 
 def whole(thoughts: Sequence[Thought]) -> str:
-    """One of the thoughts from its opener to its closer."""
     return either(f"{literal(one.opener)} TEXT {either(map(literal, one.closers))}" for one in thoughts)
 
 
 def space_in(block: Block) -> str:
-    """The blanks between the opener of a block and its inside."""
     return "" if block.tight else SPACE
 
 
@@ -528,7 +513,6 @@ def standalone(schema: Schema | bool, parameters: Schema) -> Schema:
 
 
 def references(node: object) -> Iterator[str]:
-    """All references in a schema."""
     match node:
         case dict():
             if isinstance(reference := node.get("$ref"), str):

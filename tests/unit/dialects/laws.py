@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from hypothesis import strategies as st
+from tests.unit.dialects.outputs import chopped
 from tests.unit.dialects.streams import cuts, events_of
 
-from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from shepherd.dialects import get
+from shepherd.core import BadCall, CallEnded, Event, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -27,43 +27,6 @@ DICE = ToolSpec(
 )
 NOW = ToolSpec("now")
 TOOLS = (DICE, NOW, ToolSpec("roll_all", "", {"type": "object", "properties": {"dice": {}}, "required": ["dice"]}))
-
-BLANK = ("\n", "\n\n", " ", "\t", "Hello", "world.", "é", "🎉")
-JSON = (
-    "{",
-    "}",
-    "[",
-    "]",
-    '"',
-    "'",
-    "\\",
-    ",",
-    ":",
-    "`",
-    "```json\n",
-    "```",
-    '{"name": "roll", "parameters": {}}',
-    "{}",
-)
-
-
-def dialect(name: str) -> TagDialect:
-    """The dialect of this name."""
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
-
-
-def outputs(*markers: str) -> st.SearchStrategy[str]:
-    """Outputs made of a family's markers, whole and cut, of text and of junk."""
-    halves = [part for marker in markers for part in (marker[: len(marker) // 2], marker[len(marker) // 2 :])]
-    return st.lists(st.sampled_from([*markers, *markers, *halves, *BLANK, *JSON]), max_size=12).map("".join)
-
-
-def chopped(text: str, places: Sequence[int]) -> list[str]:
-    """The text cut at these places."""
-    bounds = [0, *sorted(place for place in places if place < len(text)), len(text)]
-    return [text[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 def assert_alike(
@@ -92,46 +55,6 @@ def text_of(raw: str, dialect: TagDialect, tools: Sequence[ToolSpec] = TOOLS) ->
     """The visible text of an output."""
     events = events_of([raw], dialect, tools=tools)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
-def told(events: Sequence[Event]) -> str:
-    """Everything that the events report, calls as they were written."""
-    pieces = (
-        event.text if isinstance(event, TextDelta | ReasoningDelta) else (event.call.raw or "")
-        for event in events
-        if isinstance(event, TextDelta | ReasoningDelta | CallEnded)
-    )
-    return "".join(pieces)
-
-
-def assert_no_character_is_lost(raw: str, dialect: TagDialect, inner: Sequence[str] = ()) -> None:
-    """Every visible character is in exactly one event, in its order, or in a marker that was dropped.
-
-    The last one may be there in part: the end of the output has cut it off. `inner` are markers within blocks. An empty
-    list of calls says nothing.
-    """
-    markup = dialect.markup
-    blocks = (*markup.blocks, *markup.declared(TOOLS))
-    dropped = {"[]", *inner, *markup.openers, *markup.skips, *(closer for block in blocks for closer in block.closers)}
-    # Brackets too many behind an empty list say as little as the list.
-    dropped |= {"[]" + "".join(signs) for n in (1, 2) for signs in itertools.product("}],;`", repeat=n)}
-    dropped |= {closer for thought in markup.thoughts for closer in thought.closers}
-    markers = {squeezed(marker) for marker in dropped}
-    text, said = squeezed(raw), squeezed(told(events_of([raw], dialect, tools=TOOLS)))
-    reached: dict[int, set[int]] = {0: {0}}  # for each place in the text, how much of what was said may stand before it
-    for at, char in enumerate(text):
-        for spoken in reached.get(at, ()):
-            if said[spoken : spoken + 1] == char:
-                reached.setdefault(at + 1, set()).add(spoken + 1)
-            for marker in markers:
-                if text.startswith(marker, at):
-                    reached.setdefault(at + len(marker), set()).add(spoken)
-    cut_off = {at for at in range(len(text) - 1) if any(marker.startswith(text[at:]) for marker in markers)}
-    assert any(len(said) in reached.get(at, ()) for at in (len(text), *cut_off)), (raw, said)
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 FRAMES = (("Let me see.\n\n", "\n\nI will report back."),)
@@ -187,7 +110,7 @@ def arguments() -> st.SearchStrategy[str]:
 
 def hard_arguments(*markers: str) -> Iterator[str]:
     """Arguments that break careless parsers; `markers` are the family's own."""
-    yield '{"n": 12345678901234567890123, "x": 1.10, "y": 1e400, "b": -0}'
+    yield '{"n": 12345678901234567890123, "x": 1.10, "y": -1e400, "b": -0}'
     yield '{"b": 1, "a": 2,   "a": 3}'
     yield '{"t": "{{}} [] `x` ```json\\n{}\\n``` \\"q\\" \\u00e9 \\ud83d\\ude00 \\\\"}'
     yield '{"t": "it\'s </tool_call> <think>"}'

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.streams import cuts, events_of
 
 from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects.base import Keep
@@ -40,6 +42,22 @@ def outlined(
     for chunks in [list(raw), *([raw[:at], raw[at:]] for at in range(1, len(raw), 1 + len(raw) // 30))]:
         assert events_of(chunks, dialect, opened=opened, tools=tools, reasoning=reasoning, truncated=truncated) == whole
     return list(outline(whole))
+
+
+def told(
+    raw: str, dialect: TagDialect, tools: Sequence[ToolSpec], *, opened: str = "", reasoning: Keep = "split"
+) -> list[Any]:
+    """Texts, (thoughts,) and calls as [name, arguments], "bad" for those that are; alike for every cutting."""
+    whole = events_of([raw], dialect, tools=tools, reasoning=reasoning, opened=opened)
+    for chunks in cuts(raw):
+        assert events_of(chunks, dialect, tools=tools, reasoning=reasoning, opened=opened) == whole
+    shown: dict[str, Callable[..., Any]] = {
+        "says": str,
+        "thinks": lambda text: (text,),
+        "calls": lambda name, arguments: [name, json.loads(arguments)],
+        "fails": lambda name: [name, "bad"],
+    }
+    return [shown[kind](*rest) for kind, *rest in outline(whole)]
 
 
 def outline(events: Iterable[Event]) -> Iterable[tuple[str, ...]]:

@@ -19,6 +19,7 @@ from shepherd.core import CallEnded, Event, ReasoningDelta, TextDelta, ToolCall,
 from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
+from shepherd.dialects.grammar import written as literals_of
 from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
@@ -37,52 +38,40 @@ TOOLS = (
     ToolSpec("now"),
 )
 WORDS = (
-    *("Hello", "Zebra.", "é", "🎉", "日本", "a < b", "x", "weather", "now", "city", "thought", "final", "assistant"),
-    *("\n", "\n\n", " ", "  ", "\t", "\r\n", "\u2028"),
+    *("Hello", "Zebra.", "é", "🎉", "日本", "a < b", "x", "Rome", "3", "weather", "now", "city", "days"),
     *(
-        "<",
-        ">",
-        "<|",
-        "|>",
-        "</",
-        "{",
-        "}",
-        "[",
-        "]",
-        "(",
-        ")",
-        '"',
-        "'",
-        "\\",
-        "`",
-        "```",
-        "```json\n",
-        ",",
-        ":",
-        "=",
-        "<b>",
+        "thought",
+        "final",
+        "analysis",
+        "commentary",
+        "assistant",
+        "name",
+        "tools",
+        "call",
+        "argument",
+        "json",
+        "function",
     ),
+    *("\n", "\n\n", " ", "  ", "\t", "\r\n", "\u2028", "```json\n", "<b>", "&amp;", "? ", "/>"),
+    *["<", ">", "<|", "|>", "</", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "`", "```", ",", ":", ";", "=", "]]"],
 )
 INSIDES = (
     *('{"name": "weather", "arguments": {"city": "Rome"}}', '{"name": "now"}', '[{"name": "now", "arguments": {}}]'),
+    *('{"city": "Rome", "days": 12345678901234567890}', "{}", "{'name': 'now'}", '{"city": "Ro', '[{{"name": "now"}}]'),
     *(
-        '{"city": "Rome", "days": 12345678901234567890}',
-        "{}",
-        "{'name': 'now'}",
-        '{"city": "Ro',
-        '{"s": "</tool_call>"}',
+        "weather(city='Rome')",
+        "[now()]",
+        "call:now{}",
+        "call:weather{city:Rome}",
+        "now\n",
+        "weather\n",
+        '{"s": "</b>"}',
     ),
-    *("weather(city='Rome')", "[now()]", "call:now{}", "call:weather{city:Rome}", "now\n", "weather\n"),
-    *("<function=now>", "</function>", "<parameter=city>", "Rome", "</parameter>", '<invoke name="now">', "</invoke>"),
-    *(
-        '<parameter name="city">',
-        "<arg_key>city</arg_key>",
-        "<arg_value>",
-        "</arg_value>",
-        "</tool_call>",
-        "<tool_call>",
-    ),
-    *(" to=functions.now", "functions.now:0", "json", '<now city="Rome"/>', "<weather", "<think>", "</think>"),
+    *("<function=now>", "</function>", "<parameter=city>", "</parameter>", '<invoke name="now">', "</invoke>"),
+    *('<parameter name="city">', '<param name="city">', "</param>", "<![CDATA[", "]]>", '{"s": "</tool_call>"}'),
+    *("<arg_key>", "</arg_key>", "<arg_key>city</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>"),
+    *("</tool_call>", "<tool_call>", "<think>", "</think>", "<co>", "</co: 0>", 'tool="now"', "<item>", "</item>"),
+    *(" to=functions.now", "to=", "functions.now:0", "all\n", "python\n", "Action:", '<now city="Rome"/>', "<weather"),
 )
 
 
@@ -110,8 +99,10 @@ def pieces(name: str) -> tuple[str, ...]:
     near = [
         piece for marker in own if len(marker) > 2 for piece in (marker[:-1], marker[1:], marker[: len(marker) // 2])
     ]
-    calls = [written for block in spelled_blocks(ALL[name]) for written in itertools.islice(calls_of(block), 4)]
-    return (*own, *own, *markers(name), *calls, *calls, *near, *INSIDES, *WORDS, *WORDS)
+    blocks = spelled_blocks(ALL[name])
+    calls = [written for block in blocks for written in itertools.islice(calls_of(block), 4)]
+    fixed = [part for block in blocks if block.spelling for part in literals_of(block.spelling.call(TOOLS[0]))]
+    return (*own, *own, *markers(name), *calls, *calls, *fixed, *near, *INSIDES, *WORDS, *WORDS)
 
 
 def spelled_blocks(dialect: TagDialect) -> list[Block]:

@@ -7,9 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shepherd.core import CallStarted, Event, Message, ReasoningDelta, TextDelta, ToolSpec, fold
 from shepherd.core.events import Finished, Started
+from shepherd.dialects import get
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.tags import TagDialect
+
+
+def dialect(name: str) -> TagDialect:
+    """The dialect of this name, fitted to no template."""
+    found = get(name)
+    assert isinstance(found, TagDialect)
+    return found
 
 
 def counted() -> Callable[[], str]:

@@ -7,11 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.unit.dialects.streams import cuts, events_of
+from tests.unit.dialects.streams import cuts, dialect, events_of
 
 from shepherd.core import CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from shepherd.dialects import get
-from shepherd.dialects.parse.tags import TagDialect
 
 READ = ToolSpec(
     "read",
@@ -41,12 +39,6 @@ TOOLS = (READ, EDIT, CLOCK)
 
 DSML = "｜DSML｜"
 M3 = "]<]minimax[>["
-
-
-def dialect(name: str) -> TagDialect:
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
 
 
 def python(value: Any) -> str:

@@ -10,89 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
 from tests.unit.dialects.laws import (
-    ALL_FRAMES,
     DICE,
     TOOLS,
-    Calls,
-    Write,
-    arguments,
     assert_alike,
-    assert_calls_stand_between_text,
     assert_linear,
-    assert_no_character_is_lost,
     calls_of,
-    calls_of_events,
-    hard_arguments,
-    outputs,
     text_of,
 )
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.streams import dialect, events_of
+from tests.unit.dialects.writers import bare
 
 from shepherd.core import BadCall, Event, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, get, parse
-from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.tags import TagDialect
 
+LLAMA = dialect("llama-3")
 SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "parameters": {"sides": 6}}'
 MARKS = (
-    '{"name": "',
-    ROLL,
-    '"roll", "parameters": {',
-    "<|python_tag|>",
-    "<|eom_id|>",
-    "<roll",
-    "</roll>",
-    "\n{",
-    ";\n",
+    *('{"name": "', ROLL, '"roll", "parameters": {', "<|python_tag|>", "<|eom_id|>", "<roll", "</roll>", "\n{", ";\n"),
+    *("\n", "\n\n", " ", "Hello", "world.", "é", "```json\n", "```", "{}", *"{}[]\"'\\,:"),
 )
-modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-
-
-def llama() -> TagDialect:
-    found = get("llama-3")
-    assert isinstance(found, TagDialect)
-    return found
-
-
-def bare(calls: Calls) -> str:
-    return "; ".join(f'{{"name": "{name}", "parameters": {text}}}' for name, text in calls)
-
-
-def indented(calls: Calls) -> str:
-    return "\n".join(f'{{\n  "name": "{name}",\n  "parameters": {text}\n}}' for name, text in calls)
-
-
-def tagged(calls: Calls) -> str:
-    return "<|python_tag|>" + bare(calls)
-
-
-@pytest.mark.parametrize("write", [bare, indented, tagged])
-def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(write: Write) -> None:
-    assert_calls_stand_between_text(write, llama(), [("roll", SIX)], ALL_FRAMES)
-    for text in hard_arguments("<|python_tag|>", "<|eom_id|>"):
-        assert_calls_stand_between_text(write, llama(), [("roll", text), ("now", "{}")])
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=5))
-def test_any_json_object_goes_through_as_arguments(text: str, places: Sequence[int]) -> None:
-    raw = f"Hi\n{bare([('roll', text), ('now', text)])}"
-    shown = {"type", "properties"} <= json.loads(text).keys()
-    assert calls_of_events(assert_alike(raw, llama(), places)) == ([] if shown else [("roll", text), ("now", text)])
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(outputs(*MARKS), st.lists(st.integers(0, 90), max_size=4), modes, st.booleans())
-def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
-    raw: str, places: Sequence[int], reasoning: Keep, truncated: bool
-) -> None:
-    assert_alike(raw, llama(), places, reasoning=reasoning, truncated=truncated)
-    assert_no_character_is_lost(raw, llama())
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(outputs(*MARKS), st.sampled_from(["llama-3", "plain", "hermes", "mistral"]))
+@given(
+    st.lists(st.sampled_from(MARKS), max_size=12).map("".join),
+    st.sampled_from(["llama-3", "plain", "hermes", "mistral"]),
+)
 def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: str) -> None:
     text = raw.replace("<|python_tag|>", "").replace("<|eom_id|>", "")
     assert parse(text, dialect=name).text == text
@@ -131,8 +76,8 @@ def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: s
     ],
 )
 def test_llama_is_read_however_it_calls(raw: str, calls: int) -> None:
-    assert calls_of(raw, llama()) == [("roll", SIX)] * calls
-    assert text_of(raw, llama()).strip() in {"", "<|eom_id|>"}
+    assert calls_of(raw, LLAMA) == [("roll", SIX)] * calls
+    assert text_of(raw, LLAMA).strip() in {"", "<|eom_id|>"}
 
 
 NO_CALLS = [
@@ -179,16 +124,16 @@ def test_json_that_calls_nothing_is_text(name: str, text: str) -> None:  # S4
 
 def test_a_call_counts_again_behind_a_fence() -> None:
     raw = f"Like so:\n```json\n{ROLL}\n```\n\n{ROLL}"
-    assert calls_of(raw, llama()) == [("roll", SIX)]
-    assert text_of(raw, llama()) == f"Like so:\n```json\n{ROLL}\n```"
+    assert calls_of(raw, LLAMA) == [("roll", SIX)]
+    assert text_of(raw, LLAMA) == f"Like so:\n```json\n{ROLL}\n```"
 
 
 def test_a_tool_that_takes_a_schema_may_be_given_one() -> None:
     schema = '{"type": "object", "properties": {"a": {}}}'
     define = ToolSpec("define", "", {"type": "object", "properties": {"type": {}, "properties": {}}})
     raw = f'{{"name": "define", "parameters": {schema}}}'
-    assert calls_of(raw, llama(), [define]) == [("define", schema)]
-    assert calls_of(raw, llama(), [ToolSpec("define")]) == []
+    assert calls_of(raw, LLAMA, [define]) == [("define", schema)]
+    assert calls_of(raw, LLAMA, [ToolSpec("define")]) == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +148,7 @@ def test_a_tool_that_takes_a_schema_may_be_given_one() -> None:
     ],
 )
 def test_json_streams_as_soon_as_it_cannot_be_a_call(raw: str, streamed: str) -> None:
-    parser = llama().parser(tools=TOOLS)
+    parser = LLAMA.parser(tools=TOOLS)
     found: list[Event] = []
     for at, char in enumerate(raw):
         found += parser.feed(char)
@@ -250,12 +195,12 @@ def test_code_behind_the_python_tag_is_a_call_of_the_interpreter(
 
 def test_a_built_in_tool_is_called_by_its_name() -> None:
     raw = '<|python_tag|>brave_search.call(query="How high is K2?")<|eom_id|>'
-    assert calls_of(raw, llama(), ()) == [("brave_search", '{"query": "How high is K2?"}')]
+    assert calls_of(raw, LLAMA, ()) == [("brave_search", '{"query": "How high is K2?"}')]
 
 
 def test_text_that_speaks_of_the_python_tag_stays_text() -> None:
     for text in ("The <|python_tag|> token begins code.", "`<|python_tag|>`"):
-        assert assert_alike(text, llama(), range(1, len(text), 3)) == [TextDelta(text)]
+        assert assert_alike(text, LLAMA, range(1, len(text), 3)) == [TextDelta(text)]
 
 
 def test_a_call_within_a_thought_is_a_part_of_it_unless_it_is_tagged() -> None:
@@ -267,11 +212,11 @@ def test_a_call_within_a_thought_is_a_part_of_it_unless_it_is_tagged() -> None:
 
 
 def test_the_cost_is_linear_in_the_length_of_a_call() -> None:  # S18
-    assert_linear(lambda text: bare([("roll", f'{{"note": "{text}"}}')]), llama(), TOOLS)
+    assert_linear(lambda text: bare([("roll", f'{{"note": "{text}"}}')]), LLAMA, TOOLS)
 
 
 def test_endless_blanks_behind_a_bracket_are_not_held_for_ever() -> None:
-    events = events_of(["{", *["\n"] * 200, "x"], llama(), tools=TOOLS)
+    events = events_of(["{", *["\n"] * 200, "x"], LLAMA, tools=TOOLS)
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "{" + "\n" * 200 + "x"
-    parser = llama().parser(tools=TOOLS)
+    parser = LLAMA.parser(tools=TOOLS)
     assert any(parser.feed(chunk) for chunk in ("{", *["\n"] * 200))

@@ -33,8 +33,11 @@ from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.tags import TagDialect
 
-EXAMPLES = amount(2, 8, 200)
+EXAMPLES = amount(4, 24, 300)
 """For each of some forty dialects and each property, always the same; `tests/search/fuzz` looks for new ones."""
+
+OPENED = ("Hello", "Hello.\n", "<|start|>assistant", "<|begin|>assistant")
+"""What prompts may have begun, besides a marker."""
 
 names = pytest.mark.parametrize("name", sorted(ALL))
 modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
@@ -45,7 +48,7 @@ chances = st.integers(0, 99).map(random.Random)
 
 
 def outputs(name: str) -> st.SearchStrategy[str]:
-    return st.lists(st.sampled_from(pieces(name)), max_size=12).map("".join)
+    return st.lists(st.sampled_from(pieces(name)) | st.text(max_size=3), max_size=14).map("".join)
 
 
 @pytest.mark.sampled(0.2)
@@ -63,7 +66,7 @@ def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
 @names
 def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting(name: str) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
-    @given(st.sampled_from((*markers(name), "Hello", "Hello.\n")), outputs(name), options, chances)
+    @given(st.sampled_from((*markers(name), *OPENED)), outputs(name), options, chances)
     def holds(opened: str, text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], {**given, "opened": opened}, chance)
 

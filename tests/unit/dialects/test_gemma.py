@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.dialects.laws import chopped
-from tests.unit.dialects.streams import cuts, events_of
+from tests.unit.dialects import outline
+from tests.unit.dialects.streams import events_of
 
-from shepherd.core import BadCall, CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from shepherd.core import CallEnded, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.gemma import FUNCTION_GEMMA, GEMMA, GEMMA4
@@ -47,25 +47,7 @@ def spelt(text: str) -> str:
 
 
 def told(raw: str, dialect: TagDialect = GEMMA4, *, reasoning: Keep = "split", opened: str = "") -> list[Any]:
-    """Texts, (thoughts,) and calls as [name, arguments], "bad" for those that are; alike under every cutting."""
-    raw = spelt(raw)
-    whole = events_of([raw], dialect, tools=TOOLS, reasoning=reasoning, opened=opened)
-    for chunks in cuts(raw):
-        assert events_of(chunks, dialect, tools=TOOLS, reasoning=reasoning, opened=opened) == whole
-    seen: list[Any] = []
-    for event in whole:
-        match event:
-            case TextDelta(text):
-                seen.append(text)
-            case ReasoningDelta(text):
-                seen.append((text,))
-            case CallEnded(ToolCall() as call):
-                seen.append([call.name, json.loads(call.arguments)])
-            case CallEnded(BadCall() as call):
-                seen.append([call.name, "bad"])
-            case _:
-                pass
-    return seen
+    return outline.told(spelt(raw), dialect, TOOLS, reasoning=reasoning, opened=opened)
 
 
 @pytest.mark.parametrize(
@@ -245,53 +227,6 @@ def test_every_value_survives_as_the_template_writes_it(given: dict[str, Any]) -
     assert isinstance(call, ToolCall)
     assert json.loads(call.arguments) == given
     assert (whole[0], whole[-1]) == (TextDelta("Hi."), TextDelta("Bye."))
-
-
-fragments = st.lists(
-    st.sampled_from(
-        (
-            *(
-                "<|tool_call>",
-                "<tool_call|>",
-                "<|channel>",
-                "<channel|>",
-                "thought\n",
-                "final",
-                "<|tool_response>",
-                "<|tool",
-            ),
-            *(
-                "call:",
-                "call:now{",
-                "call:weather{city:",
-                QUOTE,
-                QUOTE[:3],
-                "}",
-                "{",
-                "(",
-                ")",
-                "[",
-                "]",
-                ",",
-                ":",
-                "=",
-                "a",
-            ),
-            *("<", "|", ">", "\n", " ", "Hi.", "'", '"', "1", "🎉", "weather", '{"name": "now"}'),
-        )
-    ),
-    max_size=14,
-).map("".join)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(fragments, st.lists(st.integers(0, 80), max_size=4), st.sampled_from([GEMMA4, GEMMA]), st.booleans())
-def test_any_mixture_of_markers_is_read_alike_under_every_cutting(
-    text: str, places: list[int], dialect: TagDialect, truncated: bool
-) -> None:
-    whole = events_of([text], dialect, tools=TOOLS, truncated=truncated)
-    for chunks in (chopped(text, places), list(text)):
-        assert events_of(chunks, dialect, tools=TOOLS, truncated=truncated) == whole
 
 
 def test_function_gemma_has_other_tags_and_another_quote() -> None:

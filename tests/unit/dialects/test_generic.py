@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +13,11 @@ from tests.unit.dialects.laws import (
     DICE,
     TOOLS,
     assert_alike,
-    assert_no_character_is_lost,
     calls_of,
-    chopped,
-    outputs,
     text_of,
 )
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.outputs import chopped
+from tests.unit.dialects.streams import dialect, events_of
 
 from shepherd.core import BadCall, Text, TextDelta, ToolSpec, fold
 from shepherd.core.events import Finished, Started
@@ -44,16 +41,6 @@ FORMS = {
     "nemotron": '<TOOLCALL>[{"name": "roll", "arguments": {"sides": 6}}]</TOOLCALL>',
     "functools": ' functools[{"name": "roll", "arguments": {"sides": 6}}]',
 }
-MARKS = (
-    *("<roll", "<roll>", "</roll>", '<roll sides="6"/>', "<roll_all", "<now/>", "<img ", 'sides="6"', "/>", "<sides>"),
-    *("<tool_call>", "</tool_call>", "<function=roll>", "</function>", FORMS["json"]),
-)
-
-
-def dialect(name: str) -> TagDialect:
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
 
 
 @pytest.mark.sampled(0.2)
@@ -159,15 +146,6 @@ def test_a_simple_tag_that_is_cut_off_or_spoilt_is_a_bad_call(raw: str) -> None:
     (bad,) = parse(raw, dialect="plain", tools=TOOLS).parts
     assert isinstance(bad, BadCall)
     assert (bad.name, bad.raw) == ("roll", raw)
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(outputs(*MARKS), st.lists(st.integers(0, 90), max_size=4), st.sampled_from(["plain", "hermes", "mistral"]))
-def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
-    raw: str, places: Sequence[int], name: str
-) -> None:
-    assert_alike(raw, dialect(name), places)
-    assert_no_character_is_lost(raw, dialect(name), MARKS)
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -17,6 +17,7 @@ from tests.unit.dialects.conformance import each_template, templates
 from tests.unit.dialects.grammars import TOOLS, allows, allows_beginning, compiled, sampled
 from tests.unit.dialects.outputs import TOOLS as OFFERED
 from tests.unit.dialects.outputs import calls_of, spelled_blocks
+from tests.unit.dialects.streams import dialect
 
 from shepherd.core import BadCall, Message, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template, derive, detect, get, names, parse, render
@@ -37,12 +38,6 @@ from shepherd.dialects.grammar import (
 )
 from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
-
-
-def dialect(name: str) -> TagDialect:
-    found = get(name)
-    assert isinstance(found, TagDialect)
-    return found
 
 
 def blocks(spoken: TagDialect, *tools: ToolSpec) -> list[Block]:

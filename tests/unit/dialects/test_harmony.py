@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.sampling import examples
-from tests.unit.dialects.outline import TOOLS, Outline, outline, outlined
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.outline import TOOLS, Outline, outlined
 
 from shepherd.core import BadCall, Reasoning, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
@@ -347,38 +343,3 @@ def test_a_template_with_channels_is_harmony_and_its_model_thinks() -> None:
     assert detect(template).name == "harmony"
     assert detect(template).thinks
     assert detect("<|channel>thought\n<channel|>").name != "harmony"  # T10: Gemma's tags only look alike
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "<|start|>",
-                "<|channel|>",
-                "<|message|>",
-                "<|end|>",
-                "assistant",
-                "final",
-                "commentary",
-                "analysis",
-                " to=functions.now",
-                "<|constrain|>",
-                "json",
-                "{}",
-                "Hi",
-                "? ",
-                "\n",
-                "<|call|>",
-            ]
-        ),
-        max_size=12,
-    )
-)
-def test_no_order_of_markers_makes_the_parser_fail_or_depend_on_the_cutting(pieces: list[str]) -> None:
-    raw = "".join(pieces)
-    whole = events_of([raw], HARMONY, opened=OPENED, tools=TOOLS)
-    assert events_of(list(raw), HARMONY, opened=OPENED, tools=TOOLS) == whole
-    assert events_of(pieces, HARMONY, opened=OPENED, tools=TOOLS) == whole
-    shown = "".join(part[1] for part in outline(whole) if part[0] == "says")
-    assert shown.count("Hi") <= raw.count("Hi")

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
+from tests.unit.dialects.laws import arguments, hard_arguments
 from tests.unit.dialects.outline import TOOLS, WEATHER, Outline, outline, outlined
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.streams import dialect, events_of
 
 from shepherd.core import ToolCall, ToolSpec
-from shepherd.dialects import get, parse
+from shepherd.dialects import parse
 from shepherd.dialects.families.harmony import ROLE as HARMONY_ROLE
 from shepherd.dialects.families.muse import ROLE as MUSE_ROLE
 from shepherd.dialects.parse.bodies.header import prefixes
 from shepherd.dialects.parse.spelling import Json, Part, Pattern, Until
-from shepherd.dialects.parse.tags import TagDialect
 
 ARGUMENTS = '{"city": "Oslo"}'
 
@@ -154,12 +154,6 @@ SPEAKERS = {
 ALL = pytest.mark.parametrize("name", SPEAKERS)
 
 
-def dialect_of(name: str) -> TagDialect:
-    dialect = get(name)
-    assert isinstance(dialect, TagDialect)
-    return dialect
-
-
 def whole(name: str, arguments: str = ARGUMENTS) -> str:
     return SPEAKERS[name].write("It is cold.", "I will look.", "get_weather", arguments, "It rains.")
 
@@ -170,93 +164,52 @@ def test_thoughts_text_and_calls_are_told_apart(name: str) -> None:
     expected: Outline = [("says", "I will look."), ("calls", "get_weather", ARGUMENTS), ("says", "It rains.")]
     if speaker.thinks:
         expected.insert(0, ("thinks", "It is cold."))
-    assert outlined(whole(name), dialect_of(name), opened=speaker.opened) == expected
+    assert outlined(whole(name), dialect(name), opened=speaker.opened) == expected
 
 
 @ALL
 def test_a_call_is_replayed_by_the_characters_it_was_written_with(name: str) -> None:
     speaker = SPEAKERS[name]
     raw = speaker.opened + whole(name)
-    (call,) = parse(raw, dialect=dialect_of(name), tools=TOOLS).calls
+    (call,) = parse(raw, dialect=dialect(name), tools=TOOLS).calls
     assert isinstance(call, ToolCall)
     assert call.raw
     assert call.raw in raw
     assert "Oslo" in call.raw
 
 
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
 TAGGED = {"muse", "kimi-k3"}
 """Families that write values as they are, and so cannot write what ends them."""
 
 
+def assert_goes_through(name: str, arguments: str) -> None:
+    found = outlined(whole(name, arguments), dialect(name), opened=SPEAKERS[name].opened)
+    assert [part for part in found if part[0] in ("calls", "fails")] == [("calls", "get_weather", arguments)]
+
+
 @settings(max_examples=examples(25), deadline=None)
-@given(st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4), st.booleans())
+@given(arguments())
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
-def test_any_json_object_goes_through_as_arguments(name: str, arguments: dict[str, Any], ascii_only: bool) -> None:
-    text = json.dumps(arguments, ensure_ascii=ascii_only)
-    events = events_of([whole(name, text)], dialect_of(name), opened=SPEAKERS[name].opened, tools=TOOLS)
-    assert [part for part in outline(events) if part[0] in ("calls", "fails")] == [("calls", "get_weather", text)]
-
-
-@pytest.mark.sampled(0.2, family="name")
-@pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"id": 12345678901234567890123, "x": 1.10, "y": -1e400}',
-        '{"b": 1, "a": 2,   "a": 3}',
-        '{"deep": [[{"x": null}], {}], "t": true}',
-        '{"text": "{{}} `code` ```\\n \\"quoted\\" \\u00e9 \\ud83d\\ude00"}',
-        "{}",
-    ],
-)
-def test_arguments_are_the_models_own_characters(name: str, arguments: str) -> None:  # S3, S5, S6
-    assert ("calls", "get_weather", arguments) in outlined(
-        whole(name, arguments), dialect_of(name), opened=SPEAKERS[name].opened
-    )
+def test_any_json_object_goes_through_as_arguments(name: str, text: str) -> None:
+    assert_goes_through(name, text)
 
 
 @pytest.mark.parametrize("name", sorted(SPEAKERS.keys() - TAGGED))
-def test_the_familys_own_markers_are_text_inside_of_a_json_string(name: str) -> None:  # S3
-    arguments = json.dumps({"city": SPEAKERS[name].markers + " " + whole(name)})
-    assert ("calls", "get_weather", arguments) in outlined(
-        whole(name, arguments), dialect_of(name), opened=SPEAKERS[name].opened
-    )
+def test_arguments_are_the_models_own_characters_even_the_familys_markers(name: str) -> None:  # S3, S5, S6
+    for text in hard_arguments(SPEAKERS[name].markers, " ", whole(name)):
+        assert_goes_through(name, text)
 
 
 @ALL
 def test_an_output_that_breaks_off_leaks_nothing_and_makes_up_nothing(name: str) -> None:  # SCN-16, SCN-24, S9
-    speaker, dialect = SPEAKERS[name], dialect_of(name)
+    speaker, spoken = SPEAKERS[name], dialect(name)
     raw = whole(name)
     for length in range(len(raw)):
-        parts = list(outline(events_of([raw[:length]], dialect, opened=speaker.opened, tools=TOOLS, truncated=True)))
+        parts = list(outline(events_of([raw[:length]], spoken, opened=speaker.opened, tools=TOOLS, truncated=True)))
         text = "".join(part[1] for part in parts if part[0] == "says")
         assert "I will look.It rains.".startswith(text.rstrip("<>"))
         assert "It is cold.".startswith("".join(part[1] for part in parts if part[0] == "thinks").removesuffix("<"))
         assert [part[2] for part in parts if part[0] == "calls"] in ([], [ARGUMENTS])
-
-
-MARKERS = sorted({piece for speaker in SPEAKERS.values() for piece in speaker.markers.split()})
-WORDS = ["assistant", "final", "analysis", "all\n", "to=", "f", "Hi", "name", "tools", "call", "argument", "json"]
-WORDS += ["{", "}", '{"a": 1}', " ", "\n", "<", ">", '"', "`", "?", "<co>", "</co: 0>", 'tool="f"', "python\n"]
-PIECES = st.sampled_from([*MARKERS, *WORDS, "<|python_tag|>"])
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(PIECES | st.text(max_size=3), max_size=14), st.data())
-@ALL
-def test_any_text_is_read_alike_for_every_cutting(name: str, pieces: list[str], data: st.DataObject) -> None:
-    dialect, text = dialect_of(name), "".join(pieces)
-    opened = SPEAKERS[name].opened
-    expected = events_of([text], dialect, opened=opened, tools=TOOLS)
-    assert events_of(list(text), dialect, opened=opened, tools=TOOLS) == expected
-    places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
-    chunks = [text[start:stop] for start, stop in zip([0, *places], [*places, len(text)], strict=True)]
-    assert events_of(chunks, dialect, opened=opened, tools=TOOLS) == expected
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -264,10 +217,10 @@ def test_any_text_is_read_alike_for_every_cutting(name: str, pieces: list[str], 
 @given(st.text(alphabet=st.characters(exclude_characters="<>"), min_size=1, max_size=40))
 @ALL
 def test_plain_text_without_any_markup_is_the_answer(name: str, text: str) -> None:
-    dialect, opened = dialect_of(name), SPEAKERS[name].opened
+    opened = SPEAKERS[name].opened
     if "think" in opened.lower():
         opened = ""
-    parts = list(outline(events_of([text], dialect, opened=opened, tools=TOOLS)))
+    parts = list(outline(events_of([text], dialect(name), opened=opened, tools=TOOLS)))
     assert "".join(part[1] for part in parts).strip() == text.strip() or unlike_text(name, text)
 
 
@@ -411,7 +364,7 @@ SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:
     ],
 )
 def test_models_write_it_in_many_ways(name: str, raw: str, expected: Outline) -> None:
-    assert outlined(raw, dialect_of(name), opened=SPEAKERS[name].opened) == expected
+    assert outlined(raw, dialect(name), opened=SPEAKERS[name].opened) == expected
 
 
 def test_solars_ids_are_its_own_and_travel_with_the_call() -> None:
@@ -422,9 +375,7 @@ def test_solars_ids_are_its_own_and_travel_with_the_call() -> None:
 def test_what_is_found_in_a_message_to_python_depends_on_the_tool() -> None:
     tool = ToolSpec("python", "", {"type": "object", "properties": {"source": {"type": "string"}}})
     raw = "<|python_tag|>print(1)"
-    assert outlined(raw, dialect_of("functionary-3.1"), tools=(tool,)) == [
-        ("calls", "python", '{"source": "print(1)"}')
-    ]
+    assert outlined(raw, dialect("functionary-3.1"), tools=(tool,)) == [("calls", "python", '{"source": "print(1)"}')]
 
 
 def spelled(part: Part) -> str:
@@ -445,12 +396,12 @@ def spelled(part: Part) -> str:
 
 @ALL
 def test_a_call_as_the_grammar_would_have_it_written_is_read(name: str) -> None:
-    markup = dialect_of(name).markup
+    markup = dialect(name).markup
     for block in markup.spelled or markup.blocks:
         if block.spelling and block.opener != "<atem:function_calls>":  # that one needs the header before it
             parts = (block.spelling.before, *block.spelling.call(WEATHER), block.spelling.after, *block.closers[:1])
             raw = block.opener + "".join(map(spelled, parts))
-            assert outlined(raw, dialect_of(name)) == CALL
+            assert outlined(raw, dialect(name)) == CALL
 
 
 @pytest.mark.parametrize(

@@ -2,128 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.sampling import examples
 from tests.unit.dialects.laws import (
-    ALL_FRAMES,
     TOOLS,
-    Calls,
-    Write,
-    arguments,
     assert_alike,
-    assert_calls_stand_between_text,
-    assert_cut_calls_never_leak,
-    assert_no_character_is_lost,
     calls_of,
-    calls_of_events,
-    dialect,
-    hard_arguments,
-    outputs,
     text_of,
 )
-from tests.unit.dialects.streams import events_of
+from tests.unit.dialects.streams import dialect, events_of
+from tests.unit.dialects.writers import LISTED
 
 from shepherd.core import BadCall, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
 from shepherd.dialects import detect, parse
-from shepherd.dialects.base import Keep
 
 SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "arguments": {"sides": 6}}'
-
-
-def objects(calls: Calls) -> list[str]:
-    return [f'{{"name": "{name}", "arguments": {text}}}' for name, text in calls]
-
-
-def listed(calls: Calls) -> str:
-    return f"[{', '.join(objects(calls))}]"
-
-
-def keyed(calls: Calls) -> list[str]:
-    return [f'{{"{name}": {text}}}' for name, text in calls]
-
-
-def actions(calls: Calls) -> str:
-    shown = (f'    {{\n        "tool_name": "{name}",\n        "parameters": {text}\n    }}' for name, text in calls)
-    return "Action:\n```json\n[\n" + ",\n".join(shown) + "\n]```"
-
-
-FAMILIES: dict[str, tuple[Write, tuple[str, ...]]] = {
-    "apertus": (
-        lambda calls: f"<|tools_prefix|>[{', '.join(keyed(calls))}]<|tools_suffix|>",
-        ("<|tools_prefix|>", "<|tools_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>"),
-    ),
-    "apriel": (
-        lambda calls: f"<tool_calls>{listed(calls)}</tool_calls>",
-        ("<tool_calls>", "</tool_calls>", "Here are my reasoning steps:", "\n[BEGIN FINAL RESPONSE]", "<thinking>"),
-    ),
-    "hunyuan-a13b": (
-        lambda calls: f"<tool_calls>{listed(calls)}</tool_calls>",
-        ("<tool_calls>", "</tool_calls>", "<answer>", "</answer>", "<think>", "</think>"),
-    ),
-    "minimax-m1": (
-        lambda calls: "<tool_calls>\n" + "\n".join(objects(calls)) + "\n</tool_calls>",
-        ("<tool_calls>", "</tool_calls>", "<think>", "</think>"),
-    ),
-    "nemotron-v2": (
-        lambda calls: f"<TOOLCALL>{listed(calls)}</TOOLCALL>",
-        ("<TOOLCALL>", "</TOOLCALL>", "<think>", "</think>", "[{{"),
-    ),
-    "granite-3": (
-        lambda calls: f"<|tool_call|>{listed(calls)}",
-        ("<|tool_call|>", "<response>", "</response>", "<think>", "</think>"),
-    ),
-    "phi-4": (
-        lambda calls: "".join(f"<|tool_call|>{call}<|/tool_call|>" for call in objects(calls)),
-        ("<|tool_call|>", "<|/tool_call|>", "functools["),
-    ),
-    "internlm": (
-        lambda calls: "".join(f"<|action_start|><|plugin|>\n{call}<|action_end|>" for call in objects(calls)),
-        ("<|action_start|><|plugin|>", "<|action_end|>"),
-    ),
-    "granite-20b": (lambda calls: "".join(f"<function_call> {call}" for call in objects(calls)), ("<function_call>",)),
-    "command-r": (actions, ("Action:", "\n```json", "Action:\n```json")),
-}
-each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
-modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-
-
-@each_family
-def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(name: str, write: Write) -> None:
-    assert_calls_stand_between_text(write, dialect(name), [("roll", SIX)], ALL_FRAMES)
-    for text in hard_arguments(*FAMILIES[name][1]):
-        assert_calls_stand_between_text(write, dialect(name), [("roll", text), ("now", "{}"), ("undeclared", text)])
-
-
-@each_family
-@settings(max_examples=examples(15), deadline=None)
-@given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=4))
-def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
-    raw = f"Hi\n{write([('roll', text), ('now', text)])}"
-    assert calls_of_events(assert_alike(raw, dialect(name), places)) == [("roll", text), ("now", text)]
-
-
-@each_family
-def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Write) -> None:
-    if name != "command-r":  # its marker is a word
-        assert_cut_calls_never_leak(
-            write, dialect(name), [("roll", '{"sides": 6, "note": "a [b] {c}"}'), ("now", "{}")]
-        )
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=examples(30), deadline=None)
-@given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=4), reasoning=modes, truncated=st.booleans())
-def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
-    name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool
-) -> None:
-    raw = data.draw(outputs(*FAMILIES[name][1]))
-    assert_alike(raw, dialect(name), places, reasoning=reasoning, truncated=truncated)
-    assert_no_character_is_lost(raw, dialect(name), FAMILIES[name][1])
 
 
 @pytest.mark.sampled(0.2)
@@ -152,7 +45,7 @@ def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
         ("olmo-3", "<function_calls>\nroll(sides=6)\n</function_calls>"),
         ("olmo-3", f"<function_calls>[{ROLL}]</function_calls>"),
         ("hunyuan-a13b", f"<tool_calls>[{ROLL}]</tool_calls>"),
-        *((name, ROLL) for name in FAMILIES),
+        *((name, ROLL) for name in LISTED),
     ],
 )
 def test_slips_are_read(name: str, raw: str) -> None:

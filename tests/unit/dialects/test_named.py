@@ -2,126 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.sampling import examples
 from tests.unit.dialects.laws import (
-    ALL_FRAMES,
     TOOLS,
-    Calls,
     Write,
-    arguments,
     assert_alike,
-    assert_calls_stand_between_text,
-    assert_cut_calls_never_leak,
     assert_linear,
-    assert_no_character_is_lost,
     calls_of,
-    dialect,
-    hard_arguments,
-    outputs,
     text_of,
 )
-from tests.unit.dialects.streams import events_of, message_of
+from tests.unit.dialects.streams import dialect, events_of, message_of
+from tests.unit.dialects.writers import (
+    ARGUMENTS,
+    BEGIN,
+    END,
+    NAMED,
+    SECTION,
+    SECTION_END,
+    WIDE,
+    WIDE_BEGIN,
+    WIDE_CALL_END,
+    WIDE_END,
+    WIDE_SEP,
+    deepseek_r1,
+    deepseek_v31,
+    kimi,
+)
 
-from shepherd.core import BadCall, CallEnded, Reasoning, Text, TextDelta, ToolCall
+from shepherd.core import BadCall, CallEnded, Reasoning, TextDelta, ToolCall
 from shepherd.dialects import detect, get, parse
-from shepherd.dialects.base import Keep
 
-SECTION, BEGIN, ARGUMENTS = "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"
-END, SECTION_END = "<|tool_call_end|>", "<|tool_calls_section_end|>"
-WIDE, WIDE_BEGIN, WIDE_SEP = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
-WIDE_CALL_END, WIDE_END = "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"
 SIX = '{"sides": 6}'
 
 
-def mistral(calls: Calls) -> str:
-    return "".join(f"[TOOL_CALLS]{name}[ARGS]{text}" for name, text in calls)
-
-
-def mistral_id(calls: Calls) -> str:
-    return "".join(f"[TOOL_CALLS]{name}[CALL_ID]Ab3dE5g{at:02}[ARGS]{text}" for at, (name, text) in enumerate(calls))
-
-
-def mistral_list(calls: Calls) -> str:
-    listed = (
-        f'{{"name": "{name}", "arguments": {text}, "id": "Ab3dE5g{at:02}"}}' for at, (name, text) in enumerate(calls)
-    )
-    return f"[TOOL_CALLS][{', '.join(listed)}]"
-
-
-def kimi(calls: Calls) -> str:
-    written = (f"{BEGIN}functions.{name}:{at}{ARGUMENTS}{text}{END}" for at, (name, text) in enumerate(calls))
-    return SECTION + "".join(written) + SECTION_END
-
-
-def deepseek_r1(calls: Calls) -> str:
-    written = (f"{WIDE_BEGIN}function{WIDE_SEP}{name}\n```json\n{text}\n```{WIDE_CALL_END}" for name, text in calls)
-    return WIDE + "\n".join(written) + WIDE_END
-
-
-def deepseek_v31(calls: Calls) -> str:
-    return WIDE + "".join(f"{WIDE_BEGIN}{name}{WIDE_SEP}{text}{WIDE_CALL_END}" for name, text in calls) + WIDE_END
-
-
-MISTRAL_MARKS = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]", "roll", "roll[ARGS]")
-KIMI_MARKS = (SECTION, BEGIN, "functions.roll:0", ARGUMENTS, END, SECTION_END, "<think>", "</think>")
-WIDE_MARKS = (WIDE, WIDE_BEGIN, "function", WIDE_SEP, "roll", WIDE_CALL_END, WIDE_END, "<think>", "</think>")
-FAMILIES = {
-    "mistral": (mistral, MISTRAL_MARKS),
-    "mistral-id": (mistral_id, MISTRAL_MARKS),
-    "mistral-list": (mistral_list, MISTRAL_MARKS),
-    "mistral-spaced-list": (lambda calls: mistral_list(calls).replace("][", "] [", 1), MISTRAL_MARKS),
-    "kimi-k2": (kimi, KIMI_MARKS),
-    "deepseek-r1": (deepseek_r1, WIDE_MARKS),
-    "deepseek-v3.1": (deepseek_v31, WIDE_MARKS),
-}
-each_family = pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in FAMILIES.items()])
-modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-
-
-@each_family
-def test_calls_come_out_as_they_were_written_and_the_text_around_them_is_text(name: str, write: Write) -> None:
-    assert_calls_stand_between_text(write, dialect(name), [("roll", SIX)], ALL_FRAMES)
-    for text in hard_arguments(*FAMILIES[name][1]):
-        assert_calls_stand_between_text(write, dialect(name), [("roll", text), ("now", "{}"), ("undeclared", text)])
-
-
-@each_family
-@settings(max_examples=examples(15), deadline=None)
-@given(text=arguments(), places=st.lists(st.integers(0, 200), max_size=5))
-def test_any_json_object_goes_through_as_arguments(name: str, write: Write, text: str, places: Sequence[int]) -> None:
-    raw = f"Hi\n{write([('roll', text), ('now', text)])}"
-    events = assert_alike(raw, dialect(name), places)
-    calls = [event.call for event in events if isinstance(event, CallEnded)]
-    assert [(call.name, getattr(call, "arguments", "bad")) for call in calls] == [("roll", text), ("now", text)]
-
-
-@each_family
-def test_a_call_that_a_limit_cuts_off_is_bad_and_never_text(name: str, write: Write) -> None:
-    assert_cut_calls_never_leak(write, dialect(name), [("roll", '{"sides": 6, "note": "a [b] {c}"}'), ("now", "{}")])
-
-
-@each_family
+@pytest.mark.parametrize(("name", "write"), [(name, write) for name, (write, _) in NAMED.items()])
 def test_what_the_calls_were_written_as_spells_the_whole_block(name: str, write: Write) -> None:
     raw = write([("roll", SIX), ("now", "{}")])
     assert "".join(call.raw or "" for call in message_of(raw, dialect(name)).calls) == raw
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=examples(40), deadline=None)
-@given(data=st.data(), places=st.lists(st.integers(0, 90), max_size=5), reasoning=modes, truncated=st.booleans())
-def test_any_output_is_read_alike_for_every_cutting_and_nothing_of_it_is_lost(
-    name: str, data: st.DataObject, places: Sequence[int], reasoning: Keep, truncated: bool
-) -> None:
-    raw = data.draw(outputs(*FAMILIES[name][1]))
-    assert_alike(raw, dialect(name), places, reasoning=reasoning, truncated=truncated)
-    assert_no_character_is_lost(raw, dialect(name), FAMILIES[name][1])
-    message = parse(raw, dialect=dialect(name), tools=TOOLS, reasoning=reasoning)
-    assert all(part.text for part in message.parts if isinstance(part, Text | Reasoning))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +250,7 @@ def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> No
 
 @pytest.mark.parametrize("name", ["mistral", "mistral-list", "deepseek-r1"])
 def test_the_cost_is_linear_in_the_length_of_a_call(name: str) -> None:  # S18
-    write = FAMILIES[name][0]
+    write = NAMED[name][0]
 
     assert_linear(lambda text: write([("roll", f'{{"note": "{text}"}}')]), dialect(name), TOOLS)
 

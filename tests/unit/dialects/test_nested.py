@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.dialects.streams import events_of
-from tests.unit.dialects.tagged import Outcome, dialect, m3, told
+from tests.unit.dialects.streams import dialect, events_of
+from tests.unit.dialects.tagged import Outcome, m3, told
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects import parse

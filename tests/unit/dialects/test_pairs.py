@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.dialects.laws import chopped
-from tests.unit.dialects.streams import cuts, events_of
+from tests.unit.dialects import outline
+from tests.unit.dialects.streams import events_of
 
-from shepherd.core import BadCall, CallEnded, Event, ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from shepherd.core import BadCall, CallEnded, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
 from shepherd.dialects.families.glm import GLM, HUNYUAN, LONGCAT
 from shepherd.dialects.parse.tags import TagDialect
@@ -37,28 +37,13 @@ TOOLS = (
     ToolSpec("now"),
     ToolSpec("now_there"),
 )
-ROME = "weather<arg_key>city</arg_key><arg_value>Rome</arg_value>"
 
 
 def told(raw: str, dialect: TagDialect = GLM, *, opened: str = "") -> list[Any]:
-    """Texts, (thoughts,) and calls as [name, arguments], "bad" for those that are; alike under every cutting."""
-    whole = events_of([raw], dialect, tools=TOOLS, opened=opened)
-    for chunks in cuts(raw):
-        assert events_of(chunks, dialect, tools=TOOLS, opened=opened) == whole
-    seen: list[Any] = []
-    for event in whole:
-        match event:
-            case TextDelta(text):
-                seen.append(text)
-            case ReasoningDelta(text):
-                seen.append((text,))
-            case CallEnded(ToolCall() as call):
-                seen.append([call.name, json.loads(call.arguments)])
-            case CallEnded(BadCall() as call):
-                seen.append([call.name, "bad"])
-            case _:
-                pass
-    return seen
+    return outline.told(raw, dialect, TOOLS, opened=opened)
+
+
+ROME = "weather<arg_key>city</arg_key><arg_value>Rome</arg_value>"
 
 
 @pytest.mark.sampled(0.2)
@@ -223,48 +208,6 @@ def test_a_call_cut_off_anywhere_leaks_nothing_and_is_delivered_only_when_what_i
         assert isinstance(ended, ToolCall) or end < complete or call[:end].endswith("<")
         if isinstance(ended, ToolCall):
             assert json.loads(ended.arguments) == {"days": 2, "city": "Rome"}
-
-
-fragments = st.lists(
-    st.sampled_from(
-        (
-            *("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>"),
-            *("<think>", "</think>", "<|role_end|>", "<tool_", "</", "<", ">", "now", "weather", "city", "days"),
-            *(
-                "\n",
-                " ",
-                "\n\n",
-                "Hi.",
-                "{",
-                "}",
-                "(",
-                ")",
-                '"',
-                "'",
-                "=",
-                ":",
-                "a",
-                "3",
-                "🎉",
-                '{"name": "now"}',
-                "<function=now>",
-            ),
-        )
-    ),
-    max_size=14,
-).map("".join)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(fragments, st.lists(st.integers(0, 80), max_size=4), st.sampled_from([GLM, HUNYUAN]), st.booleans())
-def test_any_mixture_of_tags_is_read_alike_under_every_cutting(
-    text: str, places: list[int], dialect: TagDialect, truncated: bool
-) -> None:
-    whole = events_of([text], dialect, tools=TOOLS, truncated=truncated)
-    for chunks in (chopped(text, places), list(text)):
-        assert events_of(chunks, dialect, tools=TOOLS, truncated=truncated) == whole
-    visible: list[Event] = [event for event in whole if isinstance(event, TextDelta | ReasoningDelta | CallEnded)]
-    assert visible or not text.replace("<tool_sep>", "").strip() or "<" in text
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.dialects.streams import events_of
-from tests.unit.dialects.tagged import CLOCK, DSML, EDIT, M3, PRINTED, READ, TOOLS, Outcome, dialect, told
+from tests.unit.dialects.streams import dialect, events_of
+from tests.unit.dialects.tagged import CLOCK, DSML, EDIT, PRINTED, READ, TOOLS, Outcome, told
 from tests.unit.dialects.tagged_slips import OTHERS, QWEN, A
 
-from shepherd.core import BadCall, Message, TextDelta, ToolCall, ToolSpec
+from shepherd.core import BadCall, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, parse
 
 TAGGED = [name for name in PRINTED if name != "minimax-m3"]
@@ -267,50 +266,6 @@ def test_a_cut_in_the_closers_does_not_undo_a_call() -> None:
 
 
 # ---- whatever comes
-
-
-def everything(name: str) -> list[str]:
-    block = dialect(name).openers
-    printed = PRINTED[name]("edit", {"path": "a", "text": "b", "force": True}).replace("\n", "\n\0").replace(">", ">\0")
-    return [
-        *block,
-        *printed.split("\0"),
-        "x",
-        "\n",
-        " ",
-        "<",
-        "{",
-        '{"path": "a"}',
-        "<parameter=",
-        "</param>",
-        "`",
-        "]",
-    ]
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.sampled_from(sorted(PRINTED)), st.data(), st.randoms(use_true_random=False), st.booleans(), st.booleans())
-def test_the_events_are_the_same_for_every_cutting(
-    name: str, data: st.DataObject, chance: random.Random, kept: bool, truncated: bool
-) -> None:
-    raw = "".join(data.draw(st.lists(st.sampled_from(everything(name)), max_size=20)))
-    mode: Any = "keep" if kept else "split"
-    whole = events_of([raw], dialect(name), tools=TOOLS, reasoning=mode, truncated=truncated)
-    stops = sorted(chance.sample(range(len(raw) + 1), min(len(raw), 5)))
-    pieces = [raw[start:stop] for start, stop in zip([0, *stops], [*stops, len(raw)], strict=True)]
-    for chunks in (list(raw), pieces):
-        assert events_of(chunks, dialect(name), tools=TOOLS, reasoning=mode, truncated=truncated) == whole
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.sampled_from(sorted(PRINTED)), st.text() | st.text(alphabet="<>/=fp \n{}\"'｜:x&]["))
-@example("qwen-xml", "<function=")
-@example("minicpm", "<function name=")
-def test_any_text_says_something_and_raises_nothing(name: str, text: str) -> None:
-    message = parse(text, dialect=dialect(name), tools=TOOLS)
-    assert isinstance(message, Message)
-    if text.strip() and M3[:1] not in text:
-        assert message.parts
 
 
 @settings(max_examples=examples(40), deadline=None)

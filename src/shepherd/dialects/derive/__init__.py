@@ -50,7 +50,7 @@ def derived(printed: Printed) -> TagDialect | None:
 
 
 def provable(template: str) -> dict[str, str]:
-    """What a template prints, if that derives a dialect; else nothing. Raises: whatever a foreign template causes."""
+    """What a template prints, if that derives a dialect; else nothing. Raises: any error of a foreign template."""
     printed = observed(template)
     return printed if derived(printed) else {}
 

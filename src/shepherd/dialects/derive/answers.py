@@ -66,7 +66,6 @@ CASES: dict[str, Message] = {
     "two": answer(ONE, call(1, OTHER, {"on": True})),
     **{f"hard {n}": answer(call(0, TOOL if KEY in given else OTHER, given)) for n, given in enumerate(HARD)},
 }
-"""The answers that the template prints."""
 Printed = Mapping[str, str]
 """What the template prints behind the user's text for each of `CASES`, and, as `head`, for an answer that is due."""
 
@@ -161,7 +160,6 @@ def before_thoughts(head: str, thoughts: Sequence[Thought]) -> str:
 
 
 def behind_thoughts(text: str, thoughts: Sequence[Thought]) -> str:
-    """The text behind the last thought in it."""
     for closer in (closer for thought in thoughts for closer in thought.closers):
         text = text.rpartition(closer)[2]
     return text

@@ -51,7 +51,7 @@ from shepherd.dialects.parse.spelling import (
     value,
 )
 from shepherd.dialects.parse.values import find_tool, kinds, object_text
-from shepherd.dialects.render.frame import TAG, shared_end, shared_start
+from shepherd.dialects.render.frame import TAG, n_same, shared_end, shared_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,6 @@ class Sample:
 
 
 Guess = tuple[tuple[Block, ...], tuple[str, ...], Callable[[Sequence[ToolSpec]], tuple[Block, ...]]]
-"""The blocks of a dialect, its skips, and what it declares."""
 
 
 def guesses(sample: Sample) -> Iterator[Guess]:
@@ -102,8 +101,6 @@ def guesses(sample: Sample) -> Iterator[Guess]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The markup of a block of calls, taken apart."""
-
     opener: str
     before: str
     lead: str
@@ -133,7 +130,7 @@ class Written:
             inner = block[: block.rindex(closers[0])] if closers else block.rstrip()
             return cls(opener, "", lead, inner, None, "", closers, skips)
         n_tail = len(shared_start(tail, between))
-        n_lead = min(n_shared(lead[::-1], between[::-1]), len(between) - n_tail)
+        n_lead = min(n_same(lead[::-1], between[::-1]), len(between) - n_tail)
         closers, rest = tuple(TAG.findall(tail[n_tail:])[-1:]), tail[n_tail:]
         return cls(
             opener,
@@ -154,11 +151,6 @@ class Written:
 def is_sign(opener: str) -> bool:
     """Whether a text is no word of a sentence."""
     return re.search(r"[^\w\s.]", opener) is not None
-
-
-def n_shared(a: str, b: str) -> int:
-    """How many characters both texts begin with."""
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -234,7 +226,6 @@ def with_ids(text: str) -> Iterator[Part]:
 
 
 def named_guesses(before: str, mid: str, tail: str, between: str | None) -> Iterator[Guess]:
-    """Blocks of calls whose names stand before their arguments."""
     opening = before.lstrip()
     run = RUN.match(opening)
     openers = TAG.findall(run[0]) if run and run[0] else [opening.rstrip()]
@@ -272,8 +263,6 @@ def named_guesses(before: str, mid: str, tail: str, between: str | None) -> Iter
 
 
 def named_by(head: re.Pattern[str]) -> ReadHeader:
-    """Reads what stands from a tool's name to its arguments."""
-
     def read(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
         found = head.match(text, at)
         if found is None:
@@ -310,7 +299,6 @@ def python_guesses(sample: Sample) -> Iterator[Guess]:
 
 
 def braced(text: str) -> str:
-    """The text for `str.format`."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -325,7 +313,6 @@ class Pairs:
     key: str
     value: str
     other: str
-    """As `value`, for what is no string."""
     end: str
     tail: str
 
@@ -347,12 +334,11 @@ class Pairs:
         return (f"{self.key}{name}{before}", *value(tool, name, self.end))
 
     def read(self, text: str, tools: Sequence[ToolSpec], whole: bool) -> Calls:
-        """The call in a text from its name on."""
         how = f"write NAME{self.mid}{self.key}KEY{self.value}VALUE{self.end}"
         name = re.compile(rf"\s*([^\s<>\"'\[\]|]+){blanks(self.mid)}").match(text)
         if name is None or not whole:
             return (Fault(f"the call cannot be read; {how}", name[1] if name else ""),)
-        n_before, n_behind = n_shared(self.value, self.other), n_shared(self.value[::-1], self.other[::-1])
+        n_before, n_behind = n_same(self.value, self.other), n_same(self.value[::-1], self.other[::-1])
         middle = re.escape(self.value)
         if self.value != self.other:
             middle = re.escape(self.value[:n_before]) + "[^<>]{0,64}?"

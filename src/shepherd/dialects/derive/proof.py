@@ -46,7 +46,6 @@ def reads(dialect: TagDialect, message: Message, text: str) -> bool:
 
 
 def heard(dialect: TagDialect, chunks: Sequence[str]) -> list[Event]:
-    """The events of a text in chunks, neighbouring deltas joined."""
     ids = map(str, count())
     parser = dialect.parser(tools=TOOLS, ids=lambda: next(ids))
     joined: list[Event] = []

@@ -36,7 +36,6 @@ CITED_CUT = re.compile(r"[\s\d:,\[\]]*")
 
 
 def citation(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHeader` of the tag at either end of a citation."""
     end = CITED.match(text, at)
     if end:
         return Header(end.end())

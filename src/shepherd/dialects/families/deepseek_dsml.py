@@ -9,7 +9,7 @@
     </｜DSML｜invoke>
     </｜DSML｜function_calls>
 
-V4 writes `tool_calls` for `function_calls`. Strings are raw, all else is JSON, and the tag tells which. From the
+V4 writes `tool_calls` for `function_calls`. Strings are raw, all else is JSON, and the tag says which. From the
 models' own templates. Any tag of the language opens a block, for models write `toolcalls`, or an `invoke` alone.
 """
 

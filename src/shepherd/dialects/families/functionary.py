@@ -36,7 +36,6 @@ BLANKS = re.compile(r"\s{0,64}")
 FUNCTION = re.compile(r"""\s{0,8}["']?([\w.:/-]{1,128})["']?\s{0,8}>\s{0,64}(?=\S)""")
 FUNCTION_BEGUN = re.compile(r"""\s{0,8}["']?([\w.:/-]{0,128})["']?\s{0,8}(?:>\s{0,64})?""")
 PROGRAMS = ("python", "code_interpreter")
-"""Tools whose message is a program, not JSON."""
 ENDS = ("<|eot_id|>", "<|eom_id|>")
 
 
@@ -81,7 +80,6 @@ def names(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 
 def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
-    """The head of a recipient in which the output ends."""
     name = text[at:].strip()
     if "all".startswith(name):
         return Header(len(text))
@@ -90,7 +88,6 @@ def cut(text: str, at: int, opener: str, tools: Sequence[ToolSpec]) -> Header:
 
 
 def function(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHeader` of a tag that names a tool."""
     tag = FUNCTION.match(text, at)
     if tag is None:
         begun = FUNCTION_BEGUN.fullmatch(text, at)

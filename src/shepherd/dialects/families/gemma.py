@@ -38,7 +38,7 @@ CALL_BEGUN = re.compile(r"\s{0,64}[\w.:-]{0,128}\s{0,8}")
 
 
 def read_channel(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHeader` of a channel: its name tells what it holds; without a known name it is the answer."""
+    """A `ReadHeader` of a channel: its name says what it holds; without a known name it is the answer."""
     if not final and WORD_BEGUN.fullmatch(text, at):
         return None
     word = WORD.match(text, at)
@@ -65,7 +65,6 @@ def call(tool: ToolSpec, *, quote: str) -> tuple[Part, ...]:
 
 
 def sorted_members(tool: ToolSpec, quote: str) -> tuple[Part, ...]:
-    """All members by name, as the templates sort them."""
     named, required = sorted(tool.parameters.get("properties", {})), tool.parameters.get("required", ())
     spell = partial(member, tool, quote)
     first = next((at for at, name in enumerate(named) if name in required), None)
@@ -101,7 +100,6 @@ def call_block(opener: str, closer: str, quote: str) -> Block:
 
 
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls of declared tools without their opener."""
     body, block = partial(LiteralBody, notation=notation(QUOTE)), partial(Block, within="never", starts=NOTHING)
     begun = (f"call:{tool.name}{{" for tool in tools)
     return tuple(block(opener, ("<tool_call|>",), partial(body, begun=opener)) for opener in begun)

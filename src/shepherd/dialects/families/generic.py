@@ -33,11 +33,9 @@ from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.tags import TagDialect
 
 THINK = (Thought("<think>", ("</think>",)),)
-"""The thoughts of most families."""
 NOTHING = r"(?!)"
 """For `Block.starts`: the opener never counts in the middle of a line."""
 BARE: Mapping[str, Spelling | None] = {"{": None, "[": None}
-"""The brackets by which bare JSON begins."""
 MAX_LEAD = 256
 CALL_TAGS = ("<function", "<invoke", "<parameter")
 NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -77,7 +75,6 @@ TAGGED = (
     Block("<tool_call>", ("</tool_call>",), AnyBody, starts=r"[{\[<]", spelling=Spelling(OBJECT_LINE, "\n")),
     Block("<function=", ("</function>",), TaggedBody, starts=r"\w", tight=True),
 )
-"""JSON or tags, in the tags that most models know."""
 
 
 def unmarked(
@@ -106,7 +103,6 @@ def coded(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 
 def strays(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """The common forms for families with markers of their own."""
     return (*unspelt(TAGGED), *unmarked(tools, "start")) if tools else ()
 
 

@@ -33,19 +33,16 @@ TIGHT = tagged_call("{}", "<arg_key>{}</arg_key><arg_value>", "</arg_value>", ""
 
 
 def in_lines_of(markup: Markup, template: str) -> Markup:
-    """Spells calls with the line breaks of the template."""
     end, behind = ("\n", "") if LAST_LINE.search(template) else ("", "\n")
     spell = tagged_call("{}\n", *PAIR, end, behind) if LINES.search(template) else TIGHT
     return replace(markup, blocks=(call_block("tool_call", spell),))
 
 
 def with_suffix(markup: Markup, template: str) -> Markup:
-    """Spells calls with the suffix that the template knows."""
     return replace(markup, spelled=(wrapper(":opensource" if ":opensource" in template else ""),))
 
 
 def wrapper(suffix: str) -> Block:
-    """All calls of an answer as they are written out."""
     pair = (f"<arg_key{suffix}>{{}}</arg_key{suffix}>\n<arg_value{suffix}>", f"</arg_value{suffix}>")
     opener, closer = f"<tool_call{suffix}>{{}}<tool_sep{suffix}>\n", f"</tool_call{suffix}>\n"
     spelling = Spelling(tagged_call(opener, *pair, closer, behind="\n"), before="\n", between="")

@@ -79,7 +79,6 @@ def about(fields: HeaderFields, at: int, tools: Sequence[ToolSpec]) -> Header:
 
 
 def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
-    """Makes the body that reads a message to this recipient."""
     name = tool_name(to, tools)
     if not name:
         return JsonBody
@@ -89,7 +88,6 @@ def call_of(to: str, tools: Sequence[ToolSpec]) -> MakeBody:
 
 
 def tool_name(to: str, tools: Sequence[ToolSpec]) -> str:
-    """The name of the tool in a recipient; empty when there is none."""
     bare = re.sub(r"^(?:functions?(?:[.:/]|$))+|[.,:;?]+$", "", to)
     stuck = (bare.removesuffix(word) for word in STUCK)
     return next((name for name in (to, bare, *stuck) if find_tool(tools, name)), bare)
@@ -129,7 +127,6 @@ def inline(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpe
 
 
 def recipient(opener: str, channel: str) -> Block:
-    """A call as it is written out."""
     spelling = Spelling(json_call(f"{{}}{channel} <|constrain|>json<|message|>", ARGUMENTS))
     return Block(opener, ENDS[1:], HEADER, "anywhere", "anywhere", spelling=spelling)
 

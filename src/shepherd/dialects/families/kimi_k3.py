@@ -29,7 +29,6 @@ TYPES |= {"object": "object", "array": "array"}
 
 
 def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHeader` of a tag whose section is text."""
     found = read_tag(opener, text, at)
     if isinstance(found, tuple):
         return Header(found[1])

@@ -30,14 +30,12 @@ from shepherd.dialects.parse.spelling import ARGUMENTS, Spelling, json_call
 from shepherd.dialects.parse.values import json_object, json_text
 
 INTERPRETERS = ("code_interpreter", "ipython", "python", "python_interpreter", "execute_python", "run_python")
-"""Names of tools that run code, as Meta and others call them."""
 CALL = re.compile(r"\s*\[?\s*([\w.]+)\s*\(")
 FENCED = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
 KEYS = Keys(arguments=("parameters", "arguments"), id=("id",))
 
 
 def code_call(code: str, tools: Sequence[ToolSpec]) -> Found:
-    """The call of the interpreter that runs this code."""
     tool = next((tool for name in INTERPRETERS for tool in tools if tool.name == name), None)
     parameters = list(tool.parameters.get("properties", ())) if tool else []
     key = "code" if "code" in parameters or len(parameters) != 1 else parameters[0]

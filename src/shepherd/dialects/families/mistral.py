@@ -34,7 +34,6 @@ ID = Pattern("[a-zA-Z0-9]{9}")
 
 
 def unmarked(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Calls that lack `[TOOL_CALLS]`."""
     return tuple(Block(tool.name + mark, (), BODY) for tool in tools for mark in FORM.separators)
 
 

@@ -24,11 +24,10 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody, HeaderFields, HeaderFormat, prefixes, read_named
 from shepherd.dialects.parse.bodies.json_body import JsonBody
-from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
 from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody, dropped
 from shepherd.dialects.parse.call import Calls, Fault, is_found, read_calls
-from shepherd.dialects.parse.markup import Block, Body, Markers, Opening, Thought
+from shepherd.dialects.parse.markup import MAX_BLANKS, Block, Body, Markers, Opening, Thought
 from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, tagged_call
 from shepherd.dialects.parse.values import find_tool
 
@@ -36,7 +35,6 @@ MESSAGE = "<|message|>"
 ENDS = ("<|eom|>", "<|eot|>")
 CALLS_END = "</atem:function_calls>"
 NO_TOOLS = ("user", "assistant")
-"""Recipients that are no tools."""
 TO_SELF = Thought(f" to=self{MESSAGE}", ENDS)
 INVOKE = "<atem:invoke"
 ECHO = re.compile(rf'({INVOKE} name="[\w.:/-]+)<\|message\|>(?:">)?')
@@ -101,7 +99,6 @@ def repaired(tool: str, tools: Sequence[ToolSpec], written: str, calls: Calls) -
 
 
 def mended(tags: str, tools: Sequence[ToolSpec]) -> str:
-    """The tags with the characters that models leave out at their head."""
     tags = ECHO.sub(r'\1">', tags)
     for tool in tools:
         names = "|".join(map(re.escape, tool.parameters.get("properties", {})))

@@ -1,7 +1,7 @@
 """Plain: no tool protocol of its own; thoughts only where the template knows of them.
 
 The dialect of a model whose template no other dialect claims. If tools are declared, it may call them in any common
-form (`generic`) or in a form with the markers of another family: a template without tools tells little about the
+form (`generic`) or in a form with the markers of another family: a template without tools shows little of the
 training of its model (C12). No other text of its output is lost or held back for long.
 """
 
@@ -25,7 +25,6 @@ OTHERS = tuple(block for opener, block in MARKED.items() if opener not in COMMON
 
 
 def declared(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
-    """Every form of a call, for a request that has tools."""
     return (*generic.everything(tools), *generic.coded(tools), *OTHERS) if tools else ()
 
 

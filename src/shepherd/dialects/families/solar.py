@@ -38,7 +38,6 @@ HEAD_BEGUN = re.compile(
 
 
 def call_head(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
-    """A `ReadHeader` of the head of a call, before its arguments."""
     head = HEAD.match(text, at)
     if head is None:
         is_open = HEAD_BEGUN.fullmatch(text[at : at + 512]) is not None

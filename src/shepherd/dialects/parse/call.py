@@ -21,8 +21,6 @@ from shepherd.core import ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A call that parsed."""
-
     name: str
     arguments: str
     """JSON object text."""
@@ -32,8 +30,6 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A call that did not parse."""
-
     error: str
     name: str = ""
     idle: bool = False
@@ -41,7 +37,6 @@ class Fault:
 
 
 Calls = tuple[Found | Fault, ...]
-"""What a text spells, in order."""
 Read = Callable[[str, Sequence[ToolSpec], bool], Calls]
 """Reads the calls in a text, given the declared tools and whether the text is complete. Never raises."""
 
@@ -67,7 +62,6 @@ class Unreadable(ValueError):
 
 
 UNREADABLE = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
-"""What reading JSON and Python literals raises."""
 
 
 def read_calls(text: str, *, keys: Keys = HERMES_KEYS, tools: Sequence[ToolSpec] = (), whole: bool = True) -> Calls:
@@ -230,8 +224,6 @@ def json_of_python(text: str) -> str:
 
 
 class Constants(ast.NodeTransformer):
-    """Gives JSON's three words their meaning in Python."""
-
     def visit_Name(self, node: ast.Name) -> ast.AST:
         words: dict[str, bool | None] = {"true": True, "false": False, "null": None}
         return ast.copy_location(ast.Constant(words[node.id]), node) if node.id in words else node
@@ -253,7 +245,6 @@ def json_string(text: str) -> str:
 
 
 def after_space(text: str, at: int) -> int:
-    """The next position from `at` on that is no JSON whitespace."""
     while text[at : at + 1] in SPACE and at < len(text):
         at += 1
     return at

@@ -16,6 +16,8 @@ from shepherd.core import ToolSpec
 from shepherd.dialects.parse.call import Calls
 from shepherd.dialects.parse.spelling import Spelling
 
+MAX_BLANKS = 64
+"""So many blanks are held back at most until text or markup follows: models write endless newlines."""
 Where = Literal["line", "start", "anywhere", "never", "last"]
 """Where an opener opens a block; elsewhere it is text that speaks of the opener.
 
@@ -25,8 +27,6 @@ thought: where no text follows the call; else the thought speaks of one."""
 
 
 class Markers:
-    """A set of markers to look for in a stream. Immutable."""
-
     def __init__(self, markers: Iterable[str]) -> None:
         ordered = sorted(set(markers) - {""}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
@@ -80,8 +80,6 @@ def markers_of(*markers: str) -> Markers:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """The markup around reasoning."""
-
     opener: str
     """Empty when only a header opens it (`Body.then`)."""
     closers: tuple[str, ...]
@@ -117,13 +115,10 @@ class Body(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The markup around calls, or a header that tells what follows."""
-
     opener: str
     closers: tuple[str, ...]
     body: MakeBody
     where: Where = "line"
-    """Where the opener counts in text."""
     within: Where = "line"
     """Where the opener counts in an open thought: models forget to close thoughts."""
     starts: str = r"[{\[]"
@@ -139,8 +134,6 @@ class Block:
 
 
 class Opening(NamedTuple):  # one for each block of an answer, so it must be cheap
-    """What a body knows of its block when it begins."""
-
     block: Block
     openers: Sequence[str]
     """The markers that open something in this dialect: a block without a closer ends at one."""
@@ -150,7 +143,6 @@ class Opening(NamedTuple):  # one for each block of an answer, so it must be che
 
 
 MakeBody = Callable[[Opening], Body]
-"""Makes the body of a block: a class, or a function."""
 
 
 def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
@@ -159,8 +151,6 @@ def no_blocks(tools: Sequence[ToolSpec]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Everything that a family writes besides text."""
-
     thoughts: tuple[Thought, ...] = ()
     """The most common one first."""
     headed: tuple[Thought, ...] = ()

@@ -12,7 +12,7 @@ The rules, each of them tested:
 * Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
 * A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
   <think> tag" stays text.
-* `markup.Where` tells where a call begins: mostly at the start of a line, or anywhere if the inside of a call follows,
+* `markup.Where` says where a call begins: mostly at the start of a line, or anywhere if the inside of a call follows,
   so that "use the <tool_call> tag" stays text.
 * A block may turn out to be text, or to open a thought: headers do, and bare JSON (C28).
 * A stray closer is markup if it starts or ends a line or a block lacks its closer; else it is text.
@@ -41,16 +41,13 @@ from shepherd.core import (
 )
 from shepherd.dialects.base import Keep, Parser
 from shepherd.dialects.parse.call import Calls, Fault, Found
-from shepherd.dialects.parse.markup import Block, Body, Markers, Markup, Opening, Thought, Where, markers_of
+from shepherd.dialects.parse.markup import MAX_BLANKS, Block, Body, Markers, Markup, Opening, Thought, Where, markers_of
 
-MAX_BLANKS = 64
-"""So many blanks are held back at most until text or markup follows; models do write endless newlines."""
 VISIBLE = re.compile(r"\S")
 ANY = re.compile(r".", re.DOTALL)
 
 
 def new_call_id() -> str:
-    """A fresh id for a call, unlike any other."""
     return f"call_{secrets.token_urlsafe(18)}"
 
 
@@ -234,7 +231,7 @@ class Scanner:
         return True
 
     def _behind_last(self, final: bool) -> bool:
-        """A call in a thought has ended: it is one if no text follows, else the thought goes on behind its opener."""
+        """A call in a thought has ended: it is one if no text follows, else the thought continues behind its opener."""
         visible, block, thought = VISIBLE.search(self._buffer, self._at), self._opened, self._before_block[0]
         assert block is not None
         assert thought is not None

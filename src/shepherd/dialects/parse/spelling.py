@@ -17,8 +17,6 @@ from shepherd.dialects.parse.values import kinds, referred
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON value of this schema."""
-
     schema: Mapping[str, Any]
 
 
@@ -31,22 +29,16 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """These parts, or nothing."""
-
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Exactly one of these."""
-
     options: tuple[tuple[Part, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text that matches a regular expression."""
-
     regex: str
 
 
@@ -55,7 +47,6 @@ Part = str | Json | Until | Maybe | OneOf | Pattern
 
 
 Spell = Callable[[ToolSpec], tuple[Part, ...]]
-"""Spells the call of a tool."""
 
 
 @dataclass(frozen=True, slots=True)

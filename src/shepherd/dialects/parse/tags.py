@@ -26,8 +26,6 @@ Not among them: `<|start|>`, by which gpt-oss begins every part of one answer.
 
 @dataclass(frozen=True, slots=True)
 class TagDialect:
-    """A family whose markup is tags."""
-
     name: str
     markup: Markup
     marks: tuple[str, ...] = ()
@@ -36,7 +34,6 @@ class TagDialect:
     stops: tuple[str, ...] = ()
     thinks: bool = False
     tuned: Callable[[Markup, str], Markup] = lambda markup, template: markup
-    """Changes the markup by what the chat template shows."""
 
     @property
     def thoughts(self) -> tuple[tuple[str, str], ...]:
@@ -78,7 +75,6 @@ class TagDialect:
         reasoning: Keep = "split",
         ids: Callable[[], str] = new_call_id,
     ) -> Scanner:
-        """A scanner for this markup; `ids` names the calls."""
         return Scanner(self.markup, tools=tools, opened=opened, reasoning=reasoning, ids=ids)
 
 
@@ -94,7 +90,6 @@ THOUGHTS = (
 
 
 def mentions(template: str, thought: Thought) -> bool:
-    """Whether a template holds a tag of such thoughts."""
     return bool(thought.opener) and any(tag in template for tag in (thought.opener, *thought.closers))
 
 

@@ -52,7 +52,6 @@ def json_text(text: str) -> str:
 
 
 def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec | None:
-    """The tool of this name; `None` when it is undeclared."""
     return next((tool for tool in tools if tool.name == name), None)
 
 
@@ -106,7 +105,6 @@ def json_value(text: str, *, repair: bool = True) -> str:
 
 
 def kind_of(value: str) -> str:
-    """The kind of a JSON value; empty when there is none."""
     if not value:
         return ""
     return FIRSTS.get(value[0]) or ("number" if any(sign in value for sign in ".eE") else "integer")
@@ -146,7 +144,6 @@ def narrowed(allowed: Kinds, further: Kinds) -> Kinds:
 
 
 def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
-    """The schema of a member of an object; `None` when there is none."""
     if not isinstance(schema, Mapping) or depth < 0:
         return None
     properties = schema.get("properties")
@@ -157,7 +154,6 @@ def find_member(schema: Any, name: str, root: Mapping[str, Any], depth: int = DE
 
 
 def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
-    """The schema of the items of an array; `None` when there is none."""
     if not isinstance(schema, Mapping) or depth < 0:
         return None
     if isinstance(schema.get("items"), Mapping):
@@ -167,13 +163,11 @@ def find_items(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> Any:
 
 
 def combined(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
-    """The schemas that a schema refers to or combines."""
     listed = (part for word in ("allOf", "anyOf", "oneOf") for part in parts(schema, word))
     return [referred(schema.get("$ref"), root), *listed]
 
 
 def referred(reference: Any, root: Mapping[str, Any]) -> Any:
-    """What a reference within the same document points to; `None` when nothing does."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root
@@ -183,6 +177,5 @@ def referred(reference: Any, root: Mapping[str, Any]) -> Any:
 
 
 def parts(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
-    """The schemas, or values, that a keyword lists."""
     listed = schema.get(word)
     return listed if isinstance(listed, list | tuple) else ()

@@ -31,7 +31,6 @@ from shepherd.dialects.render.provenance import (
 )
 
 Turn = dict[str, Any]
-"""One message as templates see it."""
 
 ThoughtKey = Literal["reasoning_content", "reasoning", "thinking", "thought", "part"]
 """Where a template looks for the thoughts of an answer; `part` is a part of its content."""
@@ -49,11 +48,8 @@ class Capabilities:
     repeats: bool = True
     """Takes two messages of one role in a row."""
     answer_first: bool = True
-    """Takes a conversation that begins with an answer."""
     silent_answers: bool = True
-    """Takes an answer without any text."""
     user_after_result: bool = True
-    """Takes a user's message right behind the result of a call."""
     arguments: Literal["object", "text"] = "object"
     blank: str | None = ""
     """The content of an assistant message that holds calls only."""
@@ -224,7 +220,6 @@ def plainly(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spelled_call(call: ToolCall) -> str:
-    """The call as text, for templates that have no place for one."""
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
 
 
@@ -298,7 +293,6 @@ def systems_late(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def finished(turn: Turn, caps: Capabilities) -> Turn:
-    """The turn with its thought and its content where the template looks for them."""
     if "reasoning_content" in turn and caps.thought != "reasoning_content":
         thought = turn.pop("reasoning_content")
         if caps.thought == "part":
@@ -421,5 +415,4 @@ def merged(turns: Iterable[Turn]) -> Iterator[Turn]:
 
 
 def paragraphs(texts: Iterable[str]) -> OriginStr:
-    """The texts that are not empty, a blank line between them."""
     return OriginStr("\n\n").join([text for text in texts if text])

@@ -150,7 +150,6 @@ DICT_METHODS = frozenset(dir(dict))
 
 
 def refuse(message: str) -> NoReturn:
-    """The template refuses the conversation. Always raises `TemplateRefusal`."""
     raise TemplateRefusal(text_of(message))
 
 
@@ -175,7 +174,6 @@ DIRECTIVE = re.compile(r"%(?:\((?P<key>[^)]*)\))?[-#0 +]*(?P<width>\*|\d+)?(?:\.
 
 
 def percent(form: str, values: Any) -> str:
-    """`form % values` with the origins of what was inserted."""
     if origins(form) or "*" in form:
         return whole(plain(form) % values, form, values)
     parts: list[str] = []
@@ -201,7 +199,6 @@ def percent(form: str, values: Any) -> str:
 
 
 def join_filter(values: Any, d: str = "", attribute: str | int | None = None) -> str:
-    """The values' texts with `d` between them."""
     if attribute is not None:
         values = [value[attribute] for value in values]
     return as_origin_str(text_of(d)).join(map(text_of, values))

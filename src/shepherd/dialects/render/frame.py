@@ -35,8 +35,6 @@ TAG = re.compile(r"<[^<>\s]*>|\[[^\[\]\s]*\]")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The fixed text that a template writes around messages."""
-
     header: str
     """Before the text of a user message; empty when unknown."""
     trailers: Mapping[Kind, str]
@@ -193,7 +191,6 @@ def divided(pieces: Sequence[Piece]) -> tuple[list[Separator], list[tuple[int, i
 
 
 def separator_of(between: Sequence[Piece], start: int) -> Separator:
-    """The gap of these pieces, which stand from `start` on."""
     texts = [piece.text for piece in between]
     data = [at for at, piece in enumerate(between) if piece.origin == TOOLS] or [len(between)]
     last = "".join(texts[data[-1] + 1 :] if data[-1] < len(between) else texts)
@@ -201,7 +198,6 @@ def separator_of(between: Sequence[Piece], start: int) -> Separator:
 
 
 def head(gap: Separator, message: Message, frame: Frame) -> int:
-    """Where the first message begins whose text follows this gap."""
     if message.role == "system" or not frame.header:
         return gap.start if message.role == "system" else gap.stop
     # Not always right before the text: tools may stand between, or a user's message that says nothing.
@@ -313,7 +309,6 @@ def end_tags(trailer: str, render: Render) -> tuple[str, ...]:
 
 
 def attempted(render: Render, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Piece, ...]:
-    """The rendered conversation; no pieces if the template refuses it or fails on it."""
     try:
         return render(messages, tools)
     except (InvalidRequest, EngineError):

@@ -54,5 +54,4 @@ def examples(template: Template, dialect: Dialect) -> Iterator[str]:
 
 
 def read(text: str, dialect: Dialect) -> list[ToolCall]:
-    """The calls of the probe's tool that the dialect finds in a text."""
     return [call for call in read_answer(text, dialect, [TOOL])[1] if call.name == TOOL.name]

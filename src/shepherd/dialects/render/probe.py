@@ -19,7 +19,6 @@ from shepherd.dialects.render.conversation import Capabilities, ThoughtKey, Turn
 from shepherd.dialects.render.provenance import Arguments
 
 FAILURES = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
-"""The errors that a template program can raise."""
 
 USER: Turn = {"role": "user", "content": "probeuser"}
 ANSWER: Turn = {"role": "assistant", "content": "probeanswer"}
@@ -38,12 +37,10 @@ OFF: dict[str, Any] = {
 }
 """The variables that switch thinking off in all templates; a template ignores those of others."""
 EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
-"""The variables for the effort of thinking."""
 LEVELS = ("low", "medium", "high")
 Ask = Callable[..., str | None]
 """Renders turns; None when the template fails on them or refuses them."""
 LISTED = re.compile("""['"]thinking['"]""")
-"""A list of parts that was printed as it is."""
 THOUGHTS: tuple[ThoughtKey, ...] = get_args(ThoughtKey)
 
 
@@ -115,7 +112,6 @@ def thoughts_taken(ask: Ask, user: Turn, work: Ask | None = None, one: tuple[Tur
 
 
 def shows(words: str, text: str | None) -> bool:
-    """Whether the text holds all the words, in this order."""
     found = [(text or "").find(word) for word in words.split()]
     return -1 not in found and found == sorted(found)
 
@@ -136,7 +132,6 @@ def asked(run: Callable[..., str], *turns: Turn, tools: Sequence[Turn] = (), **g
 
 
 def copied(value: Any) -> Any:
-    """A deep copy; strings are shared."""
     match value:
         case Arguments():
             return Arguments(value, value.text)
@@ -153,7 +148,6 @@ def in_parts(turn: Turn) -> Turn:
 
 
 def exchange(number: int, short: bool, blank: str | None, form: Any) -> tuple[Turn, Turn]:
-    """A call and its result in one of the forms that templates take."""
     call_id = f"probe000{number}" if short else f"call_probe_000{number}"
     call = ToolCall(call_id, TOOL.name, f'{{"probekey": "probevalue{number}"}}')
     return (

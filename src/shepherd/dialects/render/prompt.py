@@ -140,7 +140,7 @@ def continued(pieces: tuple[Piece, ...], last: Message, index: int, dialect: Dia
     """The rendered conversation up to the end of its last message's text, and what is open there.
 
     No pieces when the template has left out a part of the message, as templates do with thoughts, or the tag that
-    tells a thought from a text.
+    separates a thought from a text.
     """
     own = [at for at, piece in enumerate(pieces) if piece.origin == index]
     if not own:

@@ -56,7 +56,6 @@ def mapped(change: Callable[[str], str]) -> Callable[[Any], Any]:
 
 
 def unfollowed(change: Callable[..., str]) -> Callable[..., Any]:
-    """A method that changes the string, not followed at all."""
     return lambda self, *args, **given: whole(change(self, *args, **given), self, args, given)
 
 
@@ -150,7 +149,6 @@ class OriginStr(str):
         return self.divided(len(head), len(middle))
 
     def divided(self, at: int, width: int) -> tuple[OriginStr, OriginStr, OriginStr]:
-        """The parts before, within and after `[at, at + width)`."""
         return self.cut(0, at), self.cut(at, at + width), self.cut(at + width, len(self))
 
     def found(self, parts: Iterable[str], sep: str | None) -> Iterator[OriginStr]:
@@ -197,7 +195,6 @@ class Arguments(dict[str, Any]):
 
 
 def plain(text: str) -> str:
-    """A plain `str` of the same characters."""
     return str.__str__(text) if type(text) is not str else text
 
 
@@ -207,7 +204,6 @@ def as_origin_str(text: str) -> OriginStr:
 
 
 def join(parts: Iterable[str]) -> OriginStr:
-    """The concatenation, with every part's spans where its characters went."""
     texts: list[str] = []
     spans: list[Span] = []
     at = end = 0
@@ -227,7 +223,6 @@ def join(parts: Iterable[str]) -> OriginStr:
 
 
 def origins(value: Any) -> set[int]:
-    """The origins of all strings inside of a value."""
     match value:
         case OriginStr():
             return {int(origin) for _, _, origin in value.spans}
@@ -250,7 +245,6 @@ def whole(text: str, *sources: Any) -> OriginStr:
 
 
 def text_of(value: Any) -> str:
-    """The text that a template prints for a value."""
     if isinstance(value, str):
         return value
     text = str(value)

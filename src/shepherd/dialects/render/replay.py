@@ -33,10 +33,7 @@ OWN = 0
 
 @dataclass(frozen=True, slots=True)
 class WrittenAnswer:
-    """One answer as the model wrote it."""
-
     message: Message
-    """Its content."""
     head: str
     """The markup before it, from the last text of a message on."""
     pieces: tuple[Piece, ...]
@@ -207,12 +204,10 @@ def same(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
 
 
 def words(message: Message) -> list[str]:
-    """The words of a message, those of its thought first."""
     return [*message.reasoning.split(), *message.text.split()]
 
 
 def meaning(call: ToolCall) -> tuple[str, str]:
-    """The name and the normalised arguments of a call."""
     try:
         return call.name, json.dumps(json.loads(call.arguments, strict=False), sort_keys=True)
     except (ValueError, RecursionError):
@@ -228,7 +223,6 @@ def end_of(calls: Sequence[ToolCall], text: str) -> int | None:
 
 
 def after(pieces: Sequence[Piece], start: int) -> list[Piece]:
-    """The pieces behind the first `start` characters."""
     made: list[Piece] = []
     for piece in pieces:
         if len(piece.text) > start:

@@ -42,7 +42,6 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 RESERVED = frozenset(
     {"messages", "tools", "functions", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"}
 )
-"""Variables that a client cannot set."""
 
 
 class Template:
@@ -56,7 +55,6 @@ class Template:
         self.eos_token = eos_token
         self.clock = clock
         self.opened: dict[Hashable, str] = {}
-        """What generation prompts open; `prompt` fills it."""
         try:
             environment = PromptEnvironment()
             self._program = environment.from_string(source)

@@ -21,7 +21,7 @@ from functools import partial
 
 from shepherd.dialects.parse.bodies.header import HeaderBody, declined
 from shepherd.dialects.parse.bodies.json_text import JsonText, after_blanks
-from shepherd.dialects.parse.bodies.machine import MAX_BLANKS, Machine
+from shepherd.dialects.parse.bodies.machine import Machine
 from shepherd.dialects.parse.bodies.python_body import read_python_calls
 from shepherd.dialects.parse.call import (
     UNREADABLE,
@@ -34,7 +34,7 @@ from shepherd.dialects.parse.call import (
     read_calls,
     sliced,
 )
-from shepherd.dialects.parse.markup import Body, MakeBody, Opening, markers_of
+from shepherd.dialects.parse.markup import MAX_BLANKS, Body, MakeBody, Opening, markers_of
 
 KEYS = Keys(name=("name", "function", "tool_name"), arguments=("parameters", "arguments"), id=("id", "tool_call_id"))
 CALL_KEYS = frozenset({*KEYS.name, *KEYS.arguments, *KEYS.id, "type"})
@@ -66,7 +66,6 @@ def word(choices: Collection[str], quote: str) -> Generator[None, str, str]:
 
 
 def head(names: Collection[str]) -> Recogniser:
-    """The beginning of a call of one of these tools."""
     bracket = yield from blanks()
     if bracket == "[":
         bracket = yield from blanks()
@@ -133,8 +132,6 @@ def unfenced(body: MakeBody, fences: Fences) -> MakeBody:
 
 
 class BareBody(Machine):
-    """One value, or text."""
-
     def __init__(self, opening: Opening, *, python: bool = False) -> None:
         """`python`: a list of calls in Python's form; the opener has named the first."""
         super().__init__(opening)

@@ -33,8 +33,6 @@ BARE_ITEM = re.compile(r"[^{}\[\](),<]*")
 
 
 class Quote:
-    """The quote around strings, and the patterns that contain it."""
-
     def __init__(self, quote: str) -> None:
         self.text = quote
         mark = re.escape(quote)
@@ -115,7 +113,6 @@ class GemmaReader(LiteralReader):
         return members
 
     def _items(self) -> list[str]:
-        """The JSON of the items up to the bracket that closes."""
         items: list[str] = []
         self._depth += 1
         while not self._take("]"):

@@ -19,9 +19,9 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from shepherd.core import ToolSpec
-from shepherd.dialects.parse.bodies.machine import MAX_BLANKS
+from shepherd.dialects.parse.bodies.machine import HandingOver
 from shepherd.dialects.parse.call import Calls, Fault, Found, read_arguments
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Opening, Thought
+from shepherd.dialects.parse.markup import MAX_BLANKS, Block, MakeBody, Markers, Opening, Thought
 from shepherd.dialects.parse.values import find_tool, json_object, json_text, kinds
 
 LIMIT = 160
@@ -42,8 +42,6 @@ LETTERS = re.compile(r"[^\W\d_]")
 
 
 class Header(NamedTuple):
-    """A header that has been read."""
-
     stop: int
     """Where it ends and what it heads begins."""
     inside: MakeBody | None = None
@@ -51,7 +49,6 @@ class Header(NamedTuple):
     follows."""
     then: Thought | None = None
     declined: str = ""
-    """Text after all, as in `Body`."""
 
 
 ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
@@ -59,39 +56,26 @@ ReadHeader = Callable[[str, str, int, bool, Sequence[ToolSpec]], Header | None]
 `None` while it needs more text, never if that is final."""
 
 
-class HeaderBody:
-    """A `Body`: a header and the call that it heads, if it does."""
+class HeaderBody(HandingOver):
+    """A header and the call that it heads, if it does."""
 
     def __init__(self, opening: Opening, *, read: ReadHeader) -> None:
-        self.ended = self.closed = False
-        self.declined = ""
-        self.then: Thought | None = None
-        self._opening = opening
+        super().__init__(opening)
         self._read = read
-        self._inner: Body | None = None  # reads the call
+        self._step = self._header
 
-    def feed(self, text: str, at: int, final: bool) -> int:
-        inner = self._inner
-        if inner is None:
-            block, _, tools, _ = opening = self._opening
-            head = self._read(block.opener, text, at, final, tools)
-            if head is None:
-                return at
-            if head.inside is None:
-                self.ended = self.closed = True
-                self.then, self.declined = head.then, head.declined
-                return head.stop
-            if head.stop > at:
-                opening = opening._replace(block=replace(block, opener=block.opener + text[at : head.stop]))
-            self._inner = inner = head.inside(opening)
-            at = head.stop
-        at = inner.feed(text, at, final)
-        if inner.ended:
-            self.ended, self.closed, self.declined, self.then = True, inner.closed, inner.declined, inner.then
-        return at
-
-    def take_calls(self) -> list[tuple[str, Calls]]:
-        return self._inner.take_calls() if self._inner else []
+    def _header(self, text: str, at: int, final: bool) -> int:
+        block = self._block
+        head = self._read(block.opener, text, at, final, self._tools)
+        if head is None:
+            return at
+        if head.inside is None:
+            self.ended = self.closed = True
+            self.then, self.declined = head.then, head.declined
+        else:
+            self._written.append(text[at : head.stop])
+            self._hand_over(head.inside, replace(block, opener="".join(self._written)))
+        return head.stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +86,6 @@ class HeaderFields:
     """Of another than the assistant."""
     channel: str = ""
     to: str = ""
-    """The recipient, if it is a tool."""
     others: tuple[str, ...] = ()
     """What stands alone behind a mark and is no known channel."""
 
@@ -113,7 +96,6 @@ class HeaderFormat:
 
     start: str
     message: str
-    """The marker behind a header."""
     ends: tuple[str, ...]
     """Markers behind what a header heads; another header follows, or nothing."""
     role: re.Pattern[str]
@@ -125,7 +107,6 @@ class HeaderFormat:
     channel: re.Pattern[str] = re.compile(r"(?!)")
     """A known channel as a group, with what models write around it by mistake."""
     no_tools: tuple[str, ...] = ()
-    """Recipients that are no tools."""
 
     @cached_property
     def markers(self) -> Markers:
@@ -186,7 +167,6 @@ class HeaderReader:
         return min(len(words), LIMIT) if fits(words) else next(n for n in range(len(words)) if not fits(words[: n + 1]))
 
     def _n_words(self, words: str, *, first: bool) -> int:
-        """How many of the characters may stand behind a mark."""
         if first and SPOKEN_OF.match(words):
             return 0
         new_line = NEW_LINE.search(words)
@@ -249,7 +229,6 @@ class HeaderReader:
         return self._about(at + (self._end if mark == self._headers.start else 0))
 
     def _cut(self, mark: str, at: int, words: str, *, first: bool) -> Header:
-        """The header in which the output ends."""
         end = len(self._text)
         if self._fields.to or self._fields.role:
             return self._about(end)

@@ -13,10 +13,8 @@ from shepherd.dialects.parse.markup import Markers
 
 BLANKS = re.compile(r"\s*")
 FENCE = re.compile(r"```[a-zA-Z]*(?=[\s{\[])")
-"""The opening of a code fence around a value."""
 FENCE_BEGUN = re.compile(r"`{1,3}|```[a-zA-Z]*")
 INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.DOTALL) for quote in "\"'"}
-"""What stands between two quotes."""
 
 
 class JsonText:
@@ -25,7 +23,6 @@ class JsonText:
     def __init__(self, markers: Markers, stops: tuple[str, ...]) -> None:
         """`stops`, some of the markers, end a value that lacks its end when they stand outside of its strings."""
         self.ended = False
-        """It is complete."""
         self.cut = False
         """A stop stands where more of it should."""
         self._markers = markers
@@ -90,6 +87,5 @@ def outside_of(stops: tuple[str, ...]) -> tuple[re.Pattern[str], str]:
 
 
 def after_blanks(text: str, at: int) -> int:
-    """The next position from `at` on that is not blank."""
     blanks = BLANKS.match(text, at)
     return blanks.end() if blanks else at

@@ -30,10 +30,7 @@ READS = 8
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """A notation, as far as the end of a block depends on it."""
-
     read: Read
-    """Reads the calls of a block; never none."""
     quotes: tuple[str, ...]
     """The quotes around strings; longest first."""
     escapes: tuple[str, ...]
@@ -41,7 +38,6 @@ class Notation:
     next_call: re.Pattern[str]
     """The beginning of another call where no list stands around the calls."""
     next_begun: re.Pattern[str]
-    """Matches as a whole every beginning of that."""
 
 
 class LiteralBody(Machine):
@@ -205,7 +201,6 @@ class LiteralReader(ABC):
     BETWEEN: re.Pattern[str]
     """What may stand between two calls."""
     HOW: str
-    """How to write a call, for the model."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -240,7 +235,6 @@ class LiteralReader(ABC):
         return self._text[self._at : self._at + 1]
 
     def _take(self, token: str) -> str:
-        """The token, if it comes next."""
         if self._ahead() != token:
             return ""
         self._at += 1

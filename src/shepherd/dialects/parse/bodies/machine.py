@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shepherd.dialects.parse.call import Calls
-from shepherd.dialects.parse.markup import Block, Body, MakeBody, Markers, Opening, Thought, markers_of
+from shepherd.dialects.parse.markup import MAX_BLANKS, Block, Body, MakeBody, Markers, Opening, Thought, markers_of
 
 Step = Callable[[str, int, bool], int]
 """`step(text, at, final)`, as `Body.feed`, for one part of a block."""
-MAX_BLANKS = 64
-"""So many blanks are held back at most."""
 
 
 class Machine:
@@ -109,7 +107,6 @@ class HandingOver(Machine):
         return [*ready, *self._inner.take_calls()] if self._inner else ready
 
     def _hand_over(self, make: MakeBody, block: Block | None = None) -> None:
-        """Lets another body read on from where the current step stops."""
         opening = self._opening
         self._inner = make(opening._replace(block=block or opening.block, written="".join(self._written)))
         self._step = lambda text, at, final: at

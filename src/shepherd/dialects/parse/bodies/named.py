@@ -28,13 +28,10 @@ JUNK = re.compile(r"[}\],;)]+")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a family writes such calls."""
-
     header: re.Pattern[str]
     """The header before the arguments, with its markers and without the blanks around it; its groups are `name`, and
     `id` where models write ids."""
     separators: tuple[str, ...] = ()
-    """The markers of a header."""
     openers: tuple[str, ...] = ()
     """The markers that begin calls; a block's opener that is none of these is a part of the header."""
     ends: tuple[str, ...] = ()
@@ -46,8 +43,6 @@ class Form:
 
 
 class NamedBody(Machine):
-    """One call after another, each a header and its arguments."""
-
     def __init__(self, opening: Opening, *, form: Form) -> None:
         super().__init__(opening)
         self._step = self._in_header

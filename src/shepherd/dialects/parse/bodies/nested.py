@@ -53,7 +53,6 @@ class Element:
     schema: Any = None
     children: list[Element] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    """All its text, as written."""
     tail: list[str] = field(default_factory=list)
     """The text behind its last child."""
     before: str = ""
@@ -112,7 +111,6 @@ class NestedBody(Machine):
         return stop + len(token)
 
     def _expect(self, step: Step) -> None:
-        """A tag, or JSON, comes in."""
         self._step, self._pieces = step, []
 
     def _text(self, text: str, at: int, final: bool) -> int:
@@ -225,7 +223,6 @@ class NestedBody(Machine):
         return is_complete(self._tool, (child.name for child in children))
 
     def _end_call(self, keep: int = 0) -> None:
-        """Reports the call; the last `keep` characters belong to the next one."""
         self._report(self._found or (self._read(),), keep)
         self._call, self._begun, self._found = None, False, ()
 

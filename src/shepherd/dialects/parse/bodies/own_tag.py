@@ -61,8 +61,6 @@ def attributes() -> Generator[None, str, tuple[Pairs, bool] | None]:
 
 
 class OwnTagBody(Machine):
-    """One such call, behind `<name`."""
-
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         self._name = opening.block.opener[1:]

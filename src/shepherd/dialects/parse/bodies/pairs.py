@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 
 from shepherd.core import ToolSpec
@@ -37,49 +36,30 @@ HEAD = re.compile(r"""([^\s<>{}()\[\]"'`=,]{0,128})(\s{0,256})""")
 XML = Markers(("<function", "<invoke"))
 
 
-@dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of one spelling of this protocol, and the patterns that contain them."""
+    """The tags that belong to a block's opener, for they share its prefix and its suffix, and patterns of them."""
 
-    key: str
-    key_end: str
-    value: str
-    value_end: str
-    separator: str
-    any: re.Pattern[str]
-    """The first tag behind a name."""
-    member: re.Pattern[str]
-    """A key and its tags, one of which may be missing or doubled; `key` is the name."""
-    end: re.Pattern[str]
-    """Where a value ends in a call that is complete."""
-    cut: re.Pattern[str]
-    """A value's closer, and behind it the beginning of another closer, where the output ends."""
+    def __init__(self, opener: str) -> None:
+        match = TAG.fullmatch(opener)
+        prefix, suffix = match.groups() if match else ("", "")
+        self.key, self.value, self.separator = (
+            f"<{prefix}{word}{suffix}>" for word in ("arg_key", "arg_value", "tool_sep")
+        )
+        self.key_end, self.value_end = self.key.replace("<", "</"), self.value.replace("<", "</")
+        k, ke, v, ve = map(re.escape, (self.key, self.key_end, self.value, self.value_end))
+        self.any = re.compile(f"{k}|{ke}|{v}")
+        self.member = re.compile(rf"\s*(?:{k}\s*)*(?P<key>[^<>]*?)\s*(?:(?:{ke}\s*)+(?:{v})?|{v})")
+        """A key and its tags, one of which may be missing or doubled; `key` is the name."""
+        self.end = re.compile(rf"(?:{ve}\s*)+(?=\Z|{k}|[^<>\n]{{1,64}}{ke})|(?={k}[^<>]{{1,128}}(?:{ke}|{v}))|\s*\Z")
+        """Where a value ends in a call that is complete."""
+        self.cut = re.compile(rf"({ve}\s*)</[^<>]*\Z")
+        """A value's closer, and behind it the beginning of another closer, where the output ends."""
 
 
-@cache
-def tags_of(opener: str) -> Tags:
-    """The tags that belong to a block's opener: they share its prefix and its suffix."""
-    match = TAG.fullmatch(opener)
-    prefix, suffix = match.groups() if match else ("", "")
-    key, value = (f"<{prefix}{word}{suffix}>" for word in ("arg_key", "arg_value"))
-    key_end, value_end = (tag.replace("<", "</") for tag in (key, value))
-    k, ke, v, ve = map(re.escape, (key, key_end, value, value_end))
-    return Tags(
-        key,
-        key_end,
-        value,
-        value_end,
-        f"<{prefix}tool_sep{suffix}>",
-        re.compile(f"{k}|{ke}|{v}"),
-        re.compile(rf"\s*(?:{k}\s*)*(?P<key>[^<>]*?)\s*(?:(?:{ke}\s*)+(?:{v})?|{v})"),
-        re.compile(rf"(?:{ve}\s*)+(?=\Z|{k}|[^<>\n]{{1,64}}{ke})|(?={k}[^<>]{{1,128}}(?:{ke}|{v}))|\s*\Z"),
-        re.compile(rf"({ve}\s*)</[^<>]*\Z"),
-    )
+tags_of = cache(Tags)
 
 
 class PairsBody(HandingOver):
-    """One call between an opener and its closers."""
-
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         self._step = self._lead
@@ -217,7 +197,6 @@ class PairsBody(HandingOver):
         return bool(head[1] and self._markers.standing(text, head.end()))
 
     def _finish(self, stop: int, closer: str) -> int:
-        """Ends the call, perhaps with a closer, before `stop`."""
         self.ended = self._whole = True
         self._closer, self.closed = closer, bool(closer)
         return stop

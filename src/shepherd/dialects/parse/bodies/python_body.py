@@ -95,8 +95,6 @@ def read_python_calls(text: str, *, whole: bool = True) -> Calls:
 
 
 class PythonReader(LiteralReader):
-    """Reads one text in one way of quoting."""
-
     BLANKS = re.compile(r"(?:\s|#[^\n]*|\\\n)*")
     BETWEEN = re.compile(r"(?:[\s,;()\[\]]|#[^\n]*)*")
     HOW = "write [name(argument=value, ...)] with every argument named and every value a literal"
@@ -178,7 +176,6 @@ class PythonReader(LiteralReader):
         return f"[{', '.join(items)}]" if items else json_object(members)
 
     def _strings(self, continuation: re.Pattern[str]) -> str:
-        """The characters of one string literal, or of several side by side."""
         characters: list[str] = []
         while opening := self._match(QUOTE):
             prefix, quote = opening[1].lower(), opening[2]
@@ -254,7 +251,6 @@ PYTHON = Notation(
     next_begun=re.compile(NAME),
 )
 PythonBody: MakeBody = partial(LiteralBody, notation=PYTHON)
-"""A block of Python calls."""
 
 
 class PythonFenceBody(HandingOver):

@@ -40,8 +40,6 @@ BROKEN = re.compile(r"""\s*["']?([^\s"'=:{(]*)["']?\s*[=:]?(.*)""", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag of call markup."""
-
     kind: Kind
     word: str
     prefix: str
@@ -52,9 +50,8 @@ class Tag:
     lead: str = ""
     """Text in the tag that belongs behind it."""
     is_string: bool | None = None
-    """Whether the tag marks its value as a string; `None`: it does not tell."""
+    """Whether the tag marks its value as a string; `None`: the tag does not say."""
     empty: bool = False
-    """It closes itself."""
 
     @property
     def label(self) -> str:

@@ -136,7 +136,6 @@ class TaggedBody(HandingOver):
         return stop
 
     def _tagged(self, text: str, at: int, final: bool) -> int:
-        """Acts on a tag between values."""
         written = "".join(self._pieces)
         if final and at == len(text) and not written.endswith(">"):
             closing = written.startswith("</") and self._closer.kind != "cdata"  # whose parameter is yet to be closed
@@ -272,11 +271,10 @@ class TaggedBody(HandingOver):
         return stop
 
     def _marked(self, text: str, at: int, final: bool) -> int:
-        """Acts on a tag in a value."""
         value, written = self._value, "".join(self._pieces)
         tag = self._read_tag(written)
         if at == len(text) and not final and value.kind(tag) in ("call", "wrapper"):
-            return at  # it may open a call inside of the value; the character behind it tells
+            return at  # it may open a call inside of the value; the character behind it decides
         self._step = self._in_value
         if closer := value.closer(tag, written):
             self._suspect(closer, written)
@@ -311,7 +309,6 @@ class TaggedBody(HandingOver):
         return after
 
     def _end_value(self, *, unclosed: bool = False) -> None:
-        """Ends the value; `unclosed` if its own closer is missing."""
         value = self._value
         self._step = self._call
         if value.tag is None:
@@ -350,7 +347,6 @@ class TaggedBody(HandingOver):
         return kept_blanks(at, after)
 
     def _end_call(self, keep: int = 0) -> None:
-        """Reports the call; the last `keep` characters belong to the next one."""
         self._report((self._read(),), keep)
         self._head, self._reported, self._due = None, True, False
 

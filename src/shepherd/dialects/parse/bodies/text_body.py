@@ -11,8 +11,6 @@ from shepherd.dialects.parse.markup import Opening
 
 
 class TextBody(Machine):
-    """A call that is text up to the next marker."""
-
     def __init__(self, opening: Opening, *, read: Read) -> None:
         super().__init__(opening)
         self._markers = self._stops()

@@ -33,11 +33,8 @@ Following = Literal["unknown", "end", "text"] | tuple[Kind, bool]
 
 @dataclass(frozen=True, slots=True)
 class PossibleEnd:
-    """A tag that may end a value."""
-
     kind: Kind | Literal["cdata"]
     exact: bool = True
-    """It is spelt correctly."""
     on_margin: bool = False
     """It stands at the very start of a line, as templates write it."""
 
@@ -63,14 +60,12 @@ class Value:
     """The parameters that the value itself has opened."""
     line_start: bool = True
     last: str = ""
-    """Its last character."""
     n_json_checks: int = 0
     is_sealed: bool = False
     """It is exactly what stands in its CDATA section."""
 
     @classmethod
     def opened(cls, tag: Tag | None, head: Tag, wrappers: Sequence[str], known: Sequence[str]) -> Value:
-        """The value that `tag` opens in the call of `head`."""
         labels: dict[str, Kind] = dict.fromkeys(wrappers, "wrapper")
         for prefix in (head.prefix, tag.prefix if tag else head.prefix):
             labels[prefix + head.word] = "call"

@@ -8,7 +8,7 @@
 
 Instead of arguments a call may hold one object: `<|open|>json type="object"<|sep|>{...}<|close|>json<|sep|>`; the model
 sometimes leaves out that tag. A value ends at its closer, or at another tag of the call if the closer is missing; all
-other tags belong to the value. `type` counts where the tool's schema does not tell more. A call that was cut off is a
+other tags belong to the value. `type` counts where the tool's schema says no more. A call that was cut off is a
 `Fault` unless all its declared arguments are there.
 """
 
@@ -51,8 +51,6 @@ HOW = "write every argument in a tag of its own and close every tag"
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One tag."""
-
     name: str
     opens: bool
     attributes: dict[str, str]
@@ -159,7 +157,6 @@ class XtmlBody(HandingOver):
         return True
 
     def _call_ended(self, text: str, at: int, final: bool) -> int:
-        """Behind the closer of a call."""
         self._end_call(whole=True)
         self._step = self._inside
         return at
@@ -194,7 +191,6 @@ class XtmlBody(HandingOver):
         self.ended = True
 
     def _end_call(self, *, whole: bool) -> None:
-        """Reports the open call, if there is one."""
         if self._state != "between":
             self._report(self._calls(whole))
             self._reported = True
