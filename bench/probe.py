@@ -45,7 +45,7 @@ from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import catalog, gguf
 from shepherd.models.sizing import Cells
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 LOWEST = ("nice", "-n", "39", sys.executable, "-m", "shepherd.engine.llamacpp.probe")
 """The child of a background probe, which does not look whether the machine is busy."""
@@ -162,7 +162,7 @@ def _until_unwanted(begun: threading.Event, ended: Future[float], setup: probe.S
     try:
         while True:
             probe.measure(setup, is_background=False, command=LOWEST, **options)
-    except Unwanted:
+    except Cancelled:
         if not ended.done():
             ended.set_result(time.perf_counter())
         raise

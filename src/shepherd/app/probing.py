@@ -25,7 +25,7 @@ from shepherd.engine.llamacpp import probe
 from shepherd.engine.llamacpp.probe import Setup, Verdict
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 from shepherd.process.files import try_lock
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class Prober:
                         use_extra_bufts=self._use_extra_bufts,
                         is_wanted=lambda expected=n_jobs: not self._closed.is_set() and self._n_jobs() == expected,
                     )
-                except Unwanted:
+                except Cancelled:
                     logger.debug("measuring %s was interrupted", name)
                     continue
                 if verdict is None:

@@ -35,7 +35,7 @@ LAST_WORDS = 2000
 """Bytes from the end of what a child writes to standard error."""
 
 
-class Unwanted(Exception):
+class Cancelled(Exception):
     """The child was killed, since nothing waits for its result."""
 
 
@@ -63,7 +63,7 @@ def run(
     variables: added to the environment. The child's standard input stays open as long as this process lives; see
     `end_with_parent`.
 
-    Raises: `Unwanted` as soon as `is_wanted` returns False.
+    Raises: `Cancelled` as soon as `is_wanted` returns False.
     """
     # Without GGML_NO_BACKTRACE, a failed assertion starts a debugger, which takes seconds.
     environment = {**os.environ, "GGML_NO_BACKTRACE": "1", **(variables or {})}
@@ -139,7 +139,7 @@ def _end(child: subprocess.Popen[bytes], deadline_s: float, is_wanted: Callable[
             return child.wait(POLL_S)
         except subprocess.TimeoutExpired:
             if not is_wanted():
-                raise Unwanted from None
+                raise Cancelled from None
             if time.monotonic() > deadline_s:
                 return HUNG
 

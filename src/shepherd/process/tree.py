@@ -79,7 +79,7 @@ class ProcessTree:
         self.background: list[str] = []
         """The command lines of the other processes when `ending` began."""
         # Start times count from the start of the system, which moves when the clock is set.
-        self._not_before = ask(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
+        self._not_before = or_else_gone(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
         self._seen: set[psutil.Process] = set()
 
     def ending(self, grace_s: float = GRACE_S) -> Iterator[float]:
@@ -103,8 +103,9 @@ class ProcessTree:
 
     def members(self) -> list[psutil.Process]:
         """Those that are alive, also one seen before that has left its group and its parent."""
-        young = [each for each in map(find, psutil.pids()) if each and ask(each.create_time, 0.0) >= self._not_before]
-        parents = {each.pid: ask(each.ppid, 0) for each in young}
+        every = [each for each in map(find, psutil.pids()) if each]
+        young = [each for each in every if or_else_gone(each.create_time, 0.0) >= self._not_before]
+        parents = {each.pid: or_else_gone(each.ppid, 0) for each in young}
         found = {each.pid for each in young if each in self._seen or self._is_own(each)}
         while more := {pid for pid, parent in parents.items() if parent in found} - found:
             found |= more
@@ -117,7 +118,7 @@ class ProcessTree:
         deadline, seen = time.monotonic() + GRACE_S, set[int]()
         while (fresh := [each for each in self.members() if each.pid not in seen]) and time.monotonic() < deadline:
             for each in fresh:
-                ask(each.suspend, None)
+                or_else_gone(each.suspend, None)
             seen.update(each.pid for each in fresh)
         return self.members()
 
@@ -126,9 +127,9 @@ class ProcessTree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)  # all in one call: faster than they can fork
         for each in members:
-            ask(partial(each.send_signal, number), None)
+            or_else_gone(partial(each.send_signal, number), None)
             if number == SIGTERM:
-                ask(each.resume, None)  # a suspended process does not react
+                or_else_gone(each.resume, None)  # a suspended process does not react
 
     def _is_own(self, process: psutil.Process) -> bool:
         if process.pid == self.pid:
@@ -137,10 +138,10 @@ class ProcessTree:
             with contextlib.suppress(OSError):
                 if self.pid in {os.getpgid(process.pid), os.getsid(process.pid)}:
                     return True
-        return bool(self.mark) and self.mark in ask(lambda: process.environ().get(MARK, ""), "").split()
+        return bool(self.mark) and self.mark in or_else_gone(lambda: process.environ().get(MARK, ""), "").split()
 
 
-def ask(question: Callable[[], T], otherwise: T) -> T:
+def or_else_gone(question: Callable[[], T], otherwise: T) -> T:
     """The answer about a process; `otherwise` if it has ended meanwhile or belongs to another user."""
     try:
         return question()
@@ -156,8 +157,8 @@ def find(pid: int) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and ask(process.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE
+    return process.is_running() and or_else_gone(process.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE
 
 
 def name_of(process: psutil.Process) -> str:
-    return " ".join(ask(process.cmdline, []))[:80] or ask(process.name, f"process {process.pid}")
+    return " ".join(or_else_gone(process.cmdline, []))[:80] or or_else_gone(process.name, f"process {process.pid}")

@@ -34,7 +34,7 @@ from shepherd.engine.llamacpp.probe import Finding, Verdict
 from shepherd.measure.subject import subject_of
 from shepherd.models import gguf
 from shepherd.models.sizing import Cells, fit
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 from shepherd.process.files import try_lock
 
 pytestmark = pytest.mark.model
@@ -61,7 +61,7 @@ class Measuring:
         while not self.may_end.wait(0.005):
             if not is_wanted():
                 self.n_unwanted += 1
-                raise Unwanted
+                raise Cancelled
         return self.verdicts.pop(0) if self.verdicts else FASTER
 
 
@@ -389,7 +389,7 @@ async def test_a_request_during_a_real_child_ends_it_and_the_answer_is_right(tmp
         command = ("python3", "-c", "import threading; threading.Event().wait()")
         try:
             return probe.measure(setup, is_wanted=is_wanted, command=command, **options)
-        except Unwanted:
+        except Cancelled:
             ends.append("unwanted")
             raise
 

@@ -13,7 +13,7 @@ import pytest
 
 from shepherd.process import child
 
-LASTING = "import shepherd.engine.llamacpp.child as c, sys, threading; c.end_with_parent(); print('on', flush=True)"
+LASTING = "import shepherd.process.child as c, sys, threading; c.end_with_parent(); print('on', flush=True)"
 WAITING = f"{LASTING}; threading.Event().wait()"
 
 
@@ -43,7 +43,7 @@ def test_a_child_that_hangs_is_killed_and_called_that() -> None:
 
 def test_a_child_that_nothing_waits_for_is_killed() -> None:
     before = set(psutil.Process().children())
-    with pytest.raises(child.Unwanted):
+    with pytest.raises(child.Cancelled):
         child.run(python(WAITING), timeout_s=3600, is_wanted=lambda: False)
     assert set(psutil.Process().children()) <= before
 
@@ -51,7 +51,7 @@ def test_a_child_that_nothing_waits_for_is_killed() -> None:
 @pytest.mark.costly
 def test_a_child_ends_when_its_parent_has_been_killed() -> None:
     start = f"c.run([sys.executable, '-c', {WAITING!r}], timeout_s=3600)"
-    code = f"import sys, shepherd.engine.llamacpp.child as c; {start}"
+    code = f"import sys, shepherd.process.child as c; {start}"
     parent = subprocess.Popen(python(code))
     found: list[psutil.Process] = []
     while not found:

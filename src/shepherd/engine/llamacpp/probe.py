@@ -207,7 +207,7 @@ def measure(
     depth: cells in front of the computed tokens, at most. is_background: the child has the lowest priority, and
     measures nothing on a busy machine.
 
-    Raises: `child.Unwanted`.
+    Raises: `child.Cancelled`.
     """
     task = {
         **setup.task(),

@@ -67,7 +67,7 @@ def prove(
     build: `selftest.build_id()`. pooling, makes_vectors, projector: how the model will be used; a reranker
     is one that makes vectors with the pooling `rank`.
 
-    Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Unwanted`.
+    Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Cancelled`.
     """
     header = gguf.read_header(path)
     soundness.check(header)

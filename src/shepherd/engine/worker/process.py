@@ -31,7 +31,7 @@ import psutil
 
 from shepherd.core import EngineError
 from shepherd.engine.worker.messages import ADDRESS, KEY
-from shepherd.process.child import LAST_WORDS, Unwanted
+from shepherd.process.child import LAST_WORDS, Cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def start(
 ) -> tuple[Child, Connection[Any, Any]]:
     """Start a child, and wait for its connection.
 
-    Raises: `EngineError` if it ends, or does not connect within `connect_s`; `Unwanted` when `is_wanted` returns False.
+    Raises: `EngineError` if it ends, or does not connect within `connect_s`; `Cancelled` when `is_wanted` returns False.
     """
     key = secrets.token_bytes(32)
     folder = Path(tempfile.mkdtemp(prefix="shepherd-"))
@@ -193,7 +193,7 @@ def _accept(
     gives_up = time.monotonic() + connect_s
     while True:
         if not is_wanted():
-            raise Unwanted
+            raise Cancelled
         try:
             accepted, _ = listener.accept()
         except TimeoutError:

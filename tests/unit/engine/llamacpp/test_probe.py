@@ -264,7 +264,7 @@ def test_a_busy_machine_leaves_no_verdict_whatever_was_found(setup: Setup) -> No
 
 def test_a_child_that_is_not_wanted_is_killed(setup: Setup) -> None:
     command = (sys.executable, "-c", "import threading; threading.Event().wait()")
-    with pytest.raises(child.Unwanted):
+    with pytest.raises(child.Cancelled):
         probe.measure(setup, depth=64, command=command, is_wanted=lambda: False)
 
 
