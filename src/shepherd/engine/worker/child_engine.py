@@ -47,8 +47,8 @@ from shepherd.engine.worker.messages import (
     Steps,
     Submit,
 )
-from shepherd.engine.worker.process import POLL_S, as_socket, start
-from shepherd.process.child import Cancelled
+from shepherd.engine.worker.process import as_socket, start
+from shepherd.process.child import POLL_S, Cancelled
 
 logger = logging.getLogger(__name__)
 
