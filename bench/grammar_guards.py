@@ -57,7 +57,7 @@ def compiled(grammar: str) -> Any:
     if matcher.is_error():
         return {"fault": mask.explain_error(matcher.get_error())[:60]}
     slowest_s, n_tokens, dice = 0.0, 0, random.Random(1)
-    for n_tokens in range(N_STEPS):
+    while n_tokens < N_STEPS:
         began_s = time.perf_counter()
         allowed = [byte for byte, bits in enumerate(_bits(matcher.compute_bitmask())) if bits and byte < 256]
         slowest_s = max(slowest_s, time.perf_counter() - began_s)
@@ -65,6 +65,7 @@ def compiled(grammar: str) -> Any:
             break
         letters = [byte for byte in allowed if chr(byte).isalpha()] or allowed
         matcher.consume_token(dice.choice(letters))
+        n_tokens += 1
     return {"fault": "", "token_ms": round(1000 * slowest_s), "n_tokens": n_tokens, "stuck": matcher.is_error()}
 
 
@@ -101,7 +102,8 @@ def in_child(grammar: str, deadline_s: float) -> str:
     value = answer.get("value") or {"fault": answer.get("fault") or answer.get("error")}
     if value["fault"]:
         return f"refused: {value['fault']},{took}"
-    return f"accepted; token {value['token_ms']} ms; {'stuck after' if value['stuck'] else 'ran'} {value['n_tokens']},{took}"
+    how = "stuck after" if value["stuck"] else "ran"
+    return f"accepted; token {value['token_ms']} ms; {how} {value['n_tokens']},{took}"
 
 
 def main() -> None:

@@ -36,8 +36,6 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of the self-test."""
-
     use_extra_bufts: bool
     """Whether llama.cpp may use its extra buffer types (AMX, repacking)."""
     detail: str

@@ -72,7 +72,6 @@ class Connection:
     lists: dict[Kind, Any] = field(default_factory=dict)
     """Prompts and resources, until they change."""
     clocks: set[asyncio.Timeout] = field(default_factory=set)
-    """Of the running requests."""
     n_asking: int = 0
     """Questions of the server that a person is answering."""
     was_ready: bool = False

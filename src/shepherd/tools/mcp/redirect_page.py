@@ -35,8 +35,6 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Shepherd</
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Redirect:
-    """The parameters that the authorization server sends back."""
-
     code: str
     state: str
     issuer: str | None = None

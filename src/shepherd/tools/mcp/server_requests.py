@@ -81,7 +81,6 @@ class ServerRequestHandler:
         return types.CreateMessageResult(role="assistant", content=content, model="shepherd", stop_reason="endTurn")
 
     async def list_roots(self, context: Any) -> types.ListRootsResult:
-        """The folders that our own file tools may touch."""
         return types.ListRootsResult.model_validate({"roots": [as_root(folder) for folder in self.roots]})
 
 
@@ -91,7 +90,6 @@ def as_root(folder: str) -> dict[str, str]:
 
 
 def describe(messages: Sequence[Message], system: str | None, limit: int) -> str:
-    """A server's question to the model, for the user to decide."""
     text = "\n".join(f"{each.role}: {''.join(map(shown, each.parts))}" for each in messages)
     text = f"system: {system}\n{text}" if system else text
     if len(text) > SHOWN_CHARS:
@@ -101,7 +99,6 @@ def describe(messages: Sequence[Message], system: str | None, limit: int) -> str
 
 
 def shown(part: Part) -> str:
-    """A part of a message, for a person."""
     if isinstance(part, Image | Audio):
         word = "image" if isinstance(part, Image) else "audio"
         return f"[{word}, {part.media_type}, {len(part.data or b''):,} bytes]"

@@ -35,7 +35,6 @@ PRIVATE = re.compile(r"/proc/\d+/(task/\d+/)?(environ|mem|auxv)|/proc/k(core|msg
 
 
 def kind_of(status: os.stat_result) -> Kind:
-    """The kind of what `Folder.look` has found."""
     if stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == 0xA0000003:  # a junction of Windows
         return "symlink"
     return KINDS.get(stat.S_IFMT(status.st_mode), "device")

@@ -47,8 +47,6 @@ AddressClass = Literal["world", "near", "nowhere"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The parts of a URL."""
-
     scheme: str
     host: str
     """ASCII, lower case, without brackets or a final dot."""
