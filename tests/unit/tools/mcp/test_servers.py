@@ -230,6 +230,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
         r"ended .* 7 before it was ready \(its last output: no l.*",
     ),
     ({"command": "sh", "args": ("-c", "kill -9 $$")}, r"was ended by SIGKILL before it was ready"),
+    ({"command": "sh", "args": ("-c", "kill -40 $$")}, r"was ended by signal 40 before it was ready"),
     ({"command": "sleep", "args": ("100",), "timeout": 0.2}, r"did not start within 0.2 s"),
     ({"command": "yes", "timeout": 0.5}, r"did not start within 0.5 s"),
     ({"url": "http://127.0.0.1:9/mcp", "timeout": 60}, r"cannot be reached: .*"),
