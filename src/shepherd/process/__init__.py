@@ -6,6 +6,6 @@
     guardian.py   ends them when this program is killed
 
 Open first: `tree.py`. Not here: what a tool may see and reach (`tools/sandbox`), an engine in another process
-(`engine/worker`). *Tree*: a process and all its descendants. *Verdict*: what a child's end said, kept in a file.
+(`engine/worker`). *Tree*: a process and all its descendants. *Verdict*: the result of a child, kept in a file.
 *Deadline*: processor time after which a child is killed.
 """

@@ -1,4 +1,4 @@
-"""Which files of a tree are meant: globs, and what a .gitignore leaves out."""
+"""Which files of a tree a search takes: globs, and what a .gitignore leaves out."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def names_below(top: Path) -> list[str]:
         return ["/".join(names) for _, names, kind in walk(folder) if kind != "directory"]
 
 
-def test_a_tree_is_walked_in_a_stable_order_without_what_nobody_means(tmp_path: Path) -> None:
+def test_a_tree_is_walked_in_a_stable_order_without_what_a_search_leaves_out(tmp_path: Path) -> None:
     top = tmp_path.resolve()
     for path in (
         "b/x",
