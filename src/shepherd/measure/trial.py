@@ -278,7 +278,7 @@ def _measured(task: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _child(text: str) -> int:
     child.end_with_parent()
     task = json.loads(text)
-    child.limit(gguf.read_header(task["path"]).size_bytes + _MOST_MEMORY_BYTES)
+    child.limit_memory(gguf.read_header(task["path"]).size_bytes + _MOST_MEMORY_BYTES)
     try:
         answer = _measured(task)
     except ShepherdError as error:

@@ -243,7 +243,7 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def limit(memory_bytes: int, deadline_s: float = 0.0) -> None:
+def limit_memory(most_bytes: int, deadline_s: float = 0.0) -> None:
     """Limit this process's memory, mapped files not counted, and make it the first to be killed when memory runs out;
     with a deadline, limit its processor time, and count mapped files.
     """
@@ -253,9 +253,9 @@ def limit(memory_bytes: int, deadline_s: float = 0.0) -> None:
     with contextlib.suppress(ImportError):
         import resource  # noqa: PLC0415 - POSIX only
 
-        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: memory_bytes}
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: most_bytes}
         if deadline_s:
-            limits |= {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CPU: int(deadline_s) + 1}
+            limits |= {resource.RLIMIT_AS: most_bytes, resource.RLIMIT_CPU: int(deadline_s) + 1}
         for what, most in limits.items():
             with contextlib.suppress(ValueError, OSError):  # a lower one is in force, or the system has none
                 resource.setrlimit(what, (most, most))

@@ -44,8 +44,7 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
     """The result of the function `work` ("package.module:name") for `payload`; both are JSON. Blocks: call it in a
     thread. `deadline_s`: of processor time.
 
-    Raises: `WorkFailed`, with the words of the function's own `ShepherdError`, or
-    for input that is too much.
+    Raises: `WorkFailed`, with the words of the function's own `ShepherdError`, or for input that is too much.
     """
     ended = child.run(
         command(work, memory_bytes=MOST_MEMORY_BYTES, deadline_s=deadline_s),
@@ -59,7 +58,7 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
     except ValueError as error:
         raise WorkFailed(f"this is too much for one call (status {ended.status}); send less") from error
     if "value" not in answer:
-        raise WorkFailed(answer.get("error") or answer["fault"])
+        raise WorkFailed(answer.get("error", answer.get("fault")))
     return answer["value"]
 
 
@@ -67,23 +66,21 @@ def command(work: str, *, memory_bytes: int = 0, deadline_s: float = 0.0) -> lis
     """A program that calls a function with a line of JSON from standard input, and ends with its parent.
 
     It writes `{"value": ...}`, `{"error": ...}` with the words of a `ShepherdError`, or `{"fault": ...}` for any other
-    exception, and ends with status 1 for the last two. memory_bytes, deadline_s: as `child.limit` has them; 0 = no
-    limits.
+    exception, and ends with status 1 for the last two. memory_bytes, deadline_s: see `child.limit_memory`; 0 = none.
     """
     # -I: neither the working folder nor the environment can slip in other modules.
-    return [sys.executable, "-I", "-c", CHILD, work, str(memory_bytes), str(deadline_s)]
+    return [sys.executable, "-I", "-c", CHILD, *work.split(":"), str(memory_bytes), str(deadline_s)]
 
 
 def serve() -> None:
     """The child. What the function prints goes to standard error: standard output holds the answer alone."""
-    work, memory_bytes, deadline_s = sys.argv[1:]
+    module, name, memory_bytes, deadline_s = sys.argv[1:]
     payload = json.loads(sys.stdin.buffer.readline())
     child.end_with_parent()
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if int(memory_bytes):
-        child.limit(int(memory_bytes), float(deadline_s))
-    module, _, name = work.partition(":")
+        child.limit_memory(int(memory_bytes), float(deadline_s))
     try:
         answer = {"value": getattr(importlib.import_module(module), name)(payload)}
     except ShepherdError as error:

@@ -8,7 +8,7 @@ from shepherd.core import ShepherdError
 from shepherd.engine.llamacpp import trial
 from shepherd.process import child
 
-child.limit(trial.MOST_MEMORY_BYTES)
+child.limit_memory(trial.MOST_MEMORY_BYTES)
 for line in sys.stdin:
     task = json.loads(line)
     try:

@@ -16,7 +16,6 @@ from tests.unit.engine.tiny_gguf import RECIPES, write
 
 from shepherd import config as configuration
 from shepherd.app.app import App
-from shepherd.engine.llamacpp import trial
 from shepherd.server.app import create_app
 
 pytestmark = pytest.mark.model
@@ -118,7 +117,7 @@ def children() -> Iterator[psutil.Process]:
     """The children of this process that try a model."""
     for child in psutil.Process().children():
         try:
-            if trial.LOAD in child.cmdline():
+            if "shepherd.engine.llamacpp.trial" in child.cmdline():
                 yield child
         except psutil.NoSuchProcess:
             continue

@@ -494,7 +494,7 @@ def _child(text: str) -> int:
         sys.stdout.flush()  # the next call may end the process
 
     try:
-        child.limit(gguf.read_header(task["path"]).size_bytes + MOST_MEMORY_BYTES)
+        child.limit_memory(gguf.read_header(task["path"]).size_bytes + MOST_MEMORY_BYTES)
         for line in _measured(task):
             tell(line)
     except _Busy:
