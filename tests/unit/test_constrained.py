@@ -35,9 +35,9 @@ def post(client: httpx2.Client, **fields: Any) -> httpx2.Response:
 
 
 def choice(client: httpx2.Client, **fields: Any) -> Any:
-    told = post(client, **fields)
-    assert told.status_code == 200, told.text
-    return told.json()["choices"][0]
+    answer = post(client, **fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]
 
 
 def content(client: httpx2.Client, **fields: Any) -> str:
@@ -218,8 +218,8 @@ def test_an_answer_is_what_a_grammar_describes(client: httpx2.Client, fields: Js
 
 def test_what_looks_like_markup_inside_of_an_answer_with_a_form_stays_there(client: httpx2.Client) -> None:
     text = '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>'
-    told = content(client, response_format=form({"const": {"a": text, "b": "<think></think>"}}))
-    assert json.loads(told) == {"a": text, "b": "<think></think>"}
+    answer = content(client, response_format=form({"const": {"a": text, "b": "<think></think>"}}))
+    assert json.loads(answer) == {"a": text, "b": "<think></think>"}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_looks_like_markup_inside_of_an_answer_with_a_form_stays_there(clie
         ("ye", {"grammar": 'root ::= "yes" | "no"'}, "s"),
     ],
 )
-def test_an_answer_that_has_been_begun_is_gone_on_with(
+def test_an_answer_that_has_been_begun_is_continued(
     client: httpx2.Client, begun: str, fields: Json, pattern: str
 ) -> None:
     history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
@@ -237,7 +237,7 @@ def test_an_answer_that_has_been_begun_is_gone_on_with(
         assert re.fullmatch(pattern, content(client, messages=history, temperature=1.5, seed=seed, **fields))
 
 
-def test_a_schema_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
+def test_a_schema_that_has_been_begun_is_continued(client: httpx2.Client) -> None:
     begun = '{"name": "Ad'
     history = [*asked("Who is it?"), {"role": "assistant", "content": begun}]
     for seed in range(amount(1, 5)):
@@ -245,7 +245,7 @@ def test_a_schema_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> 
         jsonschema.validate(json.loads(begun + rest), PERSON)
 
 
-def test_a_call_that_has_been_begun_is_gone_on_with(client: httpx2.Client) -> None:
+def test_a_call_that_has_been_begun_is_continued(client: httpx2.Client) -> None:
     begun = '<tool_call>\n{"name": "get_w'
     history = [*asked("What is the weather in Paris?"), {"role": "assistant", "content": begun}]
     for seed in range(amount(1, 5)):
@@ -273,7 +273,7 @@ def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
 
 @pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "reason"),
     [
         (
             {"response_format": form({"type": "object", "properties": {"a": {"type": "strung"}}})},
@@ -304,12 +304,14 @@ def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
         ({"tool_choice": "required"}, "tool_choice", "no tools"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_kept_to_is_refused_by_name(client: httpx2.Client, fields: Json, field: str, said: str) -> None:
-    told = post(client, **fields)
-    error = told.json()["error"]
-    assert (told.status_code, error["param"]) == (400, field)
+def test_what_cannot_be_kept_to_is_refused_by_name(
+    client: httpx2.Client, fields: Json, field: str, reason: str
+) -> None:
+    answer = post(client, **fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, field)
     assert error["message"].startswith(field)
-    assert said in error["message"]
+    assert reason in error["message"]
 
 
 @pytest.mark.sampled(0.2)
@@ -331,8 +333,8 @@ def test_what_cannot_be_kept_to_is_refused_by_name(client: httpx2.Client, fields
 @pytest.mark.parametrize("wanted", ["auto", "required"])
 def test_a_schema_that_cannot_be_kept_to_fails_no_request(client: httpx2.Client, parameters: Json, wanted: str) -> None:
     odd = {"type": "function", "function": {"name": "odd", "parameters": parameters}}
-    told = post(client, tools=[odd, WEATHER], tool_choice=wanted, temperature=1, seed=1)
-    assert told.status_code == 200 or told.json()["error"]["param"] == "tools"
+    answer = post(client, tools=[odd, WEATHER], tool_choice=wanted, temperature=1, seed=1)
+    assert answer.status_code == 200 or answer.json()["error"]["param"] == "tools"
 
 
 # ---- no call, and the same prompt

@@ -41,7 +41,7 @@ from shepherd.engine.stats import CacheStats
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 from shepherd.models.checkpoint import Checkpoint
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
@@ -204,7 +204,7 @@ class ModelLoader:
                 projector=entry.projector.path if entry.projector is not None else None,
                 is_wanted=is_wanted,
             )
-        except Unwanted:
+        except Cancelled:
             raise LoadCancelled from None
 
     def _open_embedder(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
@@ -249,7 +249,7 @@ class ModelLoader:
                 folder=self._cache_folder,
                 is_wanted=is_wanted,
             )
-        except Unwanted:
+        except Cancelled:
             raise LoadCancelled from None
         opened = LoadedModel(entry.name, vocabulary, lambda: None, restarts=True, ended=self.ended)
         self._add_backend(entry, plan, opened, engine, speech)

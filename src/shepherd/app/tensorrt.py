@@ -148,7 +148,7 @@ def open_engine(
     """Start the processes of a model, and wait until it is loaded; takes minutes. `folder`: for what is kept between
     runs.
 
-    Raises: `ConfigError` where they cannot be started, `EngineError` where they cannot load it, `Unwanted`.
+    Raises: `ConfigError` where they cannot be started, `EngineError` where they cannot load it, `Cancelled`.
     """
     from shepherd.engine.trtllm import launch  # noqa: PLC0415 - few models are for TensorRT-LLM
     from shepherd.engine.trtllm.engine import TensorRTOptions  # noqa: PLC0415 - as above

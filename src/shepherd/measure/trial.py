@@ -119,7 +119,7 @@ def measure(
     of an f16 cache are kept; they are written if the file is missing. text: a file whose words are computed, and by
     which quality is judged; None = a text of our own.
 
-    Raises: `child.Unwanted`.
+    Raises: `child.Cancelled`.
     """
     task = {
         "path": str(path),

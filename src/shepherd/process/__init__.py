@@ -1,11 +1,12 @@
 """Child processes: started, limited, marked and ended in one way; and files that several processes share.
 
-    child.py      work of a library that may abort: run it in a child, keep the verdict
-    isolated.py   pure work on hostile input, with a limit of time and memory
-    tree.py       a program and everything that it starts, ended together
-    guardian.py   ends them when this program is killed
+    tree.py       starts a program with a mark, and ends it with everything that it has started
+    child.py      on top: its temporary folders, its last words, its result, a verdict about it
+    isolated.py   on top: calls a function of ours in a child, with limits of time and memory
+    guardian.py   ends programs when this one is killed
+    files.py      replaces a file as a whole; locks one against other processes
 
 Open first: `tree.py`. Not here: what a tool may see and reach (`tools/sandbox`), an engine in another process
-(`engine/worker`). *Tree*: a process and all its descendants. *Verdict*: what a child's end said, kept in a file.
+(`engine/worker`). *Tree*: a process and all its descendants. *Verdict*: the result of a child, kept in a file.
 *Deadline*: processor time after which a child is killed.
 """

@@ -1,6 +1,7 @@
-"""Runs work that may crash in a child process, and stores verdicts about such work in files.
+"""A program in a child process: its folders, its last words and its end; and verdicts about such programs in files.
 
-    run(command) ─▶ child ─▶ Ended(status, its last words)        keep(file, verdict) ─▶ … ─▶ kept(file)
+    run(command) ─▶ Child ─▶ Ended(status, its last words)        keep(file, verdict) ─▶ … ─▶ kept(file)
+                      └─ tree.py ends it with everything that it has started; then its folders are removed
 
 The native library calls abort() on many errors, which no caller can catch. So what has not worked on this machine yet
 is tried in a child first: the library itself (`selftest.py`), each model (`trial.py`), and each combination of settings
@@ -13,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -30,13 +32,136 @@ logger = logging.getLogger(__name__)
 HUNG = -int(getattr(signal, "SIGALRM", 14))
 """The status of a child that was killed because it took too long."""
 POLL_S = 0.05
-"""Seconds between two checks whether the child is still wanted."""
+"""Seconds between two checks whether the child lives and is still wanted."""
 LAST_WORDS = 2000
 """Bytes from the end of what a child writes to standard error."""
+KILL_S = 10.0
+"""Seconds until killed processes must have gone; the kernel ends them, which takes long only where memory is large."""
+EMPTY_S = 1.0
+"""Seconds to read the rest of the output of a child that has ended; an escaped process may hold the pipe open."""
 
 
-class Unwanted(Exception):
-    """The child was killed, since nothing waits for its result."""
+class Cancelled(Exception):
+    """The work was given up, since nothing waits for its result."""
+
+
+class Child:
+    """A process and everything that it starts, with temporary folders of their own. Call `end` from one thread at a
+    time; the other methods from any thread.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        folders: Mapping[str, str] = {},
+        stdin: int = subprocess.DEVNULL,
+        stdout: IO[bytes] | None = None,
+        leads_session: bool = True,
+        tidy: Callable[[str], str] = str.strip,
+    ) -> None:
+        """`environment`: all of it. `folders`: variables that name a place for temporary files, and the usual place;
+        each names a folder of the child's own in that place (or where the environment says), which is removed at the
+        `end`. `stdout`: None = the pipe of standard error, whose end is kept; `tidy` makes that fit for a sentence.
+        Linux shares processor time between sessions first, and within one as `nice` says. Raises: `OSError`.
+        """
+        from shepherd.process import tree  # noqa: PLC0415 - psutil costs 30 ms
+
+        self._tail, self._tidy, self._is_closed = b"", tidy, False
+        self._folders = _make_folders(folders, environment)
+        self._exit_code = tree.exit_code_of
+        mark = os.urandom(16).hex()
+        try:
+            self._process = tree.start(
+                command,
+                env={**environment, **self._folders},
+                stdin=stdin,
+                stdout=stdout or subprocess.PIPE,
+                stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
+                mark=mark,
+                leads_session=leads_session,
+            )
+        except BaseException:
+            self._remove_folders()
+            raise
+        self._tree = tree.ProcessTree(self._process.pid, mark)
+        self._drain = threading.Thread(target=self._read, name=f"output-{self._process.pid}", daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative: the signal that killed it; None: it runs."""
+        return self._exit_code(self._process)
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it has written."""
+        return self._tail.decode("utf-8", "replace").strip()
+
+    def wait(self, timeout_s: float = 0.0) -> bool:
+        """Whether the process has ended, after `timeout_s` at most."""
+        gives_up = time.monotonic() + timeout_s
+        while self.status is None and (left_s := gives_up - time.monotonic()) > 0:
+            if self._drain.is_alive():
+                self._drain.join(min(left_s, POLL_S))  # returns at once when the process closes its output
+            else:
+                time.sleep(min(left_s, POLL_S / 10))
+        return self.status is not None
+
+    def send(self, text: str) -> None:
+        """Write to its standard input, which stays open. Blocks until the child has read most of it, or has ended."""
+        assert self._process.stdin is not None
+        left = memoryview(text.encode())
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            while left:
+                left = left[os.write(self._process.stdin.fileno(), left) :]
+
+    def ending(self) -> str:
+        """How it ended, behind its name, such as `was killed by SIGKILL; its last words: ...`."""
+        status = self.status
+        if status is None:
+            how = "closed its connection"
+        else:
+            how = f"ended with exit status {status}" if status >= 0 else f"was killed by {signal_name(-status)}"
+        self._drain.join(EMPTY_S)
+        words = self._tidy(self.last_words).strip()
+        return f"{how}; its last words: {words}" if words else how
+
+    def end(self, term_s: float = 0.0) -> bool:
+        """End the process and all that it has started: SIGTERM, after `term_s` SIGKILL. Whether they have gone, and
+        with them their temporary files.
+        """
+        if not self._is_closed and self._tree.end(term_s, KILL_S):  # later, its number may be another process's
+            self.close()
+        return self._is_closed
+
+    def close(self) -> None:
+        """After its end: forget the process and remove its folders."""
+        self._drain.join(EMPTY_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EMPTY_S)
+        self._remove_folders()
+        self._is_closed = True
+
+    def _remove_folders(self) -> None:
+        for folder in self._folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _read(self) -> None:
+        output = self._process.stdout or self._process.stderr
+        assert output is not None
+        with output:
+            while chunk := output.read(65_536):
+                self._tail = (self._tail + chunk)[-LAST_WORDS:]
+                if logger.isEnabledFor(logging.DEBUG):
+                    logger.debug("%d writes: %s", self.pid, chunk.decode("utf-8", "replace").rstrip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,44 +180,59 @@ def run(
     command: Sequence[str],
     *,
     timeout_s: float,
+    task: str = "",
     is_wanted: Callable[[], bool] = lambda: True,
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] = {},
+    folders: Mapping[str, str] = {},
 ) -> Ended:
     """Run a command to its end, or kill it after `timeout_s`. Blocks.
 
-    variables: added to the environment. The child's standard input stays open as long as this process lives; see
-    `end_with_parent`.
+    task: written to the child's standard input, which then stays open as long as this process lives; see
+    `end_with_parent`. variables: added to the environment. folders: as in `Child`.
 
-    Raises: `Unwanted` as soon as `is_wanted` returns False.
+    Raises: `Cancelled` as soon as `is_wanted` returns False; `OSError`.
     """
     # Without GGML_NO_BACKTRACE, a failed assertion starts a debugger, which takes seconds.
-    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", **(variables or {})}
-    deadline_s = time.monotonic() + timeout_s
-    with (
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as words,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=answer, stderr=words, env=environment) as child,
-    ):
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", **variables}
+    gives_up = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile() as answer:
+        child = Child(command, environment, folders=folders, stdin=subprocess.PIPE, stdout=answer, leads_session=False)
         try:
-            status = _end(child, deadline_s, is_wanted)
+            threading.Thread(target=child.send, args=(task,), daemon=True).start()  # it may never read
+            while not child.wait(POLL_S) and time.monotonic() <= gives_up:
+                if not is_wanted():
+                    raise Cancelled
+            status = child.status
         finally:
-            child.kill()
-        return Ended(status, _tail(answer), _tail(words, LAST_WORDS).strip())
+            if child.status is None:
+                child.end()
+            else:
+                child.close()
+        answer.seek(0)
+        text = answer.read().decode("utf-8", "replace")
+        return Ended(HUNG if status is None else status, text, child.last_words)
 
 
 def died(status: int, timeout_s: float) -> str:
     """How a child failed, as the end of a sentence in the plural: `crash (SIGABRT)`."""
     if status == HUNG:
         return f"hang for more than {timeout_s:.0f} s"
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            return f"crash ({signal.Signals(-status).name})"
-        return f"crash (signal {-status})"
-    return f"fail (exit status {status})"
+    return f"crash ({signal_name(-status)})" if status < 0 else f"fail (exit status {status})"
+
+
+def signal_name(number: int) -> str:
+    """Such as `SIGSEGV`, or `signal 99`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+# -- in the child -----------------------------------------------------------------------------------------------------
 
 
 def end_with_parent() -> None:
-    """In the child: exit as soon as the parent has ended for any reason."""
+    """Exit as soon as the parent has ended for any reason: it holds the other end of standard input."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
@@ -103,16 +243,27 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def limit_memory(most_bytes: int) -> None:
-    """In the child: limit its memory, mapped files not counted, and make it the first to be killed when memory runs
-    out."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+def limit_memory(most_bytes: int, deadline_s: float = 0.0) -> None:
+    """Limit this process's memory, mapped files not counted, and make it the first to be killed when memory runs out;
+    with a deadline, limit its processor time, and count mapped files.
+    """
+    if deadline_s and hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, deadline_s)
+    with contextlib.suppress(ImportError):
         import resource  # noqa: PLC0415 - POSIX only
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: most_bytes}
+        if deadline_s:
+            limits |= {resource.RLIMIT_AS: most_bytes, resource.RLIMIT_CPU: int(deadline_s) + 1}
+        for what, most in limits.items():
+            with contextlib.suppress(ValueError, OSError):  # a lower one is in force, or the system has none
+                resource.setrlimit(what, (most, most))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+# -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
 def kept(file: Path) -> dict[str, Any] | None:
@@ -133,18 +284,10 @@ def keep(file: Path, verdict: Mapping[str, Any]) -> None:
         logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)
 
 
-def _end(child: subprocess.Popen[bytes], deadline_s: float, is_wanted: Callable[[], bool]) -> int:
-    while True:
-        try:
-            return child.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            if not is_wanted():
-                raise Unwanted from None
-            if time.monotonic() > deadline_s:
-                return HUNG
-
-
-def _tail(stream: IO[bytes], n_bytes: int | None = None) -> str:
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, size - n_bytes) if n_bytes is not None else 0)
-    return stream.read().decode("utf-8", "replace")
+def _make_folders(folders: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Private folders by their variable, where there is a place for them."""
+    made = {}
+    for variable, usual in folders.items():
+        with contextlib.suppress(OSError):  # no such place here: the program decides as without the variable
+            made[variable] = tempfile.mkdtemp(prefix="shepherd-", dir=environment.get(variable, usual))
+    return made

@@ -1,10 +1,11 @@
-"""Pure work on hostile input, in a child process that is killed at a deadline.
+"""A function of ours in a child process, with limits of time and memory: work on hostile input, and of a library that
+may abort.
+
+    command("package.module:function") ─▶ child.run(…, task=payload) ─JSON─▶ child: function(payload) ─JSON─▶ answer
 
 A regular expression of Python may never end, holds the interpreter's lock, and cannot be interrupted; deep input can
-exhaust a stack. The child applies a model's patterns (JSONPath, JSON Schema) and reads foreign pages, for a fraction
-of a second per call.
-
-    run_isolated("package.module:function", payload) ─JSON─▶ child: function(payload) ─JSON─▶ result or `WorkFailed`
+exhaust a stack. `run_isolated` applies a model's patterns (JSONPath, JSON Schema) and reads foreign pages, for a
+fraction of a second per call. Models are tried with `command` alone (`engine/llamacpp/trial.py`).
 
 Not here: programs that the model wants to run (`tools/builtin/shell.py`).
 """
@@ -13,20 +14,22 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
-import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 from shepherd.core import ShepherdError
+from shepherd.process import child
 
 DEADLINE_S = 3.0
 """Of processor time, where the system can measure it, so that a busy machine stops nothing that a free one allows."""
 WALL = 20
 """The limit of the time by the clock, in deadlines."""
 MOST_MEMORY_BYTES = 2 * 2**30
-"""Of the child's address space, where the system can limit it."""
+"""Of the child, where the system can limit it."""
 IS_MEASURED = hasattr(signal, "setitimer")
 """Whether the system can end a process that has used up its time (not on Windows)."""
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -41,64 +44,54 @@ def run_isolated(work: str, payload: Any, *, deadline_s: float = DEADLINE_S) -> 
     """The result of the function `work` ("package.module:name") for `payload`; both are JSON. Blocks: call it in a
     thread. `deadline_s`: of processor time.
 
-    Raises: `WorkFailed`, with the words of the function's own `ShepherdError`, or
-    for input that is too much.
+    Raises: `WorkFailed`, with the words of the function's own `ShepherdError`, or for input that is too much.
     """
-    too_long = WorkFailed(f"this took longer than {deadline_s:g} s and was stopped; ask for less")
+    ended = child.run(
+        command(work, memory_bytes=MOST_MEMORY_BYTES, deadline_s=deadline_s),
+        task=json.dumps(payload) + "\n",
+        timeout_s=deadline_s * (WALL if IS_MEASURED else 1),
+    )
+    if ended.status == child.HUNG or (IS_MEASURED and ended.status in (-signal.SIGPROF, -signal.SIGXCPU)):
+        raise WorkFailed(f"this took longer than {deadline_s:g} s and was stopped; ask for less")
     try:
-        # -I: neither the working folder nor the environment can slip in other modules.
-        child = subprocess.run(
-            [sys.executable, "-I", "-c", CHILD],
-            input=json.dumps({"work": work, "payload": payload, "deadline_s": deadline_s}).encode(),
-            capture_output=True,
-            timeout=deadline_s * (WALL if IS_MEASURED else 1),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise too_long from error
-    if IS_MEASURED and child.returncode in (-signal.SIGPROF, -signal.SIGXCPU):
-        raise too_long
-    try:
-        answer = json.loads(child.stdout)
+        answer = json.loads(ended.answer)
     except ValueError as error:
-        raise WorkFailed(f"this is too much for one call (status {child.returncode}); send less") from error
-    if "error" in answer:
-        raise WorkFailed(answer["error"])
+        raise WorkFailed(f"this is too much for one call (status {ended.status}); send less") from error
+    if "value" not in answer:
+        raise WorkFailed(answer.get("error", answer.get("fault")))
     return answer["value"]
 
 
+def command(work: str, *, memory_bytes: int = 0, deadline_s: float = 0.0) -> list[str]:
+    """A program that calls a function with a line of JSON from standard input, and ends with its parent.
+
+    It writes `{"value": ...}`, `{"error": ...}` with the words of a `ShepherdError`, or `{"fault": ...}` for any other
+    exception, and ends with status 1 for the last two. memory_bytes, deadline_s: see `child.limit_memory`; 0 = none.
+    """
+    # -I: neither the working folder nor the environment can slip in other modules.
+    return [sys.executable, "-I", "-c", CHILD, *work.split(":"), str(memory_bytes), str(deadline_s)]
+
+
 def serve() -> None:
-    """The child: one piece of work from standard input, its result to standard output."""
-    task = json.load(sys.stdin)
-    limit(task["deadline_s"])
-    module, _, name = task["work"].partition(":")
+    """The child. What the function prints goes to standard error: standard output holds the answer alone."""
+    module, name, memory_bytes, deadline_s = sys.argv[1:]
+    payload = json.loads(sys.stdin.buffer.readline())
+    child.end_with_parent()
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if int(memory_bytes):
+        child.limit_memory(int(memory_bytes), float(deadline_s))
     try:
-        answer = {"value": getattr(importlib.import_module(module), name)(task["payload"])}
+        answer = {"value": getattr(importlib.import_module(module), name)(payload)}
     except ShepherdError as error:
         answer = {"error": error.message}
     except RecursionError:
-        answer = {"error": "this is nested too deeply; split it"}
+        answer = {"fault": "this is nested too deeply; split it"}
     except MemoryError:
-        answer = {"error": "this needs too much memory; send less"}
+        answer = {"fault": "this needs too much memory; send less"}
     except Exception as error:  # the wall of this process: foreign code on foreign input
-        answer = {"error": f"this cannot be done: {type(error).__name__}: {str(error)[:300]}"}
-    sys.stdout.write(json.dumps(answer))
-
-
-def limit(deadline_s: float) -> None:
-    """Let the system end this process, even if its parent is gone."""
-    if IS_MEASURED:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, deadline_s)
-    try:
-        import resource  # noqa: PLC0415 - POSIX only
-    except ImportError:
-        return
-    seconds = int(deadline_s) + 1
-    for what, most in (
-        (resource.RLIMIT_AS, MOST_MEMORY_BYTES), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)
-    ):  # fmt: skip
-        try:
-            resource.setrlimit(what, (most, most))
-        except (ValueError, OSError):  # a lower one is in force, or the system has none
-            continue
+        traceback.print_exc()
+        answer = {"fault": f"this cannot be done: {type(error).__name__}: {str(error)[:300]}"}
+    with output:
+        output.write(json.dumps(answer))
+    sys.exit("value" not in answer)

@@ -1,10 +1,11 @@
 """Starts a program in a session of its own, and ends it with everything that it has started.
 
-    start(arguments, ...) ─▶ process ─▶ ProcessTree(process.pid) ─▶ members()
-                                             └─ ending(): stop all ─▶ TERM ─ grace ─▶ KILL ─ grace ─▶ nothing is left
+    start(arguments, ..., mark) ─▶ process ─▶ ProcessTree(process.pid, mark) ─▶ members()
+                                     └─ ending(): stop all ─▶ TERM ─ grace ─▶ KILL ─ grace ─▶ nothing is left
 
-Commands (`tools/builtin/shell.py`) and MCP servers (`tools/mcp/process.py`) end this way. `ending` is a generator of
-pauses, so that a thread and an event loop can both drive it.
+Every child of this program starts and ends this way: `child.py` drives it for work and engines, commands
+(`tools/builtin/shell.py`) and MCP servers (`tools/mcp/process.py`) read their pipes themselves. `ending` is a generator
+of pauses, so that a thread and an event loop can both drive it.
 
 A member is a process of the same group or session, a descendant, a process that was a member before, or one with the
 mark of the tree in its environment, which daemons inherit. Not found are a daemon that has wiped its environment, and
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from signal import SIGKILL, SIGTERM, Signals
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import psutil
 
@@ -38,15 +39,25 @@ CLOCK_S = 5.0
 
 
 def start(
-    arguments: Sequence[str], *, cwd: str | None, env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    mark: str = "",
+    leads_session: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """A process that leads a session of its own: Ctrl-C in the terminal does not reach it. Its outputs are pipes; it
-    inherits no other descriptor. Raises: `OSError`, `ValueError`.
+    """A process that leads a session of its own: Ctrl-C in the terminal does not reach it. It inherits three
+    descriptors. `env`: all of its environment, to which a mark is added. Raises: `OSError`, `ValueError`.
     """
-    pipe = subprocess.PIPE
+    if mark:
+        env = {**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()}
     return subprocess.Popen(
-        arguments, stdin=stdin, stdout=pipe, stderr=pipe, bufsize=0, cwd=cwd, env=env, start_new_session=True
-    )
+        arguments, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0,
+        start_new_session=leads_session,
+    )  # fmt: skip
 
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
@@ -79,22 +90,28 @@ class ProcessTree:
         self.background: list[str] = []
         """The command lines of the other processes when `ending` began."""
         # Start times count from the start of the system, which moves when the clock is set.
-        self._not_before = ask(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
+        self._not_before = or_else_gone(lambda: psutil.Process(pid).create_time() - CLOCK_S, 0.0)
         self._seen: set[psutil.Process] = set()
 
-    def ending(self, grace_s: float = GRACE_S) -> Iterator[float]:
-        """End all members: TERM, and KILL after `grace_s`. Yields pauses in seconds, in which the caller reads the
-        outputs: a process that cannot write cannot end by itself.
+    def ending(self, term_s: float = GRACE_S, kill_s: float = GRACE_S) -> Iterator[float]:
+        """End all members: TERM, after `term_s` KILL, and give up after `kill_s`. Yields pauses in seconds, in which
+        the caller reads the outputs: a process that cannot write cannot end by itself.
         """
         members = self._suspended()
         self.background = [name_of(each) for each in members if each.pid != self.pid]
-        for number in (SIGTERM, SIGKILL):
+        for number, grace_s in ((SIGTERM, term_s), (SIGKILL, kill_s)):
             deadline = time.monotonic() + grace_s
             while members and time.monotonic() < deadline:
                 self._send(number, members)
                 while any(map(is_alive, members)) and time.monotonic() < deadline:
                     yield STEP_S
                 members = self.members()  # with those that were started meanwhile
+
+    def end(self, term_s: float = GRACE_S, kill_s: float = GRACE_S) -> bool:
+        """Whether all members have ended. Blocks, while something else reads the outputs."""
+        for pause_s in self.ending(term_s, kill_s):
+            time.sleep(pause_s)
+        return not self.members()
 
     def kill(self) -> None:
         """KILL to all members, without waiting."""
@@ -103,8 +120,12 @@ class ProcessTree:
 
     def members(self) -> list[psutil.Process]:
         """Those that are alive, also one seen before that has left its group and its parent."""
-        young = [each for each in map(find, psutil.pids()) if each and ask(each.create_time, 0.0) >= self._not_before]
-        parents = {each.pid: ask(each.ppid, 0) for each in young}
+        young = [
+            each
+            for each in map(find, psutil.pids())
+            if each and or_else_gone(each.create_time, 0.0) >= self._not_before
+        ]
+        parents = {each.pid: or_else_gone(each.ppid, 0) for each in young}
         found = {each.pid for each in young if each in self._seen or self._is_own(each)}
         while more := {pid for pid, parent in parents.items() if parent in found} - found:
             found |= more
@@ -117,7 +138,7 @@ class ProcessTree:
         deadline, seen = time.monotonic() + GRACE_S, set[int]()
         while (fresh := [each for each in self.members() if each.pid not in seen]) and time.monotonic() < deadline:
             for each in fresh:
-                ask(each.suspend, None)
+                or_else_gone(each.suspend, None)
             seen.update(each.pid for each in fresh)
         return self.members()
 
@@ -126,9 +147,9 @@ class ProcessTree:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)  # all in one call: faster than they can fork
         for each in members:
-            ask(partial(each.send_signal, number), None)
+            or_else_gone(partial(each.send_signal, number), None)
             if number == SIGTERM:
-                ask(each.resume, None)  # a suspended process does not react
+                or_else_gone(each.resume, None)  # a suspended process does not react
 
     def _is_own(self, process: psutil.Process) -> bool:
         if process.pid == self.pid:
@@ -137,10 +158,10 @@ class ProcessTree:
             with contextlib.suppress(OSError):
                 if self.pid in {os.getpgid(process.pid), os.getsid(process.pid)}:
                     return True
-        return bool(self.mark) and self.mark in ask(lambda: process.environ().get(MARK, ""), "").split()
+        return bool(self.mark) and self.mark in or_else_gone(lambda: process.environ().get(MARK, ""), "").split()
 
 
-def ask(question: Callable[[], T], otherwise: T) -> T:
+def or_else_gone(question: Callable[[], T], otherwise: T) -> T:
     """The answer about a process; `otherwise` if it has ended meanwhile or belongs to another user."""
     try:
         return question()
@@ -156,8 +177,8 @@ def find(pid: int) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and ask(process.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE
+    return process.is_running() and or_else_gone(process.status, psutil.STATUS_ZOMBIE) != psutil.STATUS_ZOMBIE
 
 
 def name_of(process: psutil.Process) -> str:
-    return " ".join(ask(process.cmdline, []))[:80] or ask(process.name, f"process {process.pid}")
+    return " ".join(or_else_gone(process.cmdline, []))[:80] or or_else_gone(process.name, f"process {process.pid}")

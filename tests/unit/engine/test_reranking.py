@@ -22,7 +22,7 @@ from shepherd.engine.llamacpp.embedding import EmbeddingModel
 from shepherd.engine.llamacpp.pooled import PooledModel
 from shepherd.engine.llamacpp.reranking import RerankModel
 from shepherd.engine.llamacpp.weights import Weights
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 pytestmark = pytest.mark.model
 
@@ -244,9 +244,9 @@ def test_a_closed_model_says_so(bert: Bert) -> None:
 
 def test_a_request_that_nobody_wants_any_more_ends(encoder: RerankModel) -> None:
     answers = iter([True] * 1005)
-    with pytest.raises(Unwanted):  # the last of these answers lie behind the reading, between groups
+    with pytest.raises(Cancelled):  # the last of these answers lie behind the reading, between groups
         encoder.score(asked(QUERY, ["c"] * 1000), lambda: next(answers, False))
-    with pytest.raises(Unwanted):
+    with pytest.raises(Cancelled):
         encoder.score(asked(QUERY, ["c"]), lambda: False)
 
 

@@ -33,7 +33,7 @@ from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 from shepherd.engine.worker.messages import ADDRESS, KEY
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")
 TIMES = range(amount(1, 10))
@@ -221,7 +221,7 @@ async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() 
     with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
         child("hang", factory="tests.unit.engine.test_worker:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
     begun = time.monotonic()
-    with pytest.raises(Unwanted):
+    with pytest.raises(Cancelled):
         ChildEngine(
             COMMAND, "tests.unit.engine.test_worker:failing", "hang", environment=environment(),
             is_wanted=lambda: time.monotonic() < begun + 1.0,

@@ -36,6 +36,20 @@ def test_a_child_that_aborts_is_known_by_its_signal() -> None:
     assert ended.words.startswith("assertion")
 
 
+def test_the_temporary_files_of_a_child_go_with_it_even_if_it_crashes(tmp_path: Path) -> None:
+    code = "import os, tempfile; print(tempfile.mkdtemp(), flush=True); os.abort()"
+    ended = child.run(python(code), timeout_s=60, folders={"TMPDIR": "/tmp"}, variables={"TMPDIR": str(tmp_path)})
+    assert child.died(ended.status, 60) == "crash (SIGABRT)"
+    assert Path(ended.answer.strip()).is_relative_to(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_task_of_any_length_is_read_and_one_that_is_not_read_blocks_nothing() -> None:
+    task = "x" * 300_000 + "\n"
+    assert child.run(python("print(len(input()))"), timeout_s=60, task=task).answer == "300000\n"
+    assert child.run(python(""), timeout_s=60, task=task).status == 0
+
+
 def test_a_child_that_hangs_is_killed_and_called_that() -> None:
     ended = child.run(python(WAITING), timeout_s=0)
     assert child.died(ended.status, 0) == "hang for more than 0 s"
@@ -43,7 +57,7 @@ def test_a_child_that_hangs_is_killed_and_called_that() -> None:
 
 def test_a_child_that_nothing_waits_for_is_killed() -> None:
     before = set(psutil.Process().children())
-    with pytest.raises(child.Unwanted):
+    with pytest.raises(child.Cancelled):
         child.run(python(WAITING), timeout_s=3600, is_wanted=lambda: False)
     assert set(psutil.Process().children()) <= before
 

@@ -3,10 +3,12 @@
 The work is done by functions of the standard library and by the JSON tools, which are what this is for.
 """
 
+import json
 from typing import Any
 
 import pytest
 
+from shepherd.process import child, isolated
 from shepherd.process.isolated import WorkFailed, run_isolated
 
 
@@ -31,6 +33,23 @@ def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
 def test_what_goes_wrong_there_is_a_sentence_here(work: str, payload: Any, says: str) -> None:
     with pytest.raises(WorkFailed, match=says):
         run_isolated(work, payload, deadline_s={"builtins:eval": 0.5, "time:sleep": 0.05}.get(work, 60))
+
+
+def test_what_the_work_prints_is_no_part_of_its_answer() -> None:
+    assert run_isolated("builtins:eval", "print('hello') or 7") == 7
+
+
+def test_an_error_of_ours_and_any_other_have_different_names() -> None:
+    for work, payload, status, kind, says in (
+        ("copy:deepcopy", "it", 0, "value", "it"),
+        ("shepherd.tools.builtin.json_tools:matches", ["[]", "$["], 1, "error", "path: unexpected end"),
+        ("builtins:eval", "1 / 0", 1, "fault", "this cannot be done: ZeroDivisionError"),
+    ):
+        ended = child.run(isolated.command(work), timeout_s=60, task=json.dumps(payload) + "\n")
+        found = json.loads(ended.answer)
+        assert (ended.status, [*found]) == (status, [kind])
+        assert found[kind].startswith(says)
+        assert ("ZeroDivisionError" in ended.words) == ("fault" in found), "the traceback is for the log"
 
 
 def test_the_working_folder_cannot_slip_in_a_module(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

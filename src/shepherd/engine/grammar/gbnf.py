@@ -18,13 +18,10 @@ from shepherd.core import InvalidRequest
 from shepherd.engine.grammar.lark import refuse_length, sort_by_use
 
 MAX_NESTED = 100
-"""Nesting of brackets."""
 MAX_REPEATS = 100_000
 
 
 class Piece(NamedTuple):
-    """A part of a rule."""
-
     kind: Literal["lark", "text", "name"]
     """Finished Lark; literal text, which is written in one of two ways; the name of a rule, which is replaced."""
     text: str
@@ -67,8 +64,6 @@ _PLAIN = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 class GbnfParser:
-    """Parses one grammar."""
-
     def __init__(self, text: str, field: str | None) -> None:
         self._text = text
         self._field = field
@@ -219,7 +214,6 @@ class GbnfParser:
 # -- writing -------------------------------------------------------------------------------------------------------
 
 _ANY = "/(?s:.)/"
-"""Any character."""
 
 
 def _written(rules: Mapping[str, Rule], uses: Mapping[str, Collection[str]], root: str) -> str:

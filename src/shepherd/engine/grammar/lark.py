@@ -67,8 +67,6 @@ class UnsupportedGrammar(Exception):
 
 
 class Piece(NamedTuple):
-    """A token of Lark."""
-
     kind: str
     """`name`, `line` (an end of line), `json` (a keyword and its document), `string`, `regex`, `special`, `skip`
     (blanks and comments), `other`."""

@@ -21,8 +21,6 @@ ANYTHING = frozenset({"."})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a part of an expression."""
-
     ways: int = 1
     """Approximate number of counts that a matcher may keep at once."""
     length: int = 1
@@ -81,7 +79,6 @@ Item = Cost | str | tuple[int, int | None]
 
 
 def cost(items: Iterable[Item]) -> Cost:
-    """The cost of an expression."""
     open_groups = [Group()]
     last = Group()
     for item in items:
@@ -201,5 +198,4 @@ def _items(pattern: str) -> Iterator[Item]:
 
 
 def of_text(text: str) -> Cost:
-    """The cost of literal text."""
     return Cost(texts=_together(frozenset({re.escape(sign)}) for sign in text[: MAX_TEXTS + 1]), literal=text)

@@ -504,7 +504,6 @@ def _common(paths: Sequence[Path]) -> Path:
 
 
 def at(document: Any, path: Sequence[Any]) -> Any:
-    """The value at `path`."""
     for step in path:
         document = document[step]
     return document

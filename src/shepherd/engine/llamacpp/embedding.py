@@ -112,7 +112,7 @@ class EmbeddingModel(PooledModel):
         leading dimensions of each vector, normalised again (for models trained for it); None = all. is_wanted: asked
         between two groups of texts.
 
-        Raises: `InvalidRequest` that names the input; `EngineError`; `Unwanted`.
+        Raises: `InvalidRequest` that names the input; `EngineError`; `Cancelled`.
         """
         if dimensions is not None and not 1 <= dimensions <= self.dim:
             message = f"dimensions is {dimensions}; {self.weights.path.name} makes vectors of {self.dim}: ask for 1 to"

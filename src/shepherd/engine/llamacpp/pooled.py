@@ -38,7 +38,7 @@ from shepherd.engine.llamacpp.library import C, devices, reason_from, start_libr
 from shepherd.engine.llamacpp.runtime import default_threads
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.engine.stats import CacheStats
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 Pooling = Literal["mean", "cls", "last", "none", "rank"]
 Rows = npt.NDArray[np.float32]
@@ -160,7 +160,7 @@ class PooledModel:
     def rows(self, texts: Sequence[array[int]], is_wanted: Callable[[], bool] = always) -> Rows:
         """[len(texts), width], as the library computes them. `is_wanted`: asked between two groups.
 
-        Raises: `EngineError`; `Unwanted`.
+        Raises: `EngineError`; `Cancelled`.
         """
         made = np.empty((len(texts), self.width), np.float32)
         longest = max(map(len, texts), default=0)
@@ -168,7 +168,7 @@ class PooledModel:
             context = self._context_for(longest)
         for indices in context.packed([len(one) for one in texts]):
             if not is_wanted():
-                raise Unwanted
+                raise Cancelled
             group = [texts[index] for index in indices]
             with self._lock, self._counted(group):  # the context may be a larger one by now, in which the groups fit
                 made[indices] = self._context_for(longest).rows(group)
@@ -180,7 +180,7 @@ class PooledModel:
         at = 0
         for one in texts:
             if not is_wanted():
-                raise Unwanted
+                raise Cancelled
             with self._lock, self._counted([one]):
                 made[at : at + len(one)] = self._context_for(len(one)).states(one)
             at += len(one)

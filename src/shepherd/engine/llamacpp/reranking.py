@@ -27,7 +27,7 @@ from shepherd.engine.llamacpp.library import C
 from shepherd.engine.llamacpp.pooled import PooledModel, always
 from shepherd.engine.llamacpp.weights import Weights
 from shepherd.models import gguf
-from shepherd.process.child import Unwanted
+from shepherd.process.child import Cancelled
 
 _TEMPLATE = b"rerank"
 _PLACES = re.compile(r"\{(query|document)\}")
@@ -68,13 +68,13 @@ class RerankModel(PooledModel):
     def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = always) -> Scores:
         """The score of each pair, and how much was read of it. is_wanted: asked from time to time.
 
-        Raises: `InvalidRequest` that names the document; `EngineError`; `Unwanted`.
+        Raises: `InvalidRequest` that names the document; `EngineError`; `Cancelled`.
         """
         reader = _Reader(self, pairs)
         tokens: list[array[int]] = []
         for index, (query, document) in enumerate(pairs.texts):
             if not is_wanted():
-                raise Unwanted
+                raise Cancelled
             tokens.append(reader.read(query, document, pairs.place.format(index)) or array("i", [0]))
         values = self.rows(tokens, is_wanted)[:, 0]
         if not np.isfinite(values).all():

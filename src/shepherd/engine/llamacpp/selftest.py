@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
-import os
 import platform
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp.machine import hardware
-from shepherd.process import child
+from shepherd.process import child, isolated
 
 if TYPE_CHECKING:
     from shepherd.models import gguf
@@ -37,8 +36,6 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of the self-test."""
-
     use_extra_bufts: bool
     """Whether llama.cpp may use its extra buffer types (AMX, repacking)."""
     detail: str
@@ -84,10 +81,9 @@ def results_id(header: gguf.Header) -> str:
 
 def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> int:
     """Run the test in a child process; returns its exit status, negative if a signal killed it."""
-    command = command or [sys.executable, "-m", "shepherd.engine.llamacpp.selftest"]
-    ended = child.run(
-        command, timeout_s=TIMEOUT_S, variables={"SHEPHERD_SELFTEST_EXTRA_BUFTS": str(int(use_extra_bufts))}
-    )
+    command = command or isolated.command("shepherd.engine.llamacpp.selftest:try_quantised")
+    folders = {"TMPDIR": tempfile.gettempdir()}  # the copies of the model go with the child, also if it crashes
+    ended = child.run(command, timeout_s=TIMEOUT_S, task=f"{json.dumps(use_extra_bufts)}\n", folders=folders)
     if ended.status > 0:
         logger.warning("the self-test failed: %s", ended.words)
     return ended.status
@@ -130,21 +126,19 @@ def _cpu_model() -> str:
     )
 
 
-def _child(use_extra_bufts: bool) -> None:
+# -- in the child -----------------------------------------------------------------------------------------------------
+
+
+def try_quantised(use_extra_bufts: bool) -> None:
     """Quantise the embedded model, load it, decode a batch and a token, and check the result."""
     from shepherd.engine.llamacpp import trial  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.llamacpp.library import quantize  # noqa: PLC0415 - only the child needs these
-    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - only the child needs these
-    from shepherd.models import catalog  # noqa: PLC0415 - only the child needs these
+    from shepherd.engine.llamacpp.library import quantize  # noqa: PLC0415
+    from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415
+    from shepherd.models import catalog  # noqa: PLC0415
 
-    with tempfile.TemporaryDirectory(prefix="shepherd-selftest-") as folder:
-        for file_type in _FILE_TYPES:
-            target = Path(folder) / f"{file_type}.gguf"
-            quantize(catalog.embedded(), target, file_type)
-            with contextlib.closing(Weights.load(target, use_extra_bufts=use_extra_bufts)) as weights:
-                tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
-                trial.answer(weights, tokens, n_threads=1)
-
-
-if __name__ == "__main__":
-    _child(os.environ.get("SHEPHERD_SELFTEST_EXTRA_BUFTS") != "0")
+    for file_type in _FILE_TYPES:
+        target = Path(tempfile.mkdtemp()) / f"{file_type}.gguf"
+        quantize(catalog.embedded(), target, file_type)
+        with contextlib.closing(Weights.load(target, use_extra_bufts=use_extra_bufts)) as weights:
+            tokens = weights.tokenize("The quick brown fox jumps over the lazy dog. " * 4)[:64]
+            trial.answer(weights, tokens, n_threads=1)

@@ -19,17 +19,16 @@ import contextlib
 import hashlib
 import json
 import logging
-import sys
 import time
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shepherd.core import EngineError, Sampling, ShepherdError
+from shepherd.core import EngineError, Sampling
 from shepherd.core.pairs import Pairs
 from shepherd.models import gguf, soundness
-from shepherd.process import child
+from shepherd.process import child, isolated
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.pooled import Pooling
@@ -43,6 +42,7 @@ TIMEOUT_S, SLOWEST_BYTES_PER_S = 120.0, 16 << 20
 """Time for a child, plus the time to read the model at this speed: a large model may take minutes from a slow disk."""
 MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model: a damaged count must not use up the machine's memory."""
+LOAD = "shepherd.engine.llamacpp.trial:load_task"
 _HEADER_BYTES = 8 << 20
 N_CTX = 256
 _EVERY_BYTE = "".join(map(chr, (*range(0x100), *range(0x100, 0x800, 0x3F), *range(0x800, 0xD800, 0xFC1))))
@@ -59,7 +59,7 @@ def prove(
     makes_vectors: bool = False,
     projector: Path | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
-    command: tuple[str, ...] = (sys.executable, "-m", "shepherd.engine.llamacpp.trial"),
+    command: Sequence[str] | None = None,
     timeout_s: float | None = None,
 ) -> None:
     """Check that this build of the library can load a model, in a child if that is not known yet. Blocks.
@@ -67,7 +67,7 @@ def prove(
     build: `selftest.build_id()`. pooling, makes_vectors, projector: how the model will be used; a reranker
     is one that makes vectors with the pooling `rank`.
 
-    Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Unwanted`.
+    Raises: `ConfigError` for a damaged file, `EngineError` for one that does not load, `child.Cancelled`.
     """
     header = gguf.read_header(path)
     soundness.check(header)
@@ -82,7 +82,9 @@ def prove(
     began_s = time.monotonic()
     task = {"path": str(header.path), "makes_vectors": makes_vectors, "pooling": pooling}
     task |= {"projector": str(projector) if projector is not None else None}
-    ended = child.run((*command, json.dumps(task)), timeout_s=timeout_s, is_wanted=is_wanted)
+    n_bytes = header.size_bytes + (projector.stat().st_size if projector is not None else 0)
+    command = command or isolated.command(LOAD, memory_bytes=n_bytes + MOST_MEMORY_BYTES)
+    ended = child.run(command, timeout_s=timeout_s, is_wanted=is_wanted, task=f"{json.dumps(task)}\n")
     if ended.status == 0:
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})
@@ -123,7 +125,13 @@ def _refusal(header: gguf.Header, ended: child.Ended, timeout_s: float) -> str:
     )
 
 
-# -- the child --------------------------------------------------------------------------------------------------------
+# -- in the child -----------------------------------------------------------------------------------------------------
+
+
+def load_task(task: dict[str, Any]) -> None:
+    """`load` with the arguments that `prove` sends."""
+    projector = Path(task["projector"]) if task["projector"] else None
+    load(Path(task["path"]), makes_vectors=task["makes_vectors"], pooling=task["pooling"], projector=projector)
 
 
 def load(
@@ -170,23 +178,3 @@ def answer(
         assert runtime.decode([Chunk(0, array("i", [token]), len(tokens), logits=True)]) == "ok"
         assert 0 <= sampler.sample(0) < weights.n_vocab
         sampler.close()
-
-
-def _child(task: str) -> int:
-    child.end_with_parent()
-    wanted = json.loads(task)
-    path = Path(wanted["path"])
-    files = [wanted["projector"]] if wanted["projector"] else []
-    n_bytes = gguf.read_header(path).size_bytes + sum(Path(file).stat().st_size for file in files)
-    child.limit_memory(n_bytes + MOST_MEMORY_BYTES)
-    try:
-        projector = Path(wanted["projector"]) if wanted["projector"] else None
-        load(path, makes_vectors=wanted["makes_vectors"], pooling=wanted["pooling"], projector=projector)
-    except ShepherdError as error:
-        sys.stdout.write(json.dumps({"error": error.message}))
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_child(sys.argv[1]))

@@ -47,8 +47,8 @@ from shepherd.engine.worker.messages import (
     Steps,
     Submit,
 )
-from shepherd.engine.worker.process import POLL_S, as_socket, start
-from shepherd.process.child import Unwanted
+from shepherd.engine.worker.process import as_socket, start
+from shepherd.process.child import POLL_S, Cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class ChildEngine:
         when the child and all that it has started have ended. tidy: makes the child's last words fit for a sentence.
 
         Raises: what the factory raises, if it is a `ShepherdError`; `EngineError` if the child does not come to work;
-        `Unwanted` as soon as `is_wanted` returns False.
+        `Cancelled` as soon as `is_wanted` returns False.
         """
         self.name = name
         self._timeouts = timeouts
@@ -378,7 +378,7 @@ class ChildEngine:
         try:
             while True:
                 if not is_wanted():
-                    raise Unwanted
+                    raise Cancelled
                 if self._connection.poll(POLL_S):
                     for answer in self._connection.recv():
                         match answer:

@@ -278,12 +278,12 @@ def run(
     """Run a program to its end, to the deadline, or until `stop` is set. Blocks; no process is left behind. Raises:
     `ToolError` if it cannot be started.
     """
-    from shepherd.process.tree import MARK, ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
+    from shepherd.process.tree import ProcessTree, exit_code_of, start  # noqa: PLC0415 - psutil costs 30 ms
 
     deadline = time.monotonic() + timeout_s
     mark = uuid.uuid4().hex
     try:
-        process = start(arguments, cwd=folder, env={**env, MARK: f"{env.get(MARK, '')} {mark}".lstrip()})
+        process = start(arguments, cwd=folder, env=env, mark=mark)
     except OSError as error:
         raise ToolError(f"the command cannot be started: {error.strerror or error}") from error
     with contextlib.closing(OutputReader(process, max_bytes, tell)) as streams:

@@ -23,7 +23,7 @@ from shepherd.tools.base import Person, Result, ToolError
 from shepherd.tools.mcp.values import AskModel, LoginOptions, ServerLog, ServerOptions, ServerTool, State
 
 if TYPE_CHECKING:
-    from shepherd.tools.mcp.session import Connector, Kind, Mode, Session
+    from shepherd.tools.mcp.session import Connector, ListKind, Mode, Session
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +67,11 @@ class Connection:
     again: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by `restart`."""
     restarted_at: float = float("-inf")
-    stale: set[Kind] = field(default_factory=set)
+    stale: set[ListKind] = field(default_factory=set)
     is_stale: asyncio.Event = field(default_factory=asyncio.Event)
-    lists: dict[Kind, Any] = field(default_factory=dict)
+    lists: dict[ListKind, Any] = field(default_factory=dict)
     """Prompts and resources, until they change."""
     clocks: set[asyncio.Timeout] = field(default_factory=set)
-    """Of the running requests."""
     n_asking: int = 0
     """Questions of the server that a person is answering."""
     was_ready: bool = False
@@ -232,7 +231,7 @@ class Connection:
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
-    def _change(self, kind: Kind) -> None:
+    def _change(self, kind: ListKind) -> None:
         self.stale.add(kind)
         self.is_stale.set()
 
@@ -294,7 +293,7 @@ class Connection:
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         return await self._request(f"the prompt {name}", lambda session, _: session.prompt(name, arguments))
 
-    async def listed(self, kind: Kind) -> Sequence[Any]:
+    async def listed(self, kind: ListKind) -> Sequence[Any]:
         """Its prompts or resources, requested once until they change."""
         if kind not in self.lists:
             self.lists[kind] = await self._request(f"the list of {kind}", lambda session, _: getattr(session, kind)())

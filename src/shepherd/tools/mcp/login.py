@@ -42,7 +42,7 @@ from pydantic import AnyUrl, ValidationError
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
-from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, open_page, shown
+from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, format_error, open_page
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions
 from shepherd.tools.sandbox.network import Address, classify, look_up
 
@@ -282,7 +282,7 @@ class ServerLogin(httpx2.Auth):
     def _needs_person(self, challenge: Challenge) -> None:
         command = f"'shepherd mcp login {shlex.quote(self.options.name)}'"
         answer = httpx2.Response(challenge.status, headers={"WWW-Authenticate": challenge.header})
-        scope = shown(extract_field_from_www_auth(answer, "scope") or "more than it has", "")[:MOST_SCOPE_CHARS]
+        scope = format_error(extract_field_from_www_auth(answer, "scope") or "more than it has", "")[:MOST_SCOPE_CHARS]
         if self.options.grant == "client_credentials":
             self._refuse("refuses its client_id; check client_id, its secret or key, and scopes")
         elif challenge.status == 403:
@@ -302,7 +302,7 @@ class ServerLogin(httpx2.Auth):
                 return self.problem
             case OAuthFlowError():
                 text = str(error).partition("\n")[0] if type(error) is OAuthFlowError else "the answer cannot be used"
-                return f"cannot log in: {self._without_secrets(shown(text, ''))}"
+                return f"cannot log in: {self._without_secrets(format_error(text, ''))}"
             case _:
                 return f"cannot log in: the answer of the authorization server cannot be used ({type(error).__name__})"
 
@@ -440,7 +440,7 @@ def oauth_error(response: httpx2.Response) -> str:
     """`error` and `error_description` of an answer that has been read; otherwise its status."""
     try:
         body = json.loads(response.content)
-        return shown(str(body["error"]), str(body.get("error_description") or ""))
+        return format_error(str(body["error"]), str(body.get("error_description") or ""))
     except (ValueError, KeyError, TypeError, AttributeError, httpx2.StreamError):
         return f"HTTP status {response.status_code}"
 

@@ -58,8 +58,6 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class LoginFile:
-    """The place of one login."""
-
     path: Path
     url: str
 

@@ -1,7 +1,8 @@
 """A program as an MCP server: its three pipes as the SDK's streams, and its end with everything it has started.
 
-Unlike the SDK's own stdio client, ours drains standard error into a bounded log, logs lines that are no messages
-(`framing.py`), reports how the program ended, and ends all its children with it.
+Unlike the SDK's own stdio client (2.3), ours drains standard error into a bounded log, logs lines that are no messages
+(`framing.py`), reports how the program ended, and ends all its children with it. There one wrong byte ends the session,
+the time of a message is quadratic in its length, and a line without an end is kept whole.
 
     stdin  ◀─ write_messages ◀─ stream of the session
     stdout ─▶ read_messages  ─▶ stream of the session; `on_end` at the end
@@ -15,7 +16,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING
 import anyio
 from mcp.shared.message import SessionMessage
 
+from shepherd.process.child import signal_name
 from shepherd.process.tree import STEP_S, ProcessTree, exit_code_of, start
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.framing import Lines, TooLong, decode
@@ -119,8 +120,7 @@ class ServerProcess:
             case code if code is None or self.was_killed:
                 return "closed its output"
             case code if code < 0:
-                name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-                return f"was ended by {name}"
+                return f"was ended by {signal_name(-code)}"
             case code:
                 return f"ended with exit status {code}"
 

@@ -35,8 +35,6 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Shepherd</
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Redirect:
-    """The parameters that the authorization server sends back."""
-
     code: str
     state: str
     issuer: str | None = None
@@ -86,7 +84,7 @@ class RedirectPage:
             self.answer.set_exception(ToolError("the browser came back from another login (wrong state); log in again"))
             return HTTPStatus.BAD_REQUEST, "This is not the login that Shepherd has begun. Begin it again."
         if "code" not in found:
-            why = shown(found.get("error", "no code"), found.get("error_description", ""))
+            why = format_error(found.get("error", "no code"), found.get("error_description", ""))
             self.answer.set_exception(ToolError(f"the authorization server refused the login: {why}"))
             return HTTPStatus.BAD_REQUEST, "The login was refused. The terminal says more."
         self.answer.set_result(Redirect(found["code"], found["state"], found.get("iss")))
@@ -111,7 +109,7 @@ async def open_page(port: int = 0) -> AsyncIterator[RedirectPage]:
             page.answer.exception()  # it may come when it is not waited for any more
 
 
-def shown(error: str, description: str) -> str:
+def format_error(error: str, description: str) -> str:
     """A server's error for a terminal: one line, without control characters."""
     text = f"{error} ({description})" if description else error
     return "".join(sign if sign.isprintable() else " " for sign in text)[:300]

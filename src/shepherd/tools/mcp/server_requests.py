@@ -81,7 +81,6 @@ class ServerRequestHandler:
         return types.CreateMessageResult(role="assistant", content=content, model="shepherd", stop_reason="endTurn")
 
     async def list_roots(self, context: Any) -> types.ListRootsResult:
-        """The folders that our own file tools may touch."""
         return types.ListRootsResult.model_validate({"roots": [as_root(folder) for folder in self.roots]})
 
 
@@ -91,8 +90,7 @@ def as_root(folder: str) -> dict[str, str]:
 
 
 def describe(messages: Sequence[Message], system: str | None, limit: int) -> str:
-    """A server's question to the model, for the user to decide."""
-    text = "\n".join(f"{each.role}: {''.join(map(shown, each.parts))}" for each in messages)
+    text = "\n".join(f"{each.role}: {''.join(map(format_part, each.parts))}" for each in messages)
     text = f"system: {system}\n{text}" if system else text
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2
@@ -100,8 +98,7 @@ def describe(messages: Sequence[Message], system: str | None, limit: int) -> str
     return f"The server wants to ask the model this, for an answer of at most {limit} tokens:\n{text}"
 
 
-def shown(part: Part) -> str:
-    """A part of a message, for a person."""
+def format_part(part: Part) -> str:
     if isinstance(part, Image | Audio):
         word = "image" if isinstance(part, Image) else "audio"
         return f"[{word}, {part.media_type}, {len(part.data or b''):,} bytes]"

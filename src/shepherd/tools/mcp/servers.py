@@ -240,7 +240,6 @@ class McpServerPool:
 
     @staticmethod
     async def _gather(asked: Sequence[Connection], kind: Literal["prompts", "resources"]) -> list[Any]:
-        """Their lists, all requested at the same time."""
         answers = await asyncio.gather(*(each.listed(kind) for each in asked), return_exceptions=True)
         found: list[Any] = []
         problems: list[str] = []

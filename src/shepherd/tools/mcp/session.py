@@ -39,9 +39,9 @@ PAGES = 100
 ITEMS = 10_000
 CONNECT_S = 30.0
 
-Kind = Literal["tools", "prompts", "resources"]
+ListKind = Literal["tools", "prompts", "resources"]
 Mode = Literal["auto", "legacy"]
-CHANGES: Mapping[type, Kind] = {
+CHANGES: Mapping[type, ListKind] = {
     types.ToolListChangedNotification: "tools",
     types.PromptListChangedNotification: "prompts",
     types.ResourceListChangedNotification: "resources",
@@ -81,7 +81,7 @@ class Session:
         found += await self._pages("resources", self.client.list_resource_templates, "resource_templates")
         return tuple(content.as_resource(self.name, each) for each in found)
 
-    async def _pages(self, kind: Kind, fetch: Callable[..., Awaitable[Any]], field: str = "") -> list[Any]:
+    async def _pages(self, kind: ListKind, fetch: Callable[..., Awaitable[Any]], field: str = "") -> list[Any]:
         """The items of all pages; none if the server reports capabilities without this kind. `field`: of a page."""
         has = self.client.server_capabilities
         found: list[Any] = []
@@ -124,7 +124,7 @@ class Session:
         answer = await self.client.get_prompt(name, dict(arguments))
         return tuple(content.as_message(self.name, each.role, [each.content]) for each in answer.messages)
 
-    async def watch(self, changed: Callable[[Kind], None]) -> None:
+    async def watch(self, changed: Callable[[ListKind], None]) -> None:
         """Until cancelled: reports the changes of a server of the newest revision. Older ones send notifications."""
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
@@ -132,7 +132,7 @@ class Session:
         try:
             async with listen as events:
                 async for event in events:
-                    kinds: dict[str, Kind] = {"ToolsListChanged": "tools", "PromptsListChanged": "prompts"}
+                    kinds: dict[str, ListKind] = {"ToolsListChanged": "tools", "PromptsListChanged": "prompts"}
                     changed(kinds.get(type(event).__name__, "resources"))
         except Exception as error:  # without it, only the lists stay as they are
             logger.debug("MCP server %s: no news of changes: %s", self.name, explain(error))
@@ -151,7 +151,7 @@ class Connector:
     warn: Callable[[str], None]
     on_end: Callable[[], None]
     """Called at the end of the server's output."""
-    on_change: Callable[[Kind], None]
+    on_change: Callable[[ListKind], None]
     login_options: LoginOptions
     login: ServerLogin | None = None
     """Of the last connection over HTTP."""

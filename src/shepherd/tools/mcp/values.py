@@ -185,8 +185,6 @@ class PromptArgument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of a server, with arguments to fill in."""
-
     server: str
     name: str
     description: str = ""
@@ -195,8 +193,6 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The status of a server, for people."""
-
     name: str
     state: State
     detail: str = ""

@@ -18,7 +18,7 @@ import secrets
 import stat
 from typing import Literal, Self
 
-Kind = Literal["file", "directory", "symlink", "FIFO", "socket", "device"]
+EntryKind = Literal["file", "directory", "symlink", "FIFO", "socket", "device"]
 
 HAS_HANDLES = os.scandir in os.supports_fd and {os.open, os.stat, os.mkdir, os.unlink, os.rename} <= os.supports_dir_fd
 WALK = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
@@ -27,15 +27,14 @@ FLAGS = ("O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK", "O_BINARY")  # non
 SAFE = sum(getattr(os, flag, 0) for flag in FLAGS)  # each is one bit
 BAD_ON_WINDOWS = re.compile(r'[:*?"<>|\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)', re.IGNORECASE)
 """Names that Windows takes for a device, a stream of another file, or the folder above."""
-KINDS: dict[int, Kind] = {
+KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket",
 }  # fmt: skip
 PRIVATE = re.compile(r"/proc/\d+/(task/\d+/)?(environ|mem|auxv)|/proc/k(core|msg)")
 """Files with keys of this program and of others."""
 
 
-def kind_of(status: os.stat_result) -> Kind:
-    """The kind of what `Folder.look` has found."""
+def kind_of(status: os.stat_result) -> EntryKind:
     if stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == 0xA0000003:  # a junction of Windows
         return "symlink"
     return KINDS.get(stat.S_IFMT(status.st_mode), "device")
@@ -154,12 +153,12 @@ class Folder:
         """Remove a name, a link and not what it leads to. Raises: `OSError`, for a directory too."""
         os.unlink(self._at(name), dir_fd=self.handle)
 
-    def scan(self) -> list[tuple[str, Kind | None]]:
+    def scan(self) -> list[tuple[str, EntryKind | None]]:
         """The names in it with their kinds, in a stable order; None = see `look`. Raises: `OSError`."""
         handle = None if self.handle is None else os.open(".", os.O_RDONLY | SAFE, dir_fd=self.handle)
         try:
             with os.scandir(self.path if handle is None else handle) as entries:
-                found: list[tuple[str, Kind | None]] = [
+                found: list[tuple[str, EntryKind | None]] = [
                     (entry.name, "directory" if entry.is_dir(follow_symlinks=False) else
                      "symlink" if entry.is_symlink() else
                      "file" if entry.is_file(follow_symlinks=False) else None)

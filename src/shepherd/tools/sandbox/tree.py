@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shepherd.tools.base import ToolError
-from shepherd.tools.sandbox.folder import Folder, Kind
+from shepherd.tools.sandbox.folder import EntryKind, Folder
 
 SKIPPED = frozenset({
     ".cache", ".git", ".gradle", ".hg", ".hypothesis", ".jj", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache",
@@ -31,7 +31,7 @@ MOST_RULES = 300
 MOST_GLOBS = 64
 """Of one glob with alternatives in braces."""
 
-Found = tuple[Folder, tuple[str, ...], Kind | None]
+Found = tuple[Folder, tuple[str, ...], EntryKind | None]
 """The open folder of an entry, its names from the top, and its kind; None = another kind."""
 
 

@@ -91,8 +91,8 @@ def test_a_constant_that_would_come_out_as_another_is_refused(schema: Any, path:
     with pytest.raises(InvalidRequest) as raised:
         check_schema(schema, "s")
     assert raised.value.field == f"s{path}"
-    said = f"s{path} holds {number!r}, a number that cannot be written exactly; use a string"
-    assert raised.value.message == said
+    reason = "a number that cannot be written exactly; use a string"
+    assert raised.value.message == f"s{path} holds {number!r}, {reason}"
     with pytest.raises(UnsupportedGrammar):
         check("start: %json " + json.dumps(schema))
 

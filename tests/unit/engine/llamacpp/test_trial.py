@@ -101,7 +101,7 @@ def test_what_the_reader_refuses_never_reaches_a_child(model: Path) -> None:
 
 
 def test_nothing_waits_so_the_child_is_killed(model: Path) -> None:
-    with pytest.raises(child.Unwanted):
+    with pytest.raises(child.Cancelled):
         trial.prove(
             model,
             model.parent,

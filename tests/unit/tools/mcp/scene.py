@@ -29,7 +29,7 @@ def scripted(name: str = "s", *, timeout: float = 120, ask_model: bool = True, *
 
 
 class Stage:
-    """Servers with what they said to us."""
+    """Servers with their warnings."""
 
     def __init__(self, *options: ServerOptions, env: Mapping[str, str] = os.environ, **settings: Any) -> None:
         self.warnings: list[str] = []

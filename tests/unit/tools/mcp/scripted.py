@@ -1,4 +1,4 @@
-"""A server that misbehaves as it is told: `python scripted.py '{"fault": value, ...}'`.
+"""A server that misbehaves as its argument says: `python scripted.py '{"fault": value, ...}'`.
 
 Raw JSON-RPC over standard input and output, with nothing of an SDK: what it does wrong is wrong on the wire. What it
 receives is written to the file `seen`, one message per line.
@@ -50,7 +50,7 @@ def fail(message: dict[str, Any], code: int, text: str) -> None:
 
 
 def page(message: dict[str, Any], what: str, items: list[Any]) -> dict[str, Any]:
-    """One item a page, if the list is to be paginated; or pages for ever."""
+    """One item a page, if the list is to be paginated; or pages without end."""
     cursor = (message.get("params") or {}).get("cursor")
     number = int(cursor or 0)
     if FAULTS.get("endless") == what:
@@ -93,7 +93,7 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "grow", "description": "One more tool, and says so.", "inputSchema": ANYTHING},
     {"name": "descriptors", "description": "What is open here.", "inputSchema": ANYTHING},
     {"name": "environment", "description": "Names of variables.", "inputSchema": ANYTHING},
-    {"name": "freeze", "description": "DEPRECATED: nobody should.", "inputSchema": ANYTHING},
+    {"name": "freeze", "description": "DEPRECATED: do not use.", "inputSchema": ANYTHING},
     {"name": "old", "description": "DEPRECATED: use echo.", "inputSchema": ANYTHING},
 ]
 TOOLS += [
@@ -105,7 +105,7 @@ WAITING: dict[Any, Any] = {}
 
 def ask(call: dict[str, Any], method: str, params: dict[str, Any]) -> None:
     number = f"ours-{len(WAITING)}"
-    WAITING[number] = lambda said: answer(call, {"content": [{"type": "text", "text": json.dumps(said)}]})
+    WAITING[number] = lambda reply: answer(call, {"content": [{"type": "text", "text": json.dumps(reply)}]})
     send({"id": number, "method": method, "params": params})
 
 

@@ -1,4 +1,4 @@
-"""Lines of a server's output as messages, whatever pieces they come in and whatever they say."""
+"""Lines of a server's output as messages, in pieces of every size and with every content."""
 
 import json
 from itertools import pairwise
@@ -78,8 +78,8 @@ def test_what_is_no_message_is_refused_with_a_value_error(line: str) -> None:
 def test_an_answer_that_is_too_long_is_one_that_says_so(form: str) -> None:
     (line,) = split((form % ("x" * 5000)).encode(), [10, 100, 1000], limit=2000)
     (message,) = decode(line)
-    said = json.loads(message.model_dump_json())
-    assert (said["id"], said["error"]["message"]) == (7, "the answer is longer than 128 MiB")
+    answer = json.loads(message.model_dump_json())
+    assert (answer["id"], answer["error"]["message"]) == (7, "the answer is longer than 128 MiB")
 
 
 def test_a_line_that_is_too_long_and_answers_nothing_is_refused() -> None:

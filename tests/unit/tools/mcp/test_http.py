@@ -73,19 +73,19 @@ def sdk_app() -> App:
 
 
 async def test_a_server_over_http_is_like_any_other() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     person = Nod({"name": "Ada"})
     async with (
         served(sdk_app(), "on") as url,
         Stage(ServerOptions("web", url=url, timeout=20), person=person) as servers,
     ):
-        context = ToolContext(tell=told.append)
+        context = ToolContext(tell=reported.append)
         assert (await call_tool(servers, "web", "add", {"a": 1, "b": 2}, context)).content == "3"
         assert (await call_tool(servers, "web", "slow", {}, context)).content == "done"
         assert len((await call_tool(servers, "web", "big", {"n": 3_000_000}, context)).content) == 3_000_000
         assert "Ada" in (await call_tool(servers, "web", "who", {}, context)).content
         assert (await servers.read(None, "note://x")).content == "a note"
-    assert told == ["on (0/3)", "on (1/3)", "on (2/3)"]
+    assert reported == ["on (0/3)", "on (1/3)", "on (2/3)"]
 
 
 def odd(status: int, body: bytes, kind: str, after: int = 0) -> App:
@@ -98,14 +98,14 @@ def odd(status: int, body: bytes, kind: str, after: int = 0) -> App:
         while more:
             event = await receive()
             message, more = message + event.get("body", b""), event.get("more_body", False)
-        said = json.loads(message or b"{}")
+        asked = json.loads(message or b"{}")
         code, text, form = status, body, kind
         if n_requests < after:
             code, form = 200, "application/json"
             text = json.dumps(
-                {"jsonrpc": "2.0", "id": said.get("id"), "result": RESULTS.get(said.get("method"), {})}
+                {"jsonrpc": "2.0", "id": asked.get("id"), "result": RESULTS.get(asked.get("method"), {})}
             ).encode()
-        if said.get("method") != "notifications/initialized":
+        if asked.get("method") != "notifications/initialized":
             n_requests += 1
         await send({"type": "http.response.start", "status": code, "headers": [(b"content-type", form.encode())]})
         await send({"type": "http.response.body", "body": text})

@@ -55,6 +55,11 @@ async def failing_call(options: ServerOptions, login: LoginOptions) -> str:
         return caught.value.message
 
 
+async def called(made: World, login: LoginOptions) -> str:
+    async with Stage(options_of(made), login=login) as servers:
+        return (await call_tool(servers, "web", "t", {}, CONTEXT)).content
+
+
 async def test_without_a_login_no_page_opens_and_one_sentence_names_the_command(tmp_path: Path) -> None:
     async with world() as made:
         stage = Stage(options_of(made), login=LoginOptions(tmp_path))
@@ -67,8 +72,7 @@ async def test_without_a_login_no_page_opens_and_one_sentence_names_the_command(
 async def test_a_login_is_kept_privately_for_later_starts(tmp_path: Path) -> None:
     async with world() as made:
         login = await logged_in(made, tmp_path)
-        async with Stage(options_of(made), login=login) as servers:
-            assert (await call_tool(servers, "web", "t", {}, CONTEXT)).content == "done"
+        assert await called(made, login) == "done"
     assert made.seen.count("GET /authorize") == 1
     (file,) = tmp_path.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -83,8 +87,7 @@ async def test_an_old_token_is_renewed_without_a_person(tmp_path: Path, *, knows
         if knows_expiry:
             change(options_of(made), tmp_path, expires_at=time.time() - 1)
         for _ in range(2):  # the second start has the new refresh token
-            async with Stage(options_of(made), login=login) as servers:
-                assert (await call_tool(servers, "web", "t", {}, CONTEXT)).content == "done"
+            assert await called(made, login) == "done"
             made.tokens.clear()
     assert made.seen.count("grant refresh_token") == 2
     assert made.seen.count("GET /authorize") == 1
@@ -126,7 +129,7 @@ async def test_a_renewal_that_another_shepherd_was_faster_with_costs_no_login(tm
 
         made.tokens.clear()
         made.on_refresh = be_faster
-        assert await _called(made, login) == "done"
+        assert await called(made, login) == "done"
 
 
 OTHER = """
@@ -203,8 +206,7 @@ async def test_further_rights_are_asked_for_by_the_next_login(tmp_path: Path) ->
             "the MCP server web wants a login with further rights (write); 'shepherd mcp login web' asks for them"
         )
         await logged_in(made, tmp_path)
-        async with Stage(options_of(made), login=login) as servers:
-            assert (await call_tool(servers, "web", "t", {}, CONTEXT)).content == "done"
+        assert await called(made, login) == "done"
     assert {"read", "write"} in made.tokens.values()
 
 
@@ -214,8 +216,7 @@ async def test_a_server_that_only_wants_a_token_for_calls_gets_one_by_the_next_l
         assert "GET /authorize" not in made.seen
         assert await failing_call(options_of(made), login) == f"the MCP server web {NEEDED}"
         await logged_in(made, tmp_path)
-        async with Stage(options_of(made), login=login) as servers:
-            assert (await call_tool(servers, "web", "t", {}, CONTEXT)).content == "done"
+        assert await called(made, login) == "done"
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -376,7 +377,7 @@ async def test_no_token_is_in_any_log_or_message(tmp_path: Path, caplog: pytest.
     async with world() as made:
         login = await logged_in(made, tmp_path)
         made.tokens.clear()
-        shown.append(await _called(made, login))
+        shown.append(await called(made, login))
         made.breaks_token = True
         shown.append((await start(options_of(made), person(tmp_path))).detail)
         made.tokens.clear()
@@ -385,16 +386,11 @@ async def test_no_token_is_in_any_log_or_message(tmp_path: Path, caplog: pytest.
         shown.append((await start(options_of(made), person(tmp_path))).detail)
         shown.append(repr((LoginFile.of(options_of(made), tmp_path).read(), login, options_of(made))))
     assert shown[1] == "cannot log in: the answer cannot be used"
-    told = "\n".join((caplog.text, *shown))
+    written = "\n".join((caplog.text, *shown))
     assert len(made.secrets) > 8
     in_the_browser = "code-"
-    assert [each for each in made.secrets if each[-8:] in told and not each.startswith(in_the_browser)] == []
+    assert [each for each in made.secrets if each[-8:] in written and not each.startswith(in_the_browser)] == []
     assert "hush" not in repr(ServerOptions("x", url="http://x", client_secret="hush"))
-
-
-async def _called(made: World, login: LoginOptions) -> str:
-    async with Stage(options_of(made), login=login) as servers:
-        return (await call_tool(servers, "web", "t", {}, CONTEXT)).content
 
 
 async def test_addresses_from_a_server_reach_no_private_network() -> None:

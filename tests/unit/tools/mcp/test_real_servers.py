@@ -29,12 +29,12 @@ async def four(messages: Any, system: str | None, max_tokens: int | None) -> str
 
 
 async def test_everything_works_with_everything() -> None:
-    person, told = Nod({"name": "Ada"}), list[str]()
+    person, reported = Nod({"name": "Ada"}), list[str]()
     stage = Stage(npm("everything"), person=person, answer=four, roots=[os.getcwd()])
     async with stage as servers:
         (status,) = servers.statuses()
         assert status.state == "ready", status.detail
-        context = ToolContext(tell=told.append)
+        context = ToolContext(tell=reported.append)
 
         async def call(tool: str, **arguments: Any) -> str:
             return (await call_tool(servers, "everything", tool, arguments, context)).content
@@ -44,7 +44,7 @@ async def test_everything_works_with_everything() -> None:
         assert "[image, image/png" in await call("get-tiny-image")
         assert "read_resource(uri=" in await call("get-resource-links", count=2)
         assert "completed" in await call("trigger-long-running-operation", duration=1, steps=3)
-        assert told == ["1/3", "2/3", "3/3"]
+        assert reported == ["1/3", "2/3", "3/3"]
         assert "four, at most 50" in await call("trigger-sampling-request", prompt="2+2?", maxTokens=50)
         assert person.forms[0].server == "everything"
         assert "Ada" in await call("trigger-elicitation-request")

@@ -1,4 +1,4 @@
-"""MCP servers that behave, and that misbehave in every way somebody has seen: nothing of it reaches the chat."""
+"""MCP servers that behave, and that misbehave in every way that was seen: nothing of it reaches the chat."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def failure_of(servers: McpServerPool, tool: str, server: str = "s", /, **
     return caught.value.message
 
 
-# -- what works, works whatever else is on the wire -------------------------------------------------------------------
+# -- what works, whatever else is on the wire -------------------------------------------------------------------------
 
 
 FAULTS: list[dict[str, Any]] = [
@@ -145,7 +145,7 @@ async def test_every_item_of_an_answer_is_there_or_noted() -> None:
         assert (await call(servers, "half")).content == "a? b"
 
 
-async def test_an_error_of_the_server_is_told_in_its_words() -> None:
+async def test_an_error_of_the_server_is_reported_in_its_words() -> None:
     async with Stage(scripted()) as servers:
         assert await failure_of(servers, "refused") == (
             "the MCP server s says: there is no such city; give one of: Rome, Oslo"
@@ -160,11 +160,11 @@ async def test_fifty_megabytes_are_an_answer_like_others() -> None:
         assert len((await call(servers, "big", n=50_000_000)).content) == 50_000_000
 
 
-async def test_progress_is_told_and_keeps_a_call_alive() -> None:
-    told: list[str] = []
+async def test_progress_is_reported_and_keeps_a_call_alive() -> None:
+    reported: list[str] = []
     async with Stage(scripted()) as servers:
-        assert (await call_tool(servers, "s", "slow", {}, ToolContext(tell=told.append))).content == "done"
-    assert told == ["step 1 (1/3)", "step 2 (2/3)", "step 3 (3/3)"]
+        assert (await call_tool(servers, "s", "slow", {}, ToolContext(tell=reported.append))).content == "done"
+    assert reported == ["step 1 (1/3)", "step 2 (2/3)", "step 3 (3/3)"]
 
 
 async def test_calls_run_side_by_side() -> None:
@@ -230,6 +230,7 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
         r"ended .* 7 before it was ready \(its last output: no l.*",
     ),
     ({"command": "sh", "args": ("-c", "kill -9 $$")}, r"was ended by SIGKILL before it was ready"),
+    ({"command": "sh", "args": ("-c", "kill -40 $$")}, r"was ended by signal 40 before it was ready"),
     ({"command": "sleep", "args": ("100",), "timeout": 0.2}, r"did not start within 0.2 s"),
     ({"command": "yes", "timeout": 0.5}, r"did not start within 0.5 s"),
     ({"url": "http://127.0.0.1:9/mcp", "timeout": 60}, r"cannot be reached: .*"),
@@ -252,7 +253,7 @@ async def test_each_server_that_does_not_start_costs_one_warning() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
-async def test_one_that_hangs_while_it_starts_holds_up_nobody(method: str) -> None:
+async def test_one_that_hangs_while_it_starts_delays_no_other(method: str) -> None:
     servers = McpServerPool([scripted("slow", hang_at=method), scripted("quick")], env=os.environ)
     async with servers:
         await servers.connections["quick"].settled.wait()
@@ -330,15 +331,15 @@ async def test_a_server_that_reads_no_more_holds_up_only_its_own_calls(tmp_path:
         async with Stage(scripted(timeout=timeout_s, pids=str(pids), deaf=True), scripted("other")) as servers:
             large = "x" * 10**6
             calls = (failure_of(servers, "freeze"), *(failure_of(servers, "old", text=large) for _ in range(2)))
-            for said in await asyncio.gather(*calls):
-                assert f"within {timeout_s:g} s" in said
+            for error in await asyncio.gather(*calls):
+                assert f"within {timeout_s:g} s" in error
             assert (await call(servers, "echo", "other")).content == "{}"
         assert pids_in(pids) == []
 
     await in_time(attempt, SHORT_S[1:])
 
 
-async def test_a_crash_is_told_mended_once_and_then_told_for_good() -> None:
+async def test_a_server_that_crashes_is_started_again_once_and_each_crash_is_reported() -> None:
     stage = Stage(scripted())
     async with stage as servers:
         names = [tool.name for tool in servers.tools()]
@@ -363,7 +364,7 @@ async def test_a_crash_is_told_mended_once_and_then_told_for_good() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
-async def test_a_crash_at_the_start_is_told_with_the_last_words(method: str) -> None:
+async def test_a_crash_at_the_start_is_reported_with_the_last_words(method: str) -> None:
     stage = Stage(scripted(crash_at=method))
     async with stage:
         pass
@@ -440,7 +441,7 @@ async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
 
 
 @pytest.mark.costly
-async def test_equal_names_are_told_apart_and_stay_so() -> None:
+async def test_equal_names_become_different_ones_and_stay_so() -> None:
     options = [scripted("a"), scripted("A"), scripted("a:b"), scripted("日本"), scripted("中国")]
     async with Stage(*options) as servers:
         names = [tool.name for tool in servers.tools()]
@@ -477,10 +478,10 @@ async def test_what_call_mcp_tool_means_is_found_or_the_choice_is_named() -> Non
             ({"server": "three", "tool": "echo"}, "there is no MCP server 'three'; there are: one, Two"),
             ({"server": "one", "tool": "nope"}, "the MCP server one has no tool 'nope'; it has: echo, many, wrong"),
         ]
-        for arguments, said in wrong:
+        for arguments, message in wrong:
             with pytest.raises(ToolError) as caught:
                 servers.resolve_call(arguments)
-            assert caught.value.message.startswith(said)
+            assert caught.value.message.startswith(message)
 
 
 # -- resources and prompts --------------------------------------------------------------------------------------------
@@ -504,14 +505,14 @@ async def test_prompts_are_filled_in_or_say_what_is_missing() -> None:
             Message.user("Greet Ada!"),
             Message.assistant("Hello"),
         )
-        for name, arguments, said in [
+        for name, arguments, message in [
             ("greet", {}, "the prompt greet needs who; write: who=..."),
             ("greet", {"who": "a", "x": "b"}, "the prompt greet takes no 'x'; it takes: who, how"),
             ("nope", {}, "the MCP server s has no prompt 'nope'; it has: greet, plain"),
         ]:
             with pytest.raises(ToolError) as caught:
                 await servers.prompt("s", name, arguments)
-            assert caught.value.message == said
+            assert caught.value.message == message
 
 
 # -- what servers ask of us -------------------------------------------------------------------------------------------
@@ -575,7 +576,7 @@ async def test_a_model_that_fails_is_an_error_for_the_server() -> None:
         assert "the model has gone" in (await call(servers, "ask_model")).content
 
 
-async def test_no_call_runs_out_of_time_while_somebody_thinks() -> None:
+async def test_no_call_runs_out_of_time_while_a_person_thinks() -> None:
     async def attempt(timeout_s: float) -> None:
         class Thinker(Nod):
             async def fill(self, form: Any) -> Any:
@@ -592,7 +593,7 @@ async def test_no_call_runs_out_of_time_while_somebody_thinks() -> None:
 
 
 @pytest.mark.costly
-async def test_servers_are_told_our_folders(tmp_path: Path) -> None:
+async def test_servers_get_our_folders(tmp_path: Path) -> None:
     async with Stage(scripted(), roots=[str(tmp_path)]) as servers:
         assert json.loads((await call(servers, "ask_roots")).content) == {
             "roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]
@@ -634,7 +635,7 @@ async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> Non
     assert line is not None
     assert line.child is not None
     closing = asyncio.create_task(servers.close())
-    while not line.child.pipes.stdin.is_closing():  # noqa: ASYNC110 - a pipe tells nobody
+    while not line.child.pipes.stdin.is_closing():  # noqa: ASYNC110 - a pipe reports no event
         await asyncio.sleep(0)
     started = pids_in(pids)
     closing.cancel()

@@ -93,8 +93,8 @@ async def test_without_a_person_no_rule_lets_a_guarded_file_be_written(tmp_path:
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
     (tmp_path / "link").symlink_to(".git/hooks/pre-commit")
     (tmp_path / "dir").symlink_to(".git/hooks")
-    told = await call(tmp_path, "write_file", {"path": path, "content": "evil"})
-    assert "the user must be asked about each change, and no user is present" in told
+    answer = await call(tmp_path, "write_file", {"path": path, "content": "evil"})
+    assert "the user must be asked about each change, and no user is present" in answer
     assert not (tmp_path / "shepherd.toml").exists()
     assert [*(tmp_path / ".git" / "hooks").iterdir()] == []
     assert '"success":true' in (await call(tmp_path, "write_file", {"path": "a.txt", "content": "x"})).replace(" ", "")

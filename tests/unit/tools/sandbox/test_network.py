@@ -80,7 +80,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("place", "address"), [(place, each) for place, all_ in PLACES.items() for each in all_])
-def test_an_address_is_out_in_the_world_near_us_or_nobodys_business(place: str, address: str) -> None:
+def test_an_address_is_out_in_the_world_near_us_or_closed_to_all(place: str, address: str) -> None:
     assert classify(address) == place
 
 
@@ -188,12 +188,12 @@ async def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".invalid", "a..b", "1.2.3.4.5"])
-async def test_a_host_that_nobody_knows_is_told(host: str) -> None:
+async def test_a_host_that_no_name_server_knows_is_named(host: str) -> None:
     with pytest.raises(ToolError, match="is not known"):
         await NetworkPolicy().addresses(Address.of(f"http://{host}/"))
 
 
-async def test_a_name_server_that_fails_is_told() -> None:
+async def test_a_name_server_that_fails_is_named() -> None:
     async def lookup(host: str, port: int) -> Sequence[str]:
         await asyncio.sleep(0)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")

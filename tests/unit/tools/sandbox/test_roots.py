@@ -1,4 +1,4 @@
-"""Where paths lead: whatever is tried, and whatever is swapped meanwhile, nothing outside of the roots is reached."""
+"""Where paths lead: no path, and no swap of a folder during a walk, reaches anything outside of the roots."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_absolute_path_may_go_through_a_link_above_the_roots(top: Path, roots
         "../project_2/x",
     ],
 )  # fmt: skip
-def test_what_is_outside_is_refused_and_not_told_whether_it_is_there(top: Path, roots: Roots, path: str) -> None:
+def test_what_is_outside_is_refused_without_a_hint_whether_it_exists(top: Path, roots: Roots, path: str) -> None:
     (top / "project_2").mkdir()
     (top / "project_2/x").write_text("")
     for make in (False, True):
