@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from shepherd.engine.base import (
     Ticket,
     Whose,
 )
+from shepherd.engine.stats import CacheStats
 
 Make = Callable[..., Engine]
 
@@ -391,6 +392,40 @@ async def test_the_figures_are_those_of_the_jobs(make: Make) -> None:
     idle_s = sequence.idle_s
     await until(lambda: engine.stats().sequences[0].idle_s > idle_s)
     assert replace(sequence, idle_s=0.0).state == "idle"
+
+
+ENDINGS: dict[str, Job] = {
+    "its end token": job("x" * 30),
+    "its limit": job("y" * 30, 4),
+    "a cancel": job("z" * 33),
+    "a failure": job("01234!6789"),
+    "a grammar that cannot be read": job("w" * 9, 9, grammar="start: {"),
+    "turns that leave": replace(CONVERSATION, max_tokens=0, n_turns_to_evict=1),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_figures_of_a_job_are_published_before_its_end_can_be_read(make: Make, ending: str) -> None:
+    engine = make(has_grammars=True)
+    for _ in range(5):
+        ticket = engine.submit(ENDINGS[ending])
+        n_read = 0
+        with contextlib.suppress(EngineError):
+            async for batch in ticket.batches():
+                n_read += len(batch)
+                if ending == "a cancel" and n_read > 2:
+                    engine.cancel(ticket)
+        at_once = counts(engine.stats())
+        await engine.held(array("i", [1, 2]), (), UNOWNED, holes=False)  # behind it, the thread has nothing left to do
+        assert at_once == counts(engine.stats())
+        assert at_once["live"] == at_once["waiting"] == 0
+
+
+def counts(stats: CacheStats) -> dict[str, Any]:
+    """The figures that no clock changes."""
+    found = {name: value for name, value in asdict(stats).items() if not name.endswith("_s")}
+    rows = [{name: value for name, value in row.items() if not name.endswith("_s")} for row in found["sequences"]]
+    return {**found, "sequences": rows}
 
 
 @pytest.mark.model
