@@ -24,14 +24,12 @@ from typing import Any
 import gguf
 import httpx2
 import numpy as np
-from tests.in_time import until
 from tests.unit.engine.tiny_gguf import EPSILON, N_EMBD, RECIPES, values
 
 from shepherd import config
 from shepherd.app.app import App
 from shepherd.cli.command.replay import connect, listening, play
 from shepherd.dialects.render.frame import n_same
-from shepherd.engine.stats import CacheStats
 from shepherd.server.observe.recordings import Recording, read
 
 N_VOCAB = 151_936
@@ -327,7 +325,7 @@ async def measured(app: App, client: httpx2.AsyncClient, recordings: Sequence[Re
     before = ""
     framing = 0
     for recording in recordings:
-        at_rest = await resting(app)
+        before_it = app.stats()["main"]
         answer = await play(client, brief(recording))
         assert answer.status == 200, answer.reply.text
         assert answer.reply.prompt is not None
@@ -338,13 +336,7 @@ async def measured(app: App, client: httpx2.AsyncClient, recordings: Sequence[Re
         framing = answer.reply.prompt - await n_tokens(told)
         new = await n_tokens(told[common:]) + max(0, framing - known)
         before = told
-        prefilled = (await resting(app, at_rest.jobs + 1)).prefilled_tokens - at_rest.prefilled_tokens
+        prefilled = app.stats()["main"].prefilled_tokens - before_it.prefilled_tokens
         assert prefilled == answer.prefilled, "what the client is told is what was done"
         made.append(Played(recording.n, answer.reply.prompt, new, prefilled))
     return made
-
-
-async def resting(app: App, n_jobs: int = 0) -> CacheStats:
-    """The figures of the cache once it has done so many jobs: they follow a moment after an answer."""
-    await until(lambda: (now := app.stats()["main"]).jobs >= n_jobs and not now.live and not now.waiting)
-    return app.stats()["main"]

@@ -73,16 +73,11 @@ def caches(address: str) -> Any:
 
 
 def waiting_for(address: str, name: str, holds: Callable[[Any], bool]) -> Any:
-    """The figures of a cache as soon as this holds; they follow a moment after an answer."""
+    """The figures of a cache as soon as this holds."""
     until_s = time.monotonic() + 60
     while not holds(cache := caches(address)[name]):
         assert time.monotonic() < until_s, cache
     return cache
-
-
-def at_rest(address: str, name: str, *, jobs: int) -> Any:
-    """The figures of a cache that has done so many jobs."""
-    return waiting_for(address, name, lambda seen: seen["jobs"] >= jobs and not seen["live"] and not seen["waiting"])
 
 
 NAMES = ("Ada", "Bob", "Carl", "Dora", "Emma", "Finn", "Gina", "Hugo")
@@ -229,17 +224,16 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Pa
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
         history.append(said("assistant", ask(address, history).text))
         for n in range(N_BACKGROUND):
-            held = at_rest(address, "main", jobs=n + 1)["sequences"]
+            held = caches(address)["main"]["sequences"]
             background = [said("user", f"Name conversation {n}: " + "word " * 60)]
             ask(address, background, model="claude-3-5-HAIKU", max_tokens=4)
-            at_rest(address, "fast", jobs=n + 1)
             assert [s["tokens"] for s in caches(address)["main"]["sequences"]] == [s["tokens"] for s in held]
             history.append(said("user", "What is my name?"))
             answer = ask(address, history)
             assert answer.new <= 30, "the same prefix hit"
             assert "Emma" in answer.text
             history.append(said("assistant", answer.text))
-        assert at_rest(address, "fast", jobs=N_BACKGROUND)["jobs"] == N_BACKGROUND
+        assert caches(address)["fast"]["jobs"] == N_BACKGROUND
         assert caches(address)["main"]["dropped"] == 0
 
 
@@ -382,7 +376,7 @@ def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Pat
             assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] <= 60, turn
             history.append(said("assistant", told.json()["choices"][0]["message"]["content"]))
         assert evicted > amount(5, 20)
-        assert at_rest(address, "main", jobs=n_turns)["evicted_messages"] == evicted
+        assert caches(address)["main"]["evicted_messages"] == evicted
 
 
 @pytest.mark.costly

@@ -266,6 +266,15 @@ class Ticket:
         self._error = error
         self.finished = True
 
+    def end(self, last: Done | ShepherdError) -> None:
+        """Post the last step, or fail; a ticket that has ended stays as it is."""
+        if self.finished:
+            return
+        if isinstance(last, Done):
+            self.post(last)
+        else:
+            self.fail(last)
+
     # any thread
 
     def abandon(self, error: ShepherdError) -> None:
@@ -342,7 +351,8 @@ class Engine(Protocol):
         Any thread."""
 
     def stats(self) -> CacheStats:
-        """What the cache holds and has done, at most half a second old. Any thread."""
+        """What the cache holds and has done, at most half a second old; all that a job has done is in it before the
+        last step of the job can be read. Any thread."""
 
     async def clear(self) -> None:
         """Forget every idle conversation, the saved ones too. Running jobs continue. Raises: `EngineDown`."""

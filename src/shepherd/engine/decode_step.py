@@ -142,7 +142,7 @@ class DecodeStep:
                 # The end tag is in the cache too, so that the next prompt extends it (K1).
                 tag = self.show(task.tokens[-1]).decode("utf-8", "replace")
                 logger.debug("Added closing tag to KV cache: %s", tag)
-                self.queue.retire(task)
+                self.queue.end(task)
             elif chunk.logits or (chunk.media is not None and not task.todo):  # only evictions end in an image
                 self._draw(task, index)
         totals = pool.totals
@@ -198,13 +198,12 @@ class DecodeStep:
                 drawn = score(token)
         except EngineError as error:  # of this job alone: what has been computed is right
             logger.warning("a job failed on cache %r: %s", self.name, error)
-            task.ticket.fail(error)
-            self.queue.retire(task)
+            self.queue.end(task, error)
             return
         self.queue.notifier.add(task.ticket)
         # Under a grammar even a job without an end is over when nothing but the end may come.
         if self.runtime.is_end(token) and not (job.sampling.ignore_eos and job.grammar is None):
-            task.ticket.post(Done("end", token))
+            task.last = Done("end", token)
             task.phase = "closing"
             task.add(token)
             return

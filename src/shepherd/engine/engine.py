@@ -98,8 +98,6 @@ class InProcessEngine:
         """Tickets that had not ended when the watchdog last checked."""
         self._asked: set[Future[Any]] = set()
         self._has_idle_work = True
-        self._stats = CacheStats(self.n_ctx)
-        self._published_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
         self._thread.start()
         self._watchdog = Watchdog(
@@ -134,7 +132,8 @@ class InProcessEngine:
         self._mailbox.put(_Mail(partial(self._scheduler.withdraw, ticket)))
 
     def stats(self) -> CacheStats:
-        stats = self._stats.aged(time.monotonic() - self._published_s)
+        published, at_s = self._scheduler.queue.published
+        stats = published.aged(time.monotonic() - at_s)
         return replace(stats, stalls=self._n_stalls, quiet_s=self._watchdog.quiet_s)
 
     @property
@@ -143,7 +142,7 @@ class InProcessEngine:
 
     @property
     def used(self) -> int:
-        return self._stats.used
+        return self._scheduler.queue.published[0].used
 
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
         """Wait until the conversations on disk are indexed, so that the first request finds its own. False on timeout:
@@ -276,7 +275,7 @@ class InProcessEngine:
             if not block:
                 if self._mailbox.empty():
                     return
-                self._scheduler.queue.notifier.flush()  # the mail may take long
+                self._scheduler.queue.flush()  # the mail may take long
             try:
                 mail = self._mailbox.get(timeout=IDLE_S if block and self._has_idle_work else None)
             except queue.Empty:
@@ -303,10 +302,9 @@ class InProcessEngine:
 
     def _publish(self, *, now: bool = False) -> None:
         """Renew the snapshot for displays, at most every `PUBLISH_S` seconds while jobs run."""
-        clock = time.monotonic()
-        if now or not self._scheduler.running or clock - self._published_s > PUBLISH_S:
-            self._published_s = clock
-            self._stats = self._scheduler.queue.stats()
+        queue = self._scheduler.queue
+        if now or not queue.running or time.monotonic() - queue.published[1] > PUBLISH_S:
+            queue.publish()
 
     def _refuse_all(self, reason: str) -> None:
         """Answer all mail with `EngineDown` until `close` is called, so that no later ticket waits."""

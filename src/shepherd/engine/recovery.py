@@ -68,7 +68,7 @@ class Recovery:
         A task that has only its end tag left has ended; the end tag is then not in the cache.
         """
         if task.phase == "closing":
-            self.queue.retire(task)
+            self.queue.end(task)
             return
         resident = task.cells
         logger.info("cache %r is full: a job of %d tokens waits for older ones", self.name, len(task.tokens))
@@ -181,8 +181,6 @@ class Recovery:
                 task.alone = True
                 self.queue.requeue(task)
                 continue
-            if task.phase != "closing":
-                task.ticket.fail(error)
             self.queue.running.remove(task)
-            self.queue.finish(task)
-        self.queue.notifier.flush()
+            self.queue.finish(task, error)
+        self.queue.flush()

@@ -106,7 +106,7 @@ class Scheduler:
             if task.ticket is ticket:
                 self.waiting.remove(task)
                 self.queue.finish(task, Done("cancelled"))
-                self.queue.notifier.flush()
+                self.queue.flush()
                 return
 
     def clear(self) -> None:
@@ -129,10 +129,10 @@ class Scheduler:
     def admit(self) -> None:
         """Start waiting jobs, in order of arrival, as long as there is room."""
         if self.waiting:
-            self.queue.notifier.flush()  # planning takes long
+            self.queue.flush()  # planning takes long
             self._admit()
         if not self.running:
-            self.queue.notifier.flush()  # the thread may wait for mail now; before a decode `step` does it
+            self.queue.flush()  # the thread may wait for mail now; before a decode `step` does it
 
     def _admit(self) -> None:
         if any(task.phase == "closing" for task in self.running):
@@ -169,12 +169,8 @@ class Scheduler:
             case Placement() as placement:
                 self.queue.start(task, placement)
                 return "started"
-            case ShepherdError() as error:
-                task.ticket.fail(error)
-                self.queue.finish(task)
-                return "ended"
-            case Done() as done:
-                self.queue.finish(task, done)
+            case (ShepherdError() | Done()) as last:
+                self.queue.finish(task, last)
                 return "ended"
             case waits:
                 if task.job.media:
@@ -191,9 +187,10 @@ class Scheduler:
         if self._recovery.ensure_cells():
             batch = self._decode.compose()
             # Not before: an event loop that is woken needs the interpreter lock, which only the decode releases.
-            self.queue.notifier.flush()
+            self.queue.flush()
             if batch.chunks:
                 self._compute(batch)
+        self.queue.post_last()
 
     def _end_cancelled(self) -> None:
         """End cancelled jobs, and rebase those that have used all positions."""
@@ -202,7 +199,7 @@ class Scheduler:
                 self.queue.end(task, Done("cancelled"))
             elif self._limits.n_positions and task.cells.end >= self._limits.n_positions:
                 if task.phase == "closing":
-                    self.queue.retire(task)
+                    self.queue.end(task)
                 else:
                     self._recovery.rebase(task)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shepherd.engine import media
-from shepherd.engine.base import Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
+from shepherd.engine.base import Done, Job, Media, PromptScores, Runtime, Scored, Ticket, TokenSampler
 from shepherd.engine.kv.ledger import Resident
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.stats import SequenceStats
@@ -39,6 +39,8 @@ class Task:
     n_generated: int = 0
     admitted: bool = False
     """Whether `Admitted` has been posted; a preempted task is not admitted twice."""
+    last: Done | None = None
+    """Its last step, from the draw of its end token on: the token is put into the cache before the step is posted."""
     alone: bool = False
     """Must be computed by itself: a decode that included it has failed."""
     bad_snapshots: set[str] = field(default_factory=set)

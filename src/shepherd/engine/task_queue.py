@@ -1,6 +1,6 @@
 """The tasks of one cache, waiting and running, and how each of them leaves. Engine thread only.
 
-    add ──▶ waiting ── start ──▶ running ── end, retire ──▶ its sequence idles
+    add ──▶ waiting ── start ──▶ running ── end ──▶ its sequence idles ── post_last: figures, then its last step
                ▲                    │
                └───── requeue ──────┘            preempted, or its sequence was lost
 
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.core import EngineError, Evicted
+from shepherd.core import EngineError, Evicted, ShepherdError
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done, Ticket
@@ -45,8 +45,15 @@ class TaskQueue:
     """What a job takes, on average."""
     notifier: Notifier = field(default_factory=Notifier)
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    published: tuple[CacheStats, float] = field(init=False)
+    """The newest snapshot for displays, and its moment by `time.monotonic`. Any thread."""
+    _ended: list[tuple[Ticket, Done | ShepherdError]] = field(default_factory=list)
+    """Tickets of tasks that are over, with the last step or the error that each still gets."""
     _last: dict[int, tuple[SequenceStats, int, float]] = field(default_factory=dict)
     """Sequence -> figures of its last job, its rank of use at the end of that job, and the time of the end."""
+
+    def __post_init__(self) -> None:
+        self.publish()
 
     def add(self, ticket: Ticket) -> None:
         """Queue a new job."""
@@ -101,16 +108,11 @@ class TaskQueue:
         task.todo.clear()
         self.waiting.appendleft(task)
 
-    def end(self, task: Task, done: Done) -> None:
-        """Post the last step of a running task and retire it."""
-        task.ticket.post(done)
-        self.retire(task)
-
-    def retire(self, task: Task) -> None:
-        """Remove a running task that is over; its sequence idles."""
+    def end(self, task: Task, last: Done | ShepherdError | None = None) -> None:
+        """Remove a running task that is over; its sequence idles. Without `last` it has `task.last`."""
         self.running.remove(task)
         resident = task.resident
-        self.finish(task)
+        self.finish(task, last)
         if resident is None:
             return
         self.idle(resident)
@@ -124,12 +126,12 @@ class TaskQueue:
         except LedgerError as error:
             logger.warning("a conversation was dropped from cache %r: %s", self.name, error)
 
-    def finish(self, task: Task, done: Done | None = None) -> None:
-        """Release what a task holds that no longer runs."""
+    def finish(self, task: Task, last: Done | ShepherdError | None) -> None:
+        """Release what a task holds that no longer runs; `post_last` posts its last step."""
         self.heartbeat.beat()
-        if done is not None:
-            task.ticket.post(done)
-        self.notifier.add(task.ticket)
+        last = task.last or last
+        assert last is not None
+        self._ended.append((task.ticket, last))
         if task.sampler is not None:
             task.sampler.close()
             task.sampler = None
@@ -137,17 +139,37 @@ class TaskQueue:
     def end_all(self, error: EngineError | None = None) -> None:
         """Cancel every task, or fail it with `error`."""
         for task in [*self.running, *self.waiting]:
-            if not task.ticket.finished:
-                if error is None:
-                    task.ticket.post(Done("cancelled"))
-                else:
-                    task.ticket.fail(error)
-            self.finish(task)
+            self.finish(task, error or Done("cancelled"))
             if task.resident is not None:
                 task.resident.live = False
         self.running.clear()
         self.waiting.clear()
-        self.notifier.flush()
+        try:
+            self.flush()
+        except Exception:  # a bug has ended the engine, and left the ledger without figures
+            logger.exception("the figures of cache %r cannot be read", self.name)
+
+    def flush(self) -> None:
+        """Wake the readers of new steps."""
+        try:
+            self.post_last()
+        finally:
+            self.notifier.flush()
+
+    def post_last(self) -> None:
+        """Post the last steps of tasks that have ended, behind figures that contain all that they have done."""
+        if not self._ended:
+            return
+        try:
+            self.publish()
+        finally:  # no ticket waits because of a figure
+            for ticket, last in self._ended:
+                ticket.end(last)
+                self.notifier.add(ticket)
+            self._ended.clear()
+
+    def publish(self) -> None:
+        self.published = self.stats(), time.monotonic()
 
     def stats(self) -> CacheStats:
         """A snapshot for displays."""

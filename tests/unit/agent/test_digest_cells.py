@@ -176,7 +176,7 @@ async def test_a_request_that_comes_while_a_digest_is_written_takes_as_many_step
     assert n_steps < MARKUP // cells.runtime.n_batch + len(ANSWER) + n_meanwhile < len(DIGEST) // 2
     gate.release(10_000)
     await cells.digests.idle()
-    await until(lambda: cells.local.engine.stats().background_jobs == 1)
+    assert cells.local.engine.stats().background_jobs == 1
     assert await stored(cells, item), "it was written on behind that"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from shepherd.engine.base import (
     Ticket,
     Whose,
 )
+from shepherd.engine.stats import CacheStats
 
 Make = Callable[..., Engine]
 
@@ -147,7 +148,8 @@ async def test_many_jobs_at_once_get_their_own_tokens(make: Make) -> None:
         assert tokens(each) == expected(prompt, 30)
         assert type(each[0]) is Admitted
         assert type(each[-1]) is Done
-    await until(lambda: engine.stats().jobs == 48 and engine.stats().live == 0 == engine.stats().waiting)
+    stats = engine.stats()
+    assert (stats.jobs, stats.live, stats.waiting) == (48, 0, 0)
 
 
 async def test_a_job_that_is_cancelled_at_once_ends(make: Make) -> None:
@@ -196,7 +198,6 @@ async def test_cancelling_a_job_that_has_ended_does_nothing(make: Make) -> None:
 async def test_turns_leave_on_request_and_no_token_is_drawn(make: Make) -> None:
     engine = make()
     await steps(engine.submit(CONVERSATION))
-    await until(lambda: (engine.stats().jobs, engine.stats().live) == (1, 0))
     n_drawn = engine.stats().generated_tokens
     assert await engine.evict(CONVERSATION, 1) == Evicted(1, 10, (1,))
     assert await engine.evict(CONVERSATION, 9) == Evicted(1, 10, (2,))
@@ -228,7 +229,6 @@ async def test_what_is_held_is_found_by_its_owner_alone(make: Make) -> None:
 async def test_conversations_are_found_by_their_beginning(make: Make) -> None:
     engine = make()
     await steps(engine.submit(job("x" * 100, 3, whose=Whose("me"))))
-    await until(lambda: engine.stats().live == 0)
     (found,) = await engine.beginning_with(array("i", list(b"x" * 80)), Whose("me"))
     assert list(found[:100]) == list(b"x" * 100)
     assert await engine.beginning_with(array("i", list(b"x" * 80)), Whose("you")) == []
@@ -298,7 +298,7 @@ async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(ma
     for ticket in tickets:
         with pytest.raises(EngineDown, match="broke"):
             await steps(ticket)
-    await until(lambda: engine.down is not None)
+    assert engine.down is not None
     with pytest.raises(EngineDown, match="broke"):
         engine.submit(job())
     with pytest.raises(EngineDown, match="broke"):
@@ -382,15 +382,47 @@ async def test_the_figures_are_those_of_the_jobs(make: Make) -> None:
     engine = make()
     assert (engine.name, engine.n_ctx, engine.n_low, engine.down, engine.used) == ("main", 4096, 3072, None, 0)
     await steps(engine.submit(job("x" * 30, 4)))
-    # What the cells hold is told behind the answer: TensorRT-LLM reports its blocks as events.
-    await until(lambda: (engine.stats().jobs, engine.stats().live, engine.used > 0) == (1, 0, True))
     stats = engine.stats()
-    assert (stats.n_ctx, stats.prefilled_tokens, stats.generated_tokens) == (4096, 30, 4)
+    assert (stats.jobs, stats.live, stats.n_ctx, stats.prefilled_tokens, stats.generated_tokens) == (1, 0, 4096, 30, 4)
     assert engine.used == stats.used > 0
     (sequence,) = stats.sequences
     idle_s = sequence.idle_s
     await until(lambda: engine.stats().sequences[0].idle_s > idle_s)
     assert replace(sequence, idle_s=0.0).state == "idle"
+
+
+ENDINGS: dict[str, Job] = {
+    "its end token": job("x" * 30),
+    "its limit": job("y" * 30, 4),
+    "a cancel": job("z" * 33),
+    "a failure": job("01234!6789"),
+    "a grammar that cannot be read": job("w" * 9, 9, grammar="start: {"),
+    "turns that leave": replace(CONVERSATION, max_tokens=0, n_turns_to_evict=1),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_figures_of_a_job_are_published_before_its_end_can_be_read(make: Make, ending: str) -> None:
+    engine = make(has_grammars=True)
+    for _ in range(5):
+        ticket = engine.submit(ENDINGS[ending])
+        n_read = 0
+        with contextlib.suppress(EngineError):
+            async for batch in ticket.batches():
+                n_read += len(batch)
+                if ending == "a cancel" and n_read > 2:
+                    engine.cancel(ticket)
+        at_once = counts(engine.stats())
+        await engine.held(array("i", [1, 2]), (), UNOWNED, holes=False)  # behind it, the thread has nothing left to do
+        assert at_once == counts(engine.stats())
+        assert at_once["live"] == at_once["waiting"] == 0
+
+
+def counts(stats: CacheStats) -> dict[str, Any]:
+    """The figures that no clock changes."""
+    found = {name: value for name, value in asdict(stats).items() if not name.endswith("_s")}
+    rows = [{name: value for name, value in row.items() if not name.endswith("_s")} for row in found["sequences"]]
+    return {**found, "sequences": rows}
 
 
 @pytest.mark.model

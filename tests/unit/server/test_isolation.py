@@ -11,7 +11,6 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
-from tests.in_time import until
 from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -56,7 +55,6 @@ class LocalService(ScriptedService):
             options=LocalOptions(shared_prefix=shared_prefix),
         )
         super().__init__(backend.stream)
-        self.n_jobs = 0
 
     def stats(self) -> Mapping[str, CacheStats]:
         return {"main": self.engine.stats()}
@@ -66,11 +64,6 @@ class LocalService(ScriptedService):
         """All text that the model has read, in order."""
         chunks = (chunk for batch in self.runtime.batches for chunk in batch if len(chunk.tokens) > 1)
         return bytes(min(token, 255) for chunk in chunks for token in chunk.tokens)
-
-    async def rested(self) -> None:
-        """Wait until the closing tag of the newest answer has been computed."""
-        self.n_jobs += 1
-        await until(lambda: ((stats := self.engine.stats()).jobs, stats.live) == (self.n_jobs, 0))
 
 
 def client_of(service: LocalService, secret: str) -> httpx2.AsyncClient:
@@ -91,7 +84,6 @@ async def serving(
         async with client_of(service, secret) as client:
             answer = await client.post(path, json={"model": "m", **body})
         assert answer.status_code == 200, answer.text
-        await service.rested()
         return answer.json()
 
     try:

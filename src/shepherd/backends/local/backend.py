@@ -41,12 +41,14 @@ from shepherd.core import (
     EngineDown,
     Event,
     Evicted,
+    Finished,
     InvalidRequest,
     OnFull,
     ReadPrompt,
     ReasoningLevel,
     Request,
     Sampling,
+    ShepherdError,
     Unsupported,
 )
 from shepherd.core.edits import WHOLE, Edit, Edited, LeavingPolicy
@@ -54,7 +56,7 @@ from shepherd.core.limit import MAX_BIASES, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Adapters, Engine, Job, MediaReader, Vocabulary, Whose
+from shepherd.engine.base import Adapters, Done, Engine, Job, MediaReader, Step, Ticket, Vocabulary, Whose
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
 
@@ -168,6 +170,8 @@ class LocalBackend:
                             self._kept.learn(compiled, answer.tokens, answer.message)
                             is_learnt = True
                         for event in events:
+                            if isinstance(event, Finished) and not isinstance(step, Done):
+                                await self._end_early(ticket, batches)
                             yield event
                         if answer.has_ended:
                             return
@@ -175,6 +179,13 @@ class LocalBackend:
             self.engine.cancel(ticket)
             if not is_learnt:
                 self._kept.learn(compiled, answer.tokens, answer.message)
+
+    async def _end_early(self, ticket: Ticket, batches: AsyncGenerator[list[Step]]) -> None:
+        """Cancel a job whose answer a stop string ends, and wait for its end: its figures are published then."""
+        self.engine.cancel(ticket)
+        with contextlib.suppress(ShepherdError):  # the answer is complete
+            async for _ in batches:
+                pass
 
     async def _quoted(self, request: Request, compiled: Compiled) -> Compiled:
         """The same, with quotes of what has left the context and its newest message names."""

@@ -105,6 +105,9 @@ class _Task:
     def post(self, *steps: Any) -> None:
         for step in steps:
             self.ticket.post(step)
+        self.wake()
+
+    def wake(self) -> None:
         self.notifier.add(self.ticket)
         self.notifier.flush()
 
@@ -113,11 +116,6 @@ class _Task:
         if self.generation is not None and not self.is_aborted:
             self.is_aborted = True
             self.generation.abort()
-
-    def fail(self, error: ShepherdError) -> None:
-        self.ticket.fail(error)
-        self.notifier.add(self.ticket)
-        self.notifier.flush()
 
 
 class _Mail(NamedTuple):
@@ -391,9 +389,8 @@ class TensorRTEngine:
 
     def _end_all(self) -> None:
         """The engine stops: those that wait are cancelled, those that run are asked to end."""
-        for task in self._waiting:
-            task.post(Done("cancelled"))
-        self._waiting.clear()
+        while self._waiting:
+            self._end(self._waiting.popleft(), Done("cancelled"))
         for task in self._running:
             task.abort()
 
@@ -401,7 +398,7 @@ class TensorRTEngine:
         for task in self._waiting:
             if task.ticket is ticket:
                 self._waiting.remove(task)
-                task.post(Done("cancelled"))
+                self._end(task, Done("cancelled"))
                 return
         for task in self._running:
             if task.ticket is ticket:
@@ -415,14 +412,14 @@ class TensorRTEngine:
             self._waiting.remove(task)
             self._heartbeat.beat()
             if task.ticket.cancelled:
-                task.post(Done("cancelled"))
+                self._end(task, Done("cancelled"))
                 continue
             try:
                 self._start(task)
             except EngineDown as error:
-                task.fail(EngineDown(self.down or error.message))
+                self._end(task, EngineDown(self.down or error.message))
             except ShepherdError as error:
-                task.fail(error)
+                self._end(task, error)
 
     def _start(self, task: _Task) -> None:
         """Plan a prompt and send it. Raises: `ContextFull`, `EngineError`."""
@@ -443,7 +440,7 @@ class TensorRTEngine:
         if job.max_tokens < 1:
             row = replace(self._row(task, 0), state="idle")
             self._conversations.keep(task.tokens, planned.gone, row)
-            task.post(Done("length"))
+            self._end(task, Done("length"))
             return
         self._send(task, planned)
 
@@ -503,11 +500,17 @@ class TensorRTEngine:
             row = replace(self._row(task, 0), state="idle")
             self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - _n(task.gone) - n_drawn)
         if isinstance(outcome, ShepherdError):
-            task.fail(outcome)
+            self._end(task, outcome)
         elif outcome == "stop":
-            task.post(Done("end", task.end_token))
+            self._end(task, Done("end", task.end_token))
         else:
-            task.post(Done("length" if outcome == "length" else "cancelled"))
+            self._end(task, Done("length" if outcome == "length" else "cancelled"))
+
+    def _end(self, task: _Task, last: Done | ShepherdError) -> None:
+        """Post the last step of a task, behind its figures."""
+        self._publish(now=True)
+        task.ticket.end(last)
+        task.wake()
 
     def _continue(self, task: _Task) -> bool:
         """Send an answer that has filled the context again, with fewer turns before it; False if it ends here.
@@ -537,6 +540,7 @@ class TensorRTEngine:
                 known.n_fresh = 0
         self._totals.removed_blocks += removed.blocks
         self._totals.removed_tokens += removed.tokens
+        self._publish(now=True)
         self._pressure.note(removed)
 
     def _salt(self, whose: Whose) -> str | None:
@@ -561,9 +565,9 @@ class TensorRTEngine:
 
     # -- displays ------------------------------------------------------------------------------------------------------
 
-    def _publish(self) -> None:
+    def _publish(self, *, now: bool = False) -> None:
         now_s = time.monotonic()
-        if self._running and now_s - self._published_s < PUBLISH_S:
+        if self._running and not now and now_s - self._published_s < PUBLISH_S:
             return
         self._published_s = now_s
         n_cells = self._index.n_blocks * self._index.block_size or self.n_ctx

@@ -15,11 +15,12 @@ import os
 import pkgutil
 import sys
 import threading
+from collections import deque
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from shepherd.core import EngineDown, EngineError, ShepherdError
-from shepherd.engine.base import Ticket
+from shepherd.core import EngineError, ShepherdError
+from shepherd.engine.base import Done, Ticket
 from shepherd.engine.worker.messages import (
     ADDRESS,
     BEAT_S,
@@ -91,6 +92,8 @@ class _Host:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answers: list[Answer] = []
         """Of this moment."""
+        self._logged: deque[Logged] = deque()
+        """Records that come before every later answer."""
         self._tickets: dict[int, Ticket] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -104,8 +107,9 @@ class _Host:
         if self._loop is None:
             self.send([record])
         else:
+            self._logged.append(record)
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._answer, record)
+                self._loop.call_soon_threadsafe(self._flush)
 
     def read(self) -> None:
         """The reader's thread: hand requests to the event loop, until the parent has gone."""
@@ -169,6 +173,8 @@ class _Host:
         try:
             async with contextlib.aclosing(ticket.batches()) as batches:
                 async for steps in batches:
+                    if type(steps[-1]) is Done:
+                        self._answer(self._state())
                     self._answer(Steps(number, steps))
         except Exception as error:
             self._fail(number, error)
@@ -195,8 +201,7 @@ class _Host:
             self._ended.set_result(status)
 
     def _fail(self, number: int, error: Exception) -> None:
-        if isinstance(error, EngineDown):  # later requests are refused before they are sent
-            self._answer(self._state())
+        self._answer(self._state())
         self._answer(Failed(number, _shown(error)))
 
     async def _beat(self) -> None:
@@ -215,9 +220,15 @@ class _Host:
         """Send an answer with all others of this moment."""
         if not self._answers:
             asyncio.get_running_loop().call_soon(self._flush)
+        self._take_logged()
         self._answers.append(answer)
 
+    def _take_logged(self) -> None:
+        while self._logged:
+            self._answers.append(self._logged.popleft())
+
     def _flush(self) -> None:
+        self._take_logged()
         answers, self._answers = self._answers, []
         if answers:
             self.send(answers)

@@ -78,7 +78,7 @@ class Ready(NamedTuple):
 
 
 class State(NamedTuple):
-    """Pushed at least once in `BEAT_S`, and before an answer that it explains."""
+    """Pushed at least once in `BEAT_S`, and before every answer that ends a job or a call."""
 
     stats: CacheStats
     down: str | None

@@ -24,7 +24,7 @@ from typing import Any
 
 from shepherd.app.media import fetching_once
 from shepherd.core import Assembler, Event, Evicted, Started
-from shepherd.server.endpoints.handler import RequestContext, backend_headers, log_failure, within
+from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure, within
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
 from shepherd.server.http.body import ClientGone, RawHeaders, json_bytes
@@ -35,9 +35,6 @@ from shepherd.server.observe.record import Record
 from shepherd.wire.base import Codec, Decoded, Encoder, decode_json
 from shepherd.wire.sse import MEDIA_TYPE as EVENT_STREAM
 from shepherd.wire.sse import PING, encode_comment
-
-BURST_BYTES = 64 * 2**10
-"""What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
 
 ChoiceEvents = AsyncGenerator[tuple[int, Event], None]
 """Events with the index of the choice that each belongs to."""
@@ -118,7 +115,7 @@ class _Answer:
             log_failure(error, self._context.record)
             fragment = self._encoder.encode_failure(error)
             self._context.observers.send(fragment)
-            await self._send_fragment(fragment, more=False, patience_s=self._context.patience_s(error))
+            await self._send_fragment(fragment, is_last=True, more=False, patience_s=self._context.patience_s(error))
 
     def _store(self) -> None:
         if self._endpoint.stored_responses:
@@ -160,14 +157,15 @@ class _Answer:
                     while fragment is not None:
                         # Before its first event a protocol of SSE may allow nothing; every reader skips a comment.
                         is_early = not record.started and encoder.media_type == EVENT_STREAM
-                        await self._send_fragment(fragment or (PING if is_early else encoder.ping))
+                        fragment = fragment or (PING if is_early else encoder.ping)
+                        await self._send_fragment(fragment, is_last=buffer.has_last)
                         fragment = await buffer.take(limits.ping_s)
         except* ClientTooSlow as group:
             raise ClientTooSlow(str(group.exceptions[0])) from None
         if self._refusal is not None:
             raise self._refusal
         record.complete = True
-        await self._send_fragment(b"", more=False)
+        await self._send_fragment(b"", is_last=True, more=False)
 
     async def _pump(self, events: ChoiceEvents, buffer: SendBuffer) -> None:
         """Encode every event as soon as it comes. Raises: `ClientTooSlow`; other failures go to the client."""
@@ -190,9 +188,9 @@ class _Answer:
                         self._store()  # before the client sees the end and refers to this answer
                     observers.send(fragment)
                 if len(fragment) > BURST_BYTES:
-                    await buffer.put_alone(fragment)
+                    await buffer.put_alone(fragment, is_last=record.finished)
                 elif fragment or record.status == 0:  # the head waits for the first event, not for its bytes
-                    buffer.put(fragment)
+                    buffer.put(fragment, is_last=record.finished)
                     if buffer.n_bytes > BURST_BYTES:
                         await asyncio.sleep(0)  # many events at once must not keep the sender from sending
             if not record.finished:
@@ -206,13 +204,17 @@ class _Answer:
             log_failure(error, record)
             fragment = encoder.encode_failure(error)
             observers.send(fragment)
-            buffer.put(fragment)
+            buffer.put(fragment, is_last=True)
         finally:
             buffer.close()
 
-    async def _send_fragment(self, fragment: bytes, *, more: bool = True, patience_s: float | None = None) -> None:
+    async def _send_fragment(
+        self, fragment: bytes, *, is_last: bool = False, more: bool = True, patience_s: float | None = None
+    ) -> None:
+        """`is_last`: the client has its answer with it, even if the protocol allows `more`."""
+        send = self._context.send_last if is_last else self._context.send
         message = {"type": "http.response.body", "body": fragment, "more_body": more}
-        await within(patience_s or self._limits.stall_s, self._context.send(message))
+        await within(patience_s or self._limits.stall_s, send(message))
 
 
 def _headers(record: Record) -> RawHeaders:

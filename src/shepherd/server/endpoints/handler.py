@@ -3,7 +3,7 @@
     scope ─ Record, observers ─▶ endpoint.respond(context) ─▶ answer
                                          │ an error, in the shape of the endpoint's protocol
                                          ▼
-                    at the end, always: one log line, the metrics, the observers
+       before the last bytes go out, always: one log line, the metrics, the observers
 
 There are three kinds of `respond`: `generate` streams an answer, `query` computes one, `memory_request` reads or
 changes the memory. Not here: paths that only report something (`/v1/models`, `/health`), which have no record.
@@ -21,9 +21,10 @@ from urllib.parse import quote
 
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.server.http.admission import note_answered
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
@@ -40,6 +41,8 @@ T = TypeVar("T")
 
 STOPPING_S = 1.0
 """How long a client may take to read that the server is stopping."""
+BURST_BYTES = 64 * 2**10
+"""What may be written without giving the sender a turn: as much as uvicorn takes before it waits for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class RequestContext:
         self.record = Record.of(scope, endpoint.name)
         self.send = self.record.counting(send)
         self.observers = Observers(state.observe, self.record)
+        self._is_closed = False
 
     async def read_body(self) -> bytes:
         """The whole body. Raises: as `body.read_body`."""
@@ -195,7 +199,7 @@ class RequestContext:
         """Send one whole answer with status 200. Raises: `ClientTooSlow` after `patience_s`."""
         self.record.status = 200
         self.observers.send(content)
-        await within(patience_s, send_json(self.send, 200, content, headers))
+        await within(patience_s, send_json(self.send_last, 200, content, headers))
 
     async def refuse(self, error: Exception) -> None:
         """Send an error. Raises: `ClientTooSlow`."""
@@ -205,8 +209,28 @@ class RequestContext:
         self.observers.send(content)
         # The rest of a body that is too large is read and dropped for a while.
         unread = self.receive if isinstance(error, BodyTooLarge) else None
-        sending = send_json(self.send, self.record.status, content, headers, unread=unread)
+        sending = send_json(self.send_last, self.record.status, content, headers, unread=unread)
         await within(None if unread else self.patience_s(error), sending)
+
+    async def send_last(self, message: Message) -> None:
+        """Send a message; of a body these are the last bytes. Before the client can have all of them, `close`."""
+        if message["type"] == "http.response.body":
+            body: bytes = message["body"]
+            if len(body) > BURST_BYTES:  # a client that does not read them is noted
+                await self.send({**message, "body": body[:-BURST_BYTES], "more_body": True})
+            message = {**message, "body": body[-BURST_BYTES:]}
+            self.close(len(message["body"]))
+        await self.send(message)
+
+    def close(self, n_last: int = 0) -> None:
+        """Complete the record, once, and publish it. n_last: bytes of the body that are still to be sent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        note_answered(self.scope)
+        self.record.write(n_last)
+        self.state.metrics.count(self.record)
+        self.observers.close(self.record)
 
     def patience_s(self, error: Exception) -> float:
         """How long the client may take to read this error."""
@@ -259,9 +283,7 @@ async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: 
             with contextlib.suppress(ClientTooSlow):
                 await context.refuse(error)
     finally:
-        record.write()
-        state.metrics.count(record)
-        context.observers.close(record)
+        context.close()
 
 
 async def within(patience_s: float | None, sending: Awaitable[None]) -> None:

@@ -127,7 +127,7 @@ async def _export(
         page = await asyncio.to_thread(_page, lines)
     context.record.complete = True
     context.record.reason = "answered"
-    await context.send({"type": "http.response.body", "body": b"", "more_body": False})
+    await context.send_last({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _ask(answer: Callable[[MemoryStore, Arguments], T], service: Service, user: str, arguments: Arguments) -> T:

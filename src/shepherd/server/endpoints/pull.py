@@ -57,8 +57,8 @@ async def _send_stream(context: RequestContext, name: str) -> None:
     async def work() -> None:
         try:
             await context.state.service.pull(name, _lines(lambda line: buffer.put(json_bytes(line) + b"\n")))
-            for status in ("writing manifest", "success"):
-                buffer.put(json_bytes({"status": status}) + b"\n")
+            buffer.put(json_bytes({"status": "writing manifest"}) + b"\n")
+            buffer.put(json_bytes(_SUCCESS) + b"\n", is_last=True)
         finally:
             buffer.close()
 
@@ -73,7 +73,7 @@ async def _send_stream(context: RequestContext, name: str) -> None:
         await within(limits.stall_s, context.send(head))
         while fragment is not None:
             if fragment:
-                await _send(context, fragment)
+                await _send(context, fragment, is_last=buffer.has_last)
             fragment = await buffer.take(limits.ping_s)
         try:
             await pulling
@@ -81,19 +81,20 @@ async def _send_stream(context: RequestContext, name: str) -> None:
             raise
         except Exception as error:  # the client gets it as the last line
             log_failure(error, context.record)
-            await _send(context, json_bytes(encode_error(error)[1]) + b"\n")
+            await _send(context, json_bytes(encode_error(error)[1]) + b"\n", is_last=True)
         context.record.complete = True
-        await _send(context, b"", more=False)
+        await _send(context, b"", is_last=True, more=False)
     finally:
         pulling.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await pulling
 
 
-async def _send(context: RequestContext, fragment: bytes, *, more: bool = True) -> None:
+async def _send(context: RequestContext, fragment: bytes, *, is_last: bool = False, more: bool = True) -> None:
     context.observers.send(fragment)
     message = {"type": "http.response.body", "body": fragment, "more_body": more}
-    await within(context.state.limits.stall_s, context.send(message))
+    send = context.send_last if is_last else context.send
+    await within(context.state.limits.stall_s, send(message))
 
 
 def _lines(put: Callable[[Json], None], clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:

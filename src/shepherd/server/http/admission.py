@@ -103,11 +103,13 @@ class Admission:
         self._waiting: dict[_AdmittedRequest, None] = {}
         """Requests that wait for the next piece of their body, the longest first."""
         self.n_held_bytes = 0
+        self.n_answered = 0
+        """Of the running requests, those whose last bytes are on their way."""
 
     @property
     def n_active(self) -> int:
-        """Running requests; one that asks for several answers counts as that many."""
-        return self._running.total()
+        """Requests that are being answered; one that asks for several answers counts as that many."""
+        return self._running.total() - self.n_answered
 
     def spend(self, caller: Caller) -> RawHeaders:
         """Count one request against the caller's limit per minute; the headers that report the rest.
@@ -156,7 +158,7 @@ class Admission:
                 backend="server",
                 retry_after_s=BUSY_RETRY_S,
             )
-        if not self._give_up(self.n_active + n - self._concurrent, lambda request: request.n):
+        if not self._give_up(self._running.total() + n - self._concurrent, lambda request: request.n):
             raise ServerOverloaded(
                 f"the server is busy: it runs at most {self._concurrent} requests at the same time; try again"
             )
@@ -224,6 +226,7 @@ class _AdmittedRequest:
     n_bytes: int = 0
     is_whole: bool = False
     """Its body has come to its end."""
+    is_answered: bool = False
     patience: asyncio.Timeout = field(init=False)
     """Ends the wait for the next piece of the body."""
 
@@ -242,8 +245,15 @@ class _AdmittedRequest:
 
         return metered
 
+    def answer(self) -> None:
+        """The last bytes are on their way: it still counts against the limits, and is not active any more."""
+        if not self.is_answered:
+            self.is_answered = True
+            self.admission.n_answered += self.n
+
     def leave(self) -> None:
         """Count for nothing any more."""
+        self.admission.n_answered -= self.n if self.is_answered else 0
         self.admission.leave(self.caller, self.n)
         self.admission.drop(self.n_bytes)
         self.n = self.n_bytes = 0
@@ -263,6 +273,13 @@ def admit_choices(scope: Scope, n_choices: int) -> None:
     if admitted is not None and n_choices > admitted.n:
         admitted.admission.enter(admitted.caller, n_choices - admitted.n)
         admitted.n = n_choices
+
+
+def note_answered(scope: Scope) -> None:
+    """The last bytes of the answer to this request are on their way."""
+    admitted: _AdmittedRequest | None = scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.answer()
 
 
 class AdmissionMiddleware:

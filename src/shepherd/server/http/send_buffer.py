@@ -21,25 +21,30 @@ class SendBuffer:
         self._fragments: list[bytes] = []
         self.n_bytes = 0
         """In the buffer."""
+        self.has_last = False
+        """The last fragment is in the buffer, or has been taken."""
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
         self._emptied: asyncio.Future[None] | None = None
 
-    def put(self, fragment: bytes) -> None:
+    def put(self, fragment: bytes, *, is_last: bool = False) -> None:
         """Add a fragment. Raises: `ClientTooSlow` when more than `max_bytes` are in the buffer."""
         self.n_bytes += len(fragment)
         if self.n_bytes > self._max_bytes:
             raise ClientTooSlow(f"{self.n_bytes} bytes are unread")
-        self._fragments.append(fragment)
-        self._wake()
+        self._add(fragment, is_last)
 
-    async def put_alone(self, fragment: bytes) -> None:
+    async def put_alone(self, fragment: bytes, *, is_last: bool = False) -> None:
         """Add a fragment of any size to the empty buffer, and wait until it is taken."""
         await self._until_empty()
         self.n_bytes = len(fragment)
-        self._fragments.append(fragment)
-        self._wake()
+        self._add(fragment, is_last)
         await self._until_empty()
+
+    def _add(self, fragment: bytes, is_last: bool) -> None:
+        self._fragments.append(fragment)
+        self.has_last = self.has_last or is_last
+        self._wake()
 
     def close(self) -> None:
         """Mark the end: nothing more is put."""

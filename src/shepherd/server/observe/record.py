@@ -148,7 +148,8 @@ class Record:
         """`send`, which also counts the bytes of the answer's body."""
 
         async def counted(message: Message) -> None:
-            self.n_sent += len(message.get("body", b""))
+            if self.ended_s is None:  # else they were counted before
+                self.n_sent += len(message.get("body", b""))
             await send(message)
 
         return counted
@@ -218,8 +219,9 @@ class Record:
             "stop": self.reason,
         }
 
-    def write(self) -> None:
-        """Write the line; the request has ended."""
+    def write(self, n_last: int = 0) -> None:
+        """Write the line; the request has ended but for the sending of `n_last` bytes."""
+        self.n_sent += n_last
         self.ended_s = time.perf_counter()
         facts = self.facts()
         line = " ".join(f"{name}={'-' if value is None else value}" for name, value in list(facts.items())[2:])

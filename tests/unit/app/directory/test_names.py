@@ -14,7 +14,6 @@ import ollama
 import pytest
 from tests.conftest import LAMB
 from tests.fakes.hub import Hub
-from tests.in_time import until
 from tests.proven import proven
 from tests.providers_replay import replaying
 from tests.unit.backends.cloud.providing import WORDS, spoken
@@ -98,12 +97,6 @@ def jobs(app: App) -> dict[str, int]:
     return {name: stats.jobs for name, stats in app.stats().items() if stats.jobs}
 
 
-async def counted(app: App, n_jobs: dict[str, int]) -> None:
-    """A job is counted behind the end of its answer."""
-    await until(lambda: sum(jobs(app).values()) >= sum(n_jobs.values()))
-    assert jobs(app) == n_jobs
-
-
 async def listed(client: Any) -> list[str]:
     return [model.model for model in (await client.list()).models]
 
@@ -122,7 +115,7 @@ async def test_an_alias_is_answered_by_what_it_stands_for(tmp_path: Path) -> Non
         assert await ask(app, "fast", endpoint=None) == HELLO
         assert await app.count(Request("fast", (Message.user("Hello!"),))) > 0
         assert await app.tokenize("fast", "Hello") == await app.tokenize("two", "Hello")
-        await counted(app, {"two": 4})
+        assert jobs(app) == {"two": 4}
         cards = {card.id: card.stands_for for card in app.models()}
         assert cards == {"one": "", "two": "", "fast": "two", "daily": "two"}
         assert next(card for card in app.models() if card.id == "two").aliases == ("two", "fast", "daily")
@@ -137,7 +130,7 @@ async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Pat
         text = f'{THREE}gpt = "far/gpt-5"\n[providers.far]\ntype = "openai_compat"\nbase_url = "{server.url}"\n'
         async with running(tmp_path, text) as app:
             assert await ask(app, "fast") == HELLO
-            await counted(app, {"second": 1})
+            assert jobs(app) == {"second": 1}
             vectors = await app.embed("fast", ["Hello"])
             assert vectors.vectors == (await app.embed("two", ["Hello"])).vectors
             cards = {card.id: (card.stands_for, card.loaded) for card in app.models()}
@@ -170,18 +163,18 @@ async def test_pulled_models_come_and_go_without_a_restart(tmp_path: Path, root:
         assert await listed(client) == ["lamb", NAME]
         shown = await client.show(f"hf.co/{NAME.removeprefix('hf:')}")
         assert shown.details.quantization_level
-        await counted(app, {})
+        assert jobs(app) == {}
         assert await ask(app, NAME) == await ask(app, "hf.co/owner/lamb-GGUF:q8_0") == HELLO
-        await counted(app, {NAME: 2})
+        assert jobs(app) == {NAME: 2}
         put(root, "ollama/h/library/tiny/1b", "ollama:tiny:1b", "ollama")
         assert await ask(app, "tiny:1b") == HELLO
-        await counted(app, {NAME: 2, "ollama:tiny:1b": 1})
+        assert jobs(app) == {NAME: 2, "ollama:tiny:1b": 1}
         pulled.remove(root, model.folder)
         assert NAME in await listed(client)  # it is in memory, and answers
         await app.unload(NAME)
         assert await listed(client) == ["lamb", "ollama:tiny:1b"]
         assert await ask(app, "something else") == HELLO
-        await counted(app, {"ollama:tiny:1b": 1, "main": 1})
+        assert jobs(app) == {"ollama:tiny:1b": 1, "main": 1}
 
 
 async def test_routes_of_the_user_say_all_that_there_is(tmp_path: Path, root: Path) -> None:
@@ -207,7 +200,7 @@ async def test_a_copy_survives_a_restart_and_its_model(tmp_path: Path, root: Pat
         await client.copy(NAME, "mine")
         await client.copy("mine", "also")
         assert await ask(app, "mine") == HELLO
-        await counted(app, {NAME: 1})
+        assert jobs(app) == {NAME: 1}
     async with running(tmp_path, MANAGED) as app, client_of(app) as client:
         assert await listed(client) == ["lamb", NAME, "mine", "also"]
         assert (await client.show("mine")).details.parent_model == NAME

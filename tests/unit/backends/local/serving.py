@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from tests.fake_engine import BYTES, PLAIN, FakeRuntime, FakeVocabulary, Faults, say
-from tests.in_time import until
 
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -90,11 +89,6 @@ async def making() -> AsyncIterator[Make]:
 def seen(runtime: FakeRuntime) -> bytes:
     """All text that the model has computed, without control tokens, in order."""
     return bytes(token for batch in runtime.batches for chunk in batch for token in chunk.tokens if token < BYTES)
-
-
-async def settled(backend: LocalBackend, n_jobs: int) -> None:
-    """Wait until so many jobs have come and gone, closing tags included."""
-    await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
 
 
 async def events(backend: Backend, request: Request) -> list[Event]:

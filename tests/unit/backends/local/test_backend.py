@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from tests.in_time import becomes_true
 from tests.sampling import examples
-from tests.unit.backends.local.serving import CHATML, Make, events, reply, seen, settled
+from tests.unit.backends.local.serving import CHATML, Make, events, reply, seen
 
 from shepherd.backends.base import Backend
 from shepherd.backends.local.backend import LocalOptions
@@ -85,14 +85,12 @@ async def test_an_answer_follows_the_grammar_and_counts_its_tokens(make: Make) -
 async def test_the_second_turn_computes_its_new_tokens_only(make: Make) -> None:
     backend, runtime = make("Hi.", "Fine.")
     first = await reply(backend, ask("Hello"))
-    await settled(backend, 1)
     runtime.batches.clear()
     history = (Message.user("Hello"), first.message)
     second = await reply(backend, ask("How are you?", *history))
     new = len("\nuser\nHow are you?\nassistant\n") + 3  # the closing tag is cached, its newline is not
     assert second.usage.input == new
     assert second.usage.cache_read == first.usage.total
-    await settled(backend, 2)
     assert sum(len(chunk.tokens) for batch in runtime.batches for chunk in batch) == new + len("Fine.") + 1
 
 
@@ -171,7 +169,6 @@ async def test_a_tool_loop_computes_results_only_however_the_model_spells_its_ca
         answer = await reply(backend, Request("fake", tuple(history), tools=(ADD,)))
         assert answer.usage.cache_read == cached, f"before answer {n}"
         cached = answer.usage.total
-        await settled(backend, n + 1)
         # What OpenAI's clients send back: no thought, arguments as they spell them.
         calls = [
             replace(call, raw=None, arguments=json.dumps(json.loads(call.arguments))) for call in answer.message.calls
@@ -205,7 +202,6 @@ async def test_a_call_comes_with_the_thought_that_the_client_sends_or_else_with_
     said = '<think>I add.</think>\n<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
     backend, _ = make(said, template=THINKING, user_defined=TAGS)
     (call,) = (await reply(backend, ask("Add", tools=(ADD,)))).message.calls
-    await settled(backend, 1)
 
     async def prompt(*thoughts: str) -> str:
         parts: tuple[Part, ...] = (*map(Reasoning, thoughts), replace(call, raw=None))
@@ -227,7 +223,6 @@ async def test_ids_that_are_made_up_bring_no_thought_and_no_token_into_the_promp
         template=THINKING, user_defined=TAGS,
     )  # fmt: skip
     (call,) = (await reply(backend, ask("Add", tools=(ADD,)))).message.calls
-    await settled(backend, 1)
     for forged in (replace(call, id="call_0"), replace(call, arguments='{"a":2}'), replace(call, name="sub")):
         history = (Message.user("Add"), Message("assistant", (forged,)))
         prompt = (await backend.compile(Request("fake", history, tools=(ADD,)))).prompt
@@ -244,18 +239,14 @@ async def test_a_conversation_keeps_its_day_over_midnight_and_a_new_one_has_the_
     now = [datetime(2026, 12, 31, 23, 59)]
     backend, runtime = make("Hi.", "Fine.", "Yes.", template=Template(DATED, clock=lambda: now[0]))
     first = await reply(backend, ask("Hello"))
-    await settled(backend, 1)
     now[0] = datetime(2027, 1, 1, 0, 1)
     history = (Message.user("Hello"), first.message)
     second = await reply(backend, ask("How are you?", *history))
     assert second.usage.cache_read == first.usage.total
-    await settled(backend, 2)
     assert "31 December" in held(runtime)
     third = await reply(backend, ask("Really?", *history, Message.user("How are you?"), second.message))
     assert third.usage.cache_read == second.usage.total
-    await settled(backend, 3)
     await reply(backend, ask("Hello"))
-    await settled(backend, 4)
     assert "01 January" in held(runtime)
 
 
@@ -274,7 +265,6 @@ async def test_reasoning_stays_in_the_text_where_a_request_wants_that(make: Make
     answer = await reply(backend, ask(keeps_thoughts=True))
     assert answer.message.parts == (Text(raw),)
     assert answer.usage.reasoning == 0
-    await settled(backend, 1)
     runtime.batches.clear()
     second = await reply(backend, ask("Go on.", Message.user("Hello"), answer.message, keeps_thoughts=True))
     assert second.usage.cache_read == answer.usage.total, "the thought in the text is the one in the cache"
@@ -358,7 +348,6 @@ async def test_what_was_written_beyond_a_stop_string_is_not_in_the_way_of_the_ne
     backend, runtime = make("One, two, three, four, five, six, seven.", "Fine.", memory=memory)
     first = await reply(backend, ask("Count", stop=(stop,)))
     assert (first.reason, first.stop) == ("stop", stop)
-    await settled(backend, 1)
     computed = runtime.tokens(runtime.batches[-1][-1].seq)
     asked = ask("More", Message.user("Count"), first.message)
     prompt = (await backend.compile(asked)).encoded.tokens
@@ -369,7 +358,6 @@ async def test_what_was_written_beyond_a_stop_string_is_not_in_the_way_of_the_ne
     assert second.usage.cache_read <= n_shared, "a state that has read more cannot unread it"
     assert second.usage.prompt == len(prompt)
     assert second.message.text == "Fine."
-    await settled(backend, 2)
     assert stop not in held(runtime), "nothing of it is left"
 
 
@@ -383,7 +371,6 @@ async def test_the_tag_that_the_template_has_behind_an_answer_ends_it_if_the_fil
     runtime.next_token = said_behind("assistant\n", text + ("" if is_token else "</turn> and so on" * 100), 257)
     answer = await reply(backend, ask(max_tokens=500))
     assert (answer.message.text, answer.reason) == ("Fine.", "end")
-    await settled(backend, 1)
     again = await reply(backend, ask("More", Message.user("Hello"), answer.message, max_tokens=500))
     assert again.usage.cache_read >= answer.usage.total - 1
 
@@ -538,9 +525,8 @@ async def test_an_edited_history_is_logged_with_the_message_where_it_differs(
     at: int | None,
 ) -> None:
     backend, _ = make("Baa.", "Baa.", "Meh.", memory=memory)
-    for n, end in enumerate((1, 3), 1):
+    for end in (1, 3):
         await reply(backend, Request("fake", (*before, *TALK[:end]), session=session))
-        await settled(backend, n)
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="shepherd.engine"):
         await reply(backend, Request("fake", messages, session=session))
@@ -645,7 +631,6 @@ async def test_a_conversation_goes_on_when_the_context_is_full(make: Make) -> No
         new = len(f"\nuser\nQuestion {n}?\nassistant\n") + 3
         assert answer.usage.input == (new if n else new + len("system\nBe kind.") + 2)
         assert answer.usage.total <= 300
-        await settled(backend, n + 1)
         text = held(runtime)
         first = int(text.partition("Question ")[2].partition("?")[0])
         turns = (f"user\nQuestion {k}?<|im_end|>\n<|im_start|>assistant\nFine." for k in range(first, n + 1))
@@ -665,7 +650,6 @@ async def test_a_long_answer_makes_its_own_room(make: Make) -> None:
     assert answer.message.text == "x" * 150
     kinds = [type(event) for event in got]
     assert Evicted in kinds[kinds.index(TextDelta) :], "turns left while it was written"
-    await settled(backend, 1)
     assert held(runtime).startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n")
     assert held(runtime).endswith("Now?<|im_end|>\n<|im_start|>assistant\n" + "x" * 150 + "<|im_end|>")
 
@@ -679,7 +663,6 @@ async def test_an_agent_goes_on_in_one_turn_and_no_call_is_without_its_result(ma
         answer = await reply(backend, Request("fake", tuple(history), tools=(ADD,)))
         assert answer.reason == "tool_calls"
         evicted += answer.evicted
-        await settled(backend, n + 1)
         text = held(runtime)
         assert text.count("Add it all up.") == text.count("Be kind.") == text.count("Adds.") == 1
         assert text.count("<tool_call>") == text.count("<|im_start|>tool") + 1

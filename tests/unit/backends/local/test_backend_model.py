@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.fake_engine import in_process
-from tests.in_time import until
 from tests.unit.backends.local.serving import reply
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -59,9 +58,8 @@ def backend(make: Make) -> LocalBackend:
     return make(2048)
 
 
-async def at_rest(backend: LocalBackend, n_jobs: int) -> Resident:
-    """The sequence that was used last, once so many jobs have come and gone with their closing tags."""
-    await until(lambda: ((stats := backend.engine.stats()).jobs, stats.live) == (n_jobs, 0))
+def newest(backend: LocalBackend) -> Resident:
+    """The sequence that was used last."""
     return max(in_process(backend.engine)._scheduler.pool.ledger, key=lambda resident: resident.used_at)
 
 
@@ -94,7 +92,7 @@ async def test_after_every_turn_the_cache_is_the_rendered_history_closing_tag_in
             answer = await reply(backend, Request("lamb", tuple(history), tools=(WEATHER,)))
             n_jobs += 1
             history.append(answer.message)
-        held = (await at_rest(backend, n_jobs)).tokens
+        held = newest(backend).tokens
         asked = await prompt_tokens(backend, Request("lamb", (*history, Message.user("And now?")), tools=(WEATHER,)))
         assert asked[: len(held)] == held
     assert any(message.calls for message in history), "a tool exchange was part of it"
@@ -102,13 +100,11 @@ async def test_after_every_turn_the_cache_is_the_rendered_history_closing_tag_in
 
 async def test_a_cached_conversation_answers_like_a_cold_one(backend: LocalBackend) -> None:
     history: list[Message] = []
-    for n, text in enumerate(("My name is Bob.", "My cat is called Tom.", "What is my name?")):
+    for text in ("My name is Bob.", "My cat is called Tom.", "What is my name?"):
         history.append(Message.user(text))
         warm = await reply(backend, Request("lamb", tuple(history)))
-        await at_rest(backend, 2 * n + 1)
         await backend.engine.clear()
         cold = await reply(backend, Request("lamb", tuple(history)))
-        await at_rest(backend, 2 * n + 2)
         assert cold.usage.cache_read == 0
         assert warm.message == cold.message
         history.append(warm.message)
@@ -134,7 +130,7 @@ async def test_after_evictions_the_cache_is_the_rendered_history_without_the_tur
         answer = await reply(backend, asked)
         n_evicted += answer.evicted
         assert answer.usage.total <= 512
-        held = await at_rest(backend, n + 1)
+        held = newest(backend)
         resident = array("i", [token for run in held.runs for token in held.tokens[run.start : run.stop]])
         spans = (await backend.compile(asked)).spans
         left = [s.message for s in spans if held.n_resident_in(s.start, s.stop) == s.stop - s.start]
@@ -152,13 +148,12 @@ async def test_what_was_decoded_beyond_a_stop_string_leaves_nothing_behind(
 ) -> None:
     asked = Message.user("What can you do?")
     whole = (await reply(backend, Request("lamb", (asked,)))).message.text
-    await at_rest(backend, 1)
     await backend.engine.clear()
     at = int(len(whole) * position)
     stop = whole[at : at + 4]
     first = await reply(backend, Request("lamb", (asked,), stop=(stop,)))
     assert (first.reason, first.stop, first.message.text) == ("stop", stop, whole[: whole.index(stop)])
-    held = (await at_rest(backend, 2)).tokens
+    held = newest(backend).tokens
 
     following = Request("lamb", (asked, first.message, Message.user("My name is Ada. What is my name?")))
     prompt = await prompt_tokens(backend, following)
@@ -169,7 +164,7 @@ async def test_what_was_decoded_beyond_a_stop_string_leaves_nothing_behind(
     )
     warm = await reply(backend, following)
     assert (warm.usage.cache_read, warm.usage.prompt) == (n_shared, len(prompt))
-    resident = await at_rest(backend, 3)
+    resident = newest(backend)
     assert resident.tokens[: len(prompt)] == prompt, "what was beyond the stop has gone from the books"
 
     await backend.engine.clear()

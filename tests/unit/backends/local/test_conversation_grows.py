@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.sampling import amount
-from tests.unit.backends.local.serving import Make, reply, settled
+from tests.unit.backends.local.serving import Make, reply
 from tests.unit.backends.local.test_kept_system import ADD, DIRTY, OPUS, SYSTEM
 from tests.unit.backends.local.test_leaving import read
 from tests.unit.backends.local.test_quotes import CODE, FILLER, OPTIONS
@@ -47,7 +47,6 @@ async def test_systems_quotes_choices_and_edits_in_one_conversation_compute_what
             cleared = (await backend.edit(asked, (edit,))).cleared
             asked = replace(asked, cleared=cleared)
         answer = await reply(backend, asked)
-        await settled(backend, n + 1)
         tokens = list((await backend.compile(asked)).encoded.tokens)
         what = f"request {n} of seed {seed}"
         assert tokens[: len(before)] == before, what

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fake_engine import FakeRuntime
-from tests.unit.backends.local.serving import events, making, reply, seen, settled
+from tests.unit.backends.local.serving import events, making, reply, seen
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.kept_system import AGAIN, CHANGED, KeptSystems, Limits, find_changes, reminder
@@ -271,7 +271,6 @@ async def test_a_changed_line_costs_its_reminder_and_later_requests_cost_what_is
             for n, system in enumerate((SYSTEM, SYSTEM, OPUS, OPUS, DIRTY, DIRTY, SYSTEM, SYSTEM)):
                 turns.append(Message.user(f"Question {n}"))
                 answer = await reply(backend, ask(system, *turns, tools=(ADD,)))
-                await settled(backend, n + 1)
                 turns.append(answer.message)
                 news.append(answer.usage.input)
             shown = seen(runtime).decode()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.fake_engine import RECURRENT
-from tests.unit.backends.local.serving import Make, reply, settled
+from tests.unit.backends.local.serving import Make, reply
 from tests.unit.backends.local.test_backend import held
 
 from shepherd.backends.local.backend import LocalOptions
@@ -100,7 +100,6 @@ async def test_a_stale_result_leaves_before_any_turn_and_the_task_stays(make: Ma
     for n, path in enumerate(("a.py", "b.py", "a.py", "c.py", "d.py"), 1):
         messages += read(str(n), path, f"FILE{n}\n" + LINES[:900])
         answer = await reply(backend, Request("fake", messages))
-        await settled(backend, n)
         assert answer.usage.input < 1100, "nothing is computed again"
         assert answer.usage.prompt == await backend.count(Request("fake", messages)), "usage is that of the window"
     text = held(runtime)
@@ -118,7 +117,6 @@ async def test_a_stale_result_leaves_before_an_older_one(make: Make, options: Lo
     for n, (path, file) in enumerate(zip(("old.py", "a.py", "a.py", "d.py"), files, strict=True), 1):
         messages += read(str(n), path, file)
         await reply(backend, Request("fake", messages))
-        await settled(backend, n)
     assert [file in held(runtime) for file in files] == [True, False, True, True]
 
 
@@ -140,7 +138,6 @@ async def test_cleared_results_leave_in_place_and_nothing_is_computed_again(make
     backend, runtime = make(*["Fine."] * 4, n_ctx=8192)
     messages = session(read("1"), read("2", "b.py"), read("3", "c.py"))
     whole = await reply(backend, Request("fake", messages))
-    await settled(backend, 1)
     edited = await backend.edit(Request("fake", messages), (RESULTS,))
     assert edited.applied == (AppliedEdit("results", 2, 2 * len(LINES)),)
     assert (edited.n_before, edited.n_after) == (whole.usage.prompt, whole.usage.prompt - 2 * len(LINES))
@@ -148,7 +145,6 @@ async def test_cleared_results_leave_in_place_and_nothing_is_computed_again(make
     request = Request("fake", more, cleared=edited.cleared)
     assert await backend.count(request) == await backend.count(Request("fake", more)) - 2 * len(LINES)
     answer = await reply(backend, request)
-    await settled(backend, 2)
     assert answer.usage.input < 40, "only the new message is computed"
     assert answer.usage.prompt == await backend.count(request)
     assert held(runtime).count(LINES) == 1
@@ -164,7 +160,6 @@ async def test_a_cold_cache_never_computes_what_is_cleared(make: Make) -> None:
     messages = (*session(read("1"), read("2", "b.py"), read("3", "c.py")), Message.user("Go on."))
     edited = await backend.edit(Request("fake", messages), (replace(RESULTS, keep=1),))
     answer = await reply(backend, Request("fake", messages, cleared=edited.cleared))
-    await settled(backend, 1)
     assert answer.usage.input == edited.n_after
     assert held(runtime).count(LINES) == 1
 
@@ -175,7 +170,6 @@ async def test_a_memory_without_holes_keeps_what_is_cleared_as_long_as_it_fits(m
     edited = await backend.edit(Request("fake", messages), (RESULTS,))
     answer = await reply(backend, Request("fake", messages, cleared=edited.cleared))
     assert answer.message.text == "Fine."
-    await settled(backend, 1)
     assert held(runtime).count(LINES) == 2
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.backends.local.serving import Make, reply, settled
+from tests.unit.backends.local.serving import Make, reply
 from tests.unit.backends.local.test_backend import held
 from tests.unit.backends.local.test_leaving import exchange, read, session
 
@@ -179,12 +179,10 @@ async def test_what_has_left_comes_back_when_it_is_named_and_stays_where_it_came
     for n, path in enumerate(sorted(files)):
         messages += read(str(n), path, files[path])
         answer = await reply(backend, Request("fake", messages))
-        await settled(backend, n + 1)
     assert "Bluebird" not in held(runtime)
     assert answer.usage.recalled == 0
     messages += (answer.message, Message.user("What is RELEASE_NAME?"))
     answer = await reply(backend, Request("fake", messages))
-    await settled(backend, 10)
     assert "RELEASE_NAME = 'Bluebird'" in held(runtime)
     assert answer.usage.recalled > 0
     assert answer.usage.input < 500
@@ -192,7 +190,6 @@ async def test_what_has_left_comes_back_when_it_is_named_and_stays_where_it_came
     assert again == answer.usage.prompt, "a count knows the quotes"
     messages += (answer.message, Message.user("Thanks."))
     answer = await reply(backend, Request("fake", messages))
-    await settled(backend, 11)
     assert answer.usage.input < 40, "the quote stands where it stood"
     assert held(runtime).count("RELEASE_NAME = 'Bluebird'") == 1
     other = await reply(backend, Request("fake", (*messages[:-1], Message.user("Thank you.")), owner="bob"))
@@ -204,7 +201,6 @@ async def test_what_a_client_has_cleared_is_quoted_too(make: Make) -> None:
     messages = (*session(read("1", "a.py", CODE), read("2", "b.py")), Message.user("What is RELEASE_NAME?"))
     edited = await backend.edit(Request("fake", messages), (Edit("results", trigger_tokens=0, keep=1),))
     await reply(backend, Request("fake", messages, cleared=edited.cleared))
-    await settled(backend, 1)
     assert held(runtime).count("RELEASE_NAME = 'Bluebird'") == 1
 
 
@@ -213,5 +209,4 @@ async def test_a_cache_without_a_window_quotes_nothing(make: Make) -> None:
     messages = (*session(read("1", "a.py", CODE + FILLER), read("2", "b.py", FILLER)), Message.user("RELEASE_NAME?"))
     answer = await reply(backend, Request("fake", messages))
     assert answer.usage.recalled == 0
-    await settled(backend, 1)
     assert OPENING not in held(runtime)

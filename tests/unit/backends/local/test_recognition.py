@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.backends.local.serving import making, reply, settled
+from tests.unit.backends.local.serving import making, reply
 from tests.unit.backends.local.test_kept_system import ADD, DIRTY, OPUS, SYSTEM
 from tests.unit.backends.local.test_leaving import read
 from tests.unit.backends.local.test_quotes import CODE, FILLER, OPTIONS
@@ -48,7 +48,6 @@ async def test_a_changed_system_prompt_and_its_reminders_are_read_from_the_saved
                 backend = process(name)
             asked = Request("m", (Message.system(system), *turns), tools=(tool,), session=name)
             answer = await reply(backend, asked)
-            await settled(backend, n + 1)
             turns.append(answer.message)
             news[name].append(answer.usage.input)
     one, other = news.values()
@@ -72,7 +71,6 @@ async def test_quotes_and_reminders_are_read_from_the_saved_tokens(process: Call
                 backend = process(name, 6144, changes)
             system = SYSTEM if n < 3 else OPUS if n < 9 else DIRTY
             answer = await reply(backend, Request("m", (Message.system(system), *messages), session=name))
-            await settled(backend, n + 1)
             if messages[-1].is_input:
                 messages.append(answer.message)
             news[name].append(answer.usage.input)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, in_process
-from tests.unit.backends.local.serving import CHATML, making, settled
+from tests.unit.backends.local.serving import CHATML, making
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.window import Window, WindowRow, excerpt, window_rows
@@ -46,7 +46,6 @@ async def talk(backend: LocalBackend, n_turns: int, **fields: Any) -> Request:
         messages.append(Message.user(f"Question number {n}, and how are you?"))
         async with aclosing(backend.stream(Request("m", tuple(messages), session="s", **fields))) as events:
             messages.append(fold([event async for event in events]).message)
-        await settled(backend, n + 1)
     return Request("m", tuple(messages), session="s", **fields)
 
 
@@ -100,7 +99,6 @@ async def test_the_oldest_turns_leave_when_it_is_said_and_stay_away(
         "system cached kept", "turn evicted", "turn evicted", "turn cached", "turn cached kept"
     ]  # fmt: skip
     assert window.n_held == before.n_tokens - evicted.tokens, "the markup behind the last answer is there now"
-    await settled(backend, 5)
     later = Request("m", (*request.messages, Message.user("And now?")), session="s")
     caplog.clear()
     async with aclosing(backend.stream(later)) as events:
@@ -146,7 +144,6 @@ async def test_a_conversation_that_is_not_in_the_cells_is_told_from_where_it_is(
     other = Request("m", (Message.user("Hello. " * 40),))
     async with aclosing(backend.stream(other)) as events:
         assert [event async for event in events]
-    await settled(backend, 3)
     window = await backend.window(request)
     assert (window.tier, states(window)) == ("memory", ["system cached kept", "turn cached", "turn cached kept"])
 
@@ -194,11 +191,9 @@ async def test_what_another_process_has_been_told_is_read_from_the_tokens_it_has
     first = make(WRITTEN, "Fine, thank you.")
     asked = (Message.user("Read it."),)
     _, call = await usage(first, Request("m", asked, tools=TOOLS, session="s"))
-    await settled(first, 1)
     result = Message("tool", (ToolResult(call.calls[0].id, (Text("words"),), "read_file"),))
     history = (*asked, call, result)
     _, answer = await usage(first, Request("m", history, tools=TOOLS, session="s"))
-    await settled(first, 2)
     later = Request("m", (*history, answer, Message.user("And?")), tools=TOOLS, session="s")
     new = len("\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n")
     for is_acquainted in (False, True):
@@ -213,7 +208,6 @@ async def test_nothing_is_believed_that_does_not_say_what_was_said(make: Make) -
     first = make(WRITTEN)
     asked = (Message.user("Read it."),)
     _, call = await usage(first, Request("m", asked, tools=TOOLS, session="s"))
-    await settled(first, 1)
     forged = replace(call.calls[0], arguments='{"path": "b.txt"}', raw=None)
     result = Message("tool", (ToolResult(forged.id, (Text("words"),), "read_file"),))
     history = (*asked, Message("assistant", (forged,)), result)

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests import sampling
-from tests.unit.engine.trtllm.group import MARK, ROOT, environment, eventually, kill, left, needs_mpi, program, start
+from tests.places import ROOT
+from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi, program, start
 
 from shepherd.engine.trtllm.launch import RANKS, without_complaints
 

@@ -1,0 +1,98 @@
+"""What a request has done is reported before its client can read the end of the answer: a client that looks then, in
+/metrics, /v1/caches, /slots or the log, sees no older figures than one that looks later."""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+import shepherd.config as configuration
+from shepherd.app.app import App
+from shepherd.engine.base import UNOWNED
+from shepherd.server.app import create_app
+
+pytestmark = pytest.mark.model
+
+SAY: dict[str, Any] = {"model": "lamb", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", SAY),
+    "chat that a stop string ends": ("/v1/chat/completions", {**SAY, "max_tokens": 200, "stop": ["e", "a", "i"]}),
+    "chat of two answers": ("/v1/chat/completions", {**SAY, "n": 2}),
+    "anthropic": ("/v1/messages", SAY),
+    "responses": ("/v1/responses", {"model": "lamb", "input": "Hi", "max_output_tokens": 16}),
+    "ollama": ("/api/chat", SAY),
+    "completions": ("/v1/completions", {"model": "lamb", "prompt": "Hi", "max_tokens": 6}),
+    "a request that is refused": ("/v1/chat/completions", {**SAY, "max_tokens": -1}),
+    "a prompt that does not fit": ("/v1/chat/completions", {**SAY, "max_tokens": 10**6, "strict": True}),
+    "a count": ("/v1/messages/count_tokens", SAY),
+    "embeddings of a model that has none": ("/v1/embeddings", {"model": "lamb", "input": "Hi"}),
+    "a pull that is not allowed": ("/api/pull", {"model": "lamb-of-others"}),
+}
+ENDS = (b"data: [DONE]", b"event: message_stop", b"event: response.completed", b'"done":true')
+
+
+Figures = tuple[list[str], Any, Any, list[str]]
+"""Of /metrics, /v1/caches and /slots, and the log."""
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    app = App(configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "user"))
+    await app.load()
+    yield app
+    await app.aclose()
+
+
+def timeless(value: Any) -> Any:
+    """JSON without what a clock changes."""
+    if isinstance(value, dict):
+        return {name: timeless(each) for name, each in value.items() if not name.endswith(("_s", "_ms"))}
+    return [timeless(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_figure_of_a_request_is_there_when_its_answer_ends(
+    app: App, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="shepherd.engine")
+    caplog.set_level(logging.INFO, logger="shepherd.server")
+    server = create_app(app)
+    seen: list[Figures] = []
+
+    async def look() -> Figures:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(server), base_url="http://localhost") as reader:
+            metrics, caches, slots = [(await reader.get(path)) for path in ("/metrics", "/v1/caches", "/slots")]
+        rows = re.findall(r"^(?:shepherd|llamacpp)\S* \S+$", metrics.text, re.MULTILINE)
+        counted = [row for row in rows if "_seconds" not in row.split("{")[0] or "_count" in row]
+        return counted, timeless(caches.json()), timeless(slots.json()), [each.getMessage() for each in caplog.records]
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            body = message.get("body", b"")
+            if message["type"] == "http.response.body" and (
+                not message.get("more_body") or any(end in body for end in ENDS)
+            ):
+                seen.append(await look())
+            await send(message)
+
+        await server(scope, receive, sent)
+
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(watched), base_url="http://localhost") as client:
+        for name, (path, body) in REQUESTS.items():
+            seen.clear()
+            await client.post(path, json={**body, "stream": stream} if "count" not in path else body)
+            for backend in app.backends().values():  # behind it, an engine has nothing left to do
+                await backend.engine.held(array("i", [1]), (), UNOWNED, holes=False)
+            later = await look()
+            assert seen, name
+            for figures in seen:
+                for one, other in zip(figures, later, strict=True):
+                    assert one == other, name
