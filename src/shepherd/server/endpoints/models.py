@@ -44,11 +44,11 @@ async def models(request: HTTPRequest) -> Response:
     return json_response(page)
 
 
-async def model(request: HTTPRequest, model_id: str) -> Response:
+async def model(request: HTTPRequest) -> Response:
     """One model."""
     service = state_of(request).service
     await service.look_again()
-    card = named_card(known_cards(service), model_id)
+    card = named_card(known_cards(service), request.path_params["model_id"])
     return json_response((_for_anthropic if "anthropic-version" in request.headers else _model_body)(card))
 
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import Event, Finished, InvalidRequest, Request, Started
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import Answer, PlainEndpoint, RequestContext, json_response, state_of
+from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import known_cards, named_card
 from shepherd.server.http.body import send_json
 from shepherd.server.http.caller import refuse_one_of_many
@@ -70,31 +70,30 @@ async def processes(request: HTTPRequest) -> Response:
     return json_response({"models": [encode_loaded(card) for card in cards if card.loaded]})
 
 
-async def report_version() -> Response:
+async def report_version(request: HTTPRequest) -> Response:
     """The version of Ollama with which this server is compatible."""
     return json_response({"version": VERSION})
 
 
-async def refuse() -> Response:
-    return Answer(_refuse)
+class _Refuse:
+    """An ASGI application: a client sends whole models, so that the rest of the body must be read."""
 
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    error = InvalidRequest(
-        f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
-        "`shepherd models` lists the files on this machine, and the configuration names those that are served"
-    )
-    if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
-        error.status = 404
-    await send_json(send, *encode_error(scope, error), unread=receive)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = InvalidRequest(
+            f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
+            "`shepherd models` lists the files on this machine, and the configuration names those that are served"
+        )
+        if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
+            error.status = 404
+        await send_json(send, *encode_error(scope, error), unread=receive)
 
 
 OLLAMA_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/api/tags",), tags),
     PlainEndpoint(("GET", "HEAD"), ("/api/ps",), processes),
     PlainEndpoint(("GET", "HEAD"), ("/api/version",), report_version),
-    PlainEndpoint(("POST",), ("/api/push", "/api/create"), refuse, documented=False),
-    PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), refuse, documented=False),
+    PlainEndpoint(("POST",), ("/api/push", "/api/create"), _Refuse(), documented=False),
+    PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), _Refuse(), documented=False),
 )
 
 
