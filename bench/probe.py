@@ -127,7 +127,7 @@ async def first_token(path: Path, rounds: int, folder: Path) -> dict[str, float]
     async def asked(text: str) -> float:
         began_s = time.perf_counter()
         request = Request("m", (Message.user(text),), max_tokens=4)
-        async with aclosing(app.stream(request)) as events:
+        async with aclosing(app.conversations.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     return time.perf_counter() - began_s

@@ -4,8 +4,8 @@
               can be loaded    is loaded    has names    streams       adds our tools
            ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
-The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
-those of `server.service.Service`. Nothing here decides what a part does.
+The parts are public: `catalogue`, `dispatcher`, `conversations`, `tools`, `memory(user)`. Nothing here forwards to
+them, or decides what they do.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from shepherd.app.model_pool import ModelPool
 from shepherd.app.probing import Prober, known
 from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
+from shepherd.app.totals import Totals
 from shepherd.backends.router import Route, Router
 from shepherd.config import Config, KeyStore
 from shepherd.config.schema import LOCAL_BACKENDS
@@ -48,13 +49,9 @@ from shepherd.core import (
     EngineError,
     Event,
     InvalidRequest,
-    NotAllowed,
     Request,
-    TextOrTokens,
 )
-from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.request import LoraScale
-from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
@@ -70,7 +67,6 @@ if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
     from shepherd.memory.search.reranking import Reranking
-    from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -100,7 +96,6 @@ class App:
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
-        self.names = Names(config, self._env)
         self._stores = configured_stores(config.memory, self._env)
         self._archiving = Archiving(required=config.memory.required)
         self._compactions = CompactionStore(compactions_file(config, self._env))
@@ -212,6 +207,11 @@ class App:
         assert self._conversations is not None
         return self._conversations
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """Every model that a request can name. Raises: as `dispatcher`."""
+        return self.dispatcher.catalogue
+
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user; None for an unknown user. May open a file: not on the event loop. Raises:
         `ConfigError` when the file is not a memory."""
@@ -222,79 +222,7 @@ class App:
         """Where the memory is, if not at the usual place."""
         return unusual_path(self.config.memory.database_path, self._env)
 
-    # requests, as `server.Service` describes them; all of them raise as `dispatcher`
-
-    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        return self.conversations.stream(request, endpoint=endpoint)
-
-    async def count(self, request: Request, *, endpoint: str = "") -> int:
-        return await self.conversations.count(request, endpoint=endpoint)
-
-    async def render(self, request: Request, *, endpoint: str = "") -> str:
-        return await self.conversations.render(request, endpoint=endpoint)
-
-    async def tokenize(
-        self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
-    ) -> list[int]:
-        return await self.dispatcher.tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
-
-    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
-        return await self.dispatcher.detokenize(model, tokens, endpoint=endpoint)
-
-    async def embed(
-        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None = None,
-        truncate: bool = True, endpoint: str = "",
-    ) -> Embeddings:  # fmt: skip
-        return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate, endpoint=endpoint)
-
-    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str = "") -> Scores:
-        return await self.dispatcher.rerank(model, pairs)
-
-    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
-        await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
-
-    async def unload(self, model: str) -> bool:
-        return await self.dispatcher.catalogue.unload(model)
-
-    def adapters(self, model: str) -> tuple[AdapterState, ...]:
-        return self.dispatcher.catalogue.adapters(model).states()
-
-    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
-        self.dispatcher.catalogue.adapters(model).set_scales(scales)
-
-    async def copy_model(self, source: str, name: str) -> None:
-        self._check_managing()
-        await self.dispatcher.catalogue.copy(source, name)
-
-    async def delete_model(self, name: str) -> None:
-        self._check_managing()
-        await self.dispatcher.catalogue.delete(name)
-
-    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
-        self._check_managing()
-        from shepherd.app.directory import pulling  # noqa: PLC0415 - few servers pull
-        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
-
-        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, keys=self._keys, show=show)
-        await self.look_again()
-
-    def _check_managing(self) -> None:
-        if not self.config.server.manage_models:
-            raise NotAllowed(
-                "this server lets no client pull, copy or delete models; its operator allows it with "
-                "manage_models = true in [server]",
-                status=403,
-            )
-
-    async def look_again(self) -> None:
-        if self._dispatcher is not None and self._is_ready:
-            await self._dispatcher.catalogue.look_again()
-
     # state
-
-    def models(self) -> tuple[ModelCard, ...]:
-        """As `Dispatcher.models`; empty before `load` is done."""
-        return self._dispatcher.catalogue.models() if self._dispatcher and self._is_ready else ()
 
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
@@ -304,7 +232,7 @@ class App:
         active = self._conversations.active if self._conversations else None
         first = next((Path(each.path).name for each in self.config.models), "")
         name = active.path.name if active else first
-        backends = self.backends()
+        backends = self._backends()
         caches = {
             cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
@@ -318,38 +246,26 @@ class App:
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the statistics of every cache that is open; cheap, from any thread."""
-        return {cache: backend.engine.stats() for cache, backend in self.backends().items()}
+        return {cache: backend.engine.stats() for cache, backend in self._backends().items()}
 
-    def totals(self) -> dict[str, CacheStats]:
-        """As `stats`, with models that make vectors, and with what closed ones have counted since the start."""
-        found = dict(self._loader.ended) if self._loader else {}
-        for model in self._dispatcher.pool.loaded().values() if self._dispatcher else ():
-            found |= {name: each.after(found[name]) if name in found else each for name, each in model.stats().items()}
-        return found
-
-    def backends(self) -> dict[str, LocalBackend]:
-        """As `Dispatcher.backends`; none before `load`."""
+    def _backends(self) -> dict[str, LocalBackend]:
         return self._dispatcher.backends() if self._dispatcher else {}
 
-    def n_archived(self) -> int:
-        """Messages that were archived since the start, of all users."""
-        return self._stores.n_archived
-
-    def n_rerank_failures(self) -> int:
-        """How often a search of the memory had to do without its reranker since the start."""
-        return self._reranking.n_failures if self._reranking else 0
-
-    def n_archive_failures(self) -> int:
-        """How often messages could not be archived since the start, of all users."""
-        return self._archiving.n_failed
-
-    def n_loads(self) -> dict[str, int]:
-        """How often each model was loaded since the start."""
-        return self._dispatcher.n_loads() if self._dispatcher else {}
-
-    def spending(self) -> dict[str, ProviderSpending]:
-        """As `Providers.spending`; none before `load`."""
-        return self._dispatcher.providers.spending() if self._dispatcher else {}
+    def totals(self) -> Totals:
+        """What was counted since the start; cheap, from any thread."""
+        caches, dispatcher = dict(self._loader.ended) if self._loader else {}, self._dispatcher
+        for model in dispatcher.pool.loaded().values() if dispatcher else ():
+            caches |= {
+                name: each.after(caches[name]) if name in caches else each for name, each in model.stats().items()
+            }
+        return Totals(
+            caches,
+            {str(key): n for key, n in dispatcher.pool.n_loads().items()} if dispatcher else {},
+            dispatcher.providers.spending() if dispatcher else {},
+            self._stores.n_archived,
+            self._archiving.n_failed,
+            self._reranking.n_failures if self._reranking else 0,
+        )
 
     # caches and memory
 
@@ -439,8 +355,11 @@ class App:
                 spending=user_spending(),
             )
             here = [*registry.entries, *providers.names]
-            router = Router(routes, here, self.names.meaning, adapters=registry.adapter_names)
-            catalogue = Catalogue(self.config, registry, pool, router, providers, names=self.names)
+            names = Names(self.config, self._env)
+            router = Router(routes, here, names.meaning, adapters=registry.adapter_names)
+            catalogue = Catalogue(
+                self.config, registry, pool, router, providers, names=names, env=self._env, keys=self._keys
+            )
             self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
 
     def _tested(self, on_progress: Progress) -> bool:

@@ -207,11 +207,11 @@ class Conversations:
     @property
     def aliases(self) -> Mapping[str, str]:
         """What each alias stands for, of the configuration or of a client."""
-        return self._catalogue.aliases
+        return self._catalogue.names.all()
 
     def find_choice(self, name: str) -> ModelChoice | None:
         """The choice of this name, or of the one that an alias stands for; of a model with an adapter, the model's."""
-        choices, meaning = self.choices(), self._catalogue.meaning(name.strip())
+        choices, meaning = self.choices(), self._catalogue.names.meaning(name.strip())
         if adapted := self._find_adapted(meaning):
             base = self._catalogue.registry.adapter_names()[adapted]
             of_it = [
@@ -252,7 +252,7 @@ class Conversations:
         if name == "next" and choices:
             at = next((at for at, each in enumerate(choices) if self._is_active(each.cache)), -1)
             name = choices[(at + 1) % len(choices)].name
-        choice, name = self.find_choice(name), self._catalogue.meaning(name)
+        choice, name = self.find_choice(name), self._catalogue.names.meaning(name)
         found, added = choice.cache if choice else None, None
         adapted = self._find_adapted(name) if choice else ""
         if found is None:
@@ -262,7 +262,7 @@ class Conversations:
                 added = await asyncio.to_thread(self._catalogue.add, name, before)
             except ConfigError as error:
                 more = (f"{each}/MODEL" for each in self.other_providers())
-                known_names = (*(each.name for each in choices), *self._catalogue.aliases, *self.adapted, *more)
+                known_names = (*(each.name for each in choices), *self._catalogue.names.all(), *self.adapted, *more)
                 raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
             found = added.name
         if not self._is_active(found) or adapted != adapted_before:
@@ -351,7 +351,7 @@ class Conversations:
 
     # HTTP clients'
 
-    def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """The events of one answer: with our tools, where the operator has allowed it (`server.use_tools`)."""
         request = self._without_client_tools(request)
         if self._gets_our_tools(request):
@@ -372,11 +372,11 @@ class Conversations:
         without, whole = (Request(active.cache, (Message("user", parts),)) for parts in ((words,), (part, words)))
         return await backend.count(whole) - await backend.count(without)
 
-    async def count(self, request: Request, *, endpoint: str) -> int:
+    async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
         return await self._dispatcher.count(await self._offered(request, endpoint), endpoint=endpoint)
 
-    async def render(self, request: Request, *, endpoint: str) -> str:
+    async def render(self, request: Request, *, endpoint: str = "") -> str:
         """The prompt of `request` as text, with the tools that it would get."""
         return await self._dispatcher.render(await self._offered(request, endpoint), endpoint=endpoint)
 
@@ -405,7 +405,7 @@ class Conversations:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
 
     async def _with_tools(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
-        self._dispatcher.keep_here(await self._dispatcher.route(request.model, endpoint))
+        self._dispatcher.keep_here(await self._catalogue.route(request.model, endpoint))
         box, tools = await self.box_for(request, endpoint), self._config.tools
         backend = ToolBackend(
             _Routed(self._dispatcher, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats
@@ -416,7 +416,7 @@ class Conversations:
 
     async def box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
-        route = await self._dispatcher.route(request.model, endpoint)
+        route = await self._catalogue.route(request.model, endpoint)
         user = route.fill(request).user
         providers, backend = self._dispatcher.providers, self._dispatcher.backends().get(route.target)
         if route.target in providers:

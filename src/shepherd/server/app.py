@@ -92,11 +92,7 @@ def create_app(
     """
     rows = [row if set(disabled).isdisjoint(row.paths) else _disabled(row) for row in ENDPOINTS]
     admission = admission or Admission()
-    metrics = Metrics(
-        service.totals, service.n_archived, service.n_archive_failures, service.n_rerank_failures,
-        n_active=lambda: admission.n_active, loads=service.n_loads, spending=service.spending,
-        providers=lambda: service.health().providers,
-    )  # fmt: skip
+    metrics = Metrics(service.totals, n_active=lambda: admission.n_active, resting=lambda: service.health().providers)
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(),
         [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose,

@@ -308,7 +308,7 @@ def in_use(app: App) -> tuple[int | None, int | None, bool | None]:
     """The threads that were given, those that were measured, and flash attention of the engine."""
     from shepherd.engine.llamacpp.runtime import LlamaRuntime, flash_attention
 
-    (backend,) = app.backends().values()
+    (backend,) = app.dispatcher.backends().values()
     assert isinstance(backend, LocalBackend)
     assert isinstance(backend.engine, InProcessEngine)
     runtime = backend.engine._runtime
@@ -357,7 +357,7 @@ async def test_a_verdict_counts_from_the_next_start_on_unless_the_user_has_set_i
         said_so = "model 'lamb': flash_attn = true, n_threads = 2, as measured on 2026-11-23" in caplog.text
         assert said_so == ("probe" not in flags)
         events: list[Event] = []
-        async with aclosing(app.stream(Request("lamb", (Message.user("Hello!"),)))) as stream:
+        async with aclosing(app.conversations.stream(Request("lamb", (Message.user("Hello!"),)))) as stream:
             async for event in stream:
                 events.append(event)
         assert fold(events).message.text == "Hello! How can I help you?"
@@ -373,7 +373,7 @@ async def test_states_on_disk_know_with_which_attention_they_were_made(tmp_path:
         if verdict is not None:
             keep(app, verdict)
         await app.load()
-        (backend,) = app.backends().values()
+        (backend,) = app.dispatcher.backends().values()
         fingerprints.append(backend.engine._runtime.fingerprint)  # type: ignore[attr-defined]
         await app.aclose()
     assert fingerprints[0] != fingerprints[1]
@@ -407,7 +407,7 @@ async def test_a_request_during_a_real_child_ends_it_and_the_answer_is_right(tmp
         prober.add(entry.header, entry.model, entry.plans[0].cells)
         await begun.wait()
         events: list[Event] = []
-        async with aclosing(app.stream(Request("lamb", (Message.user("Hello!"),)))) as stream:
+        async with aclosing(app.conversations.stream(Request("lamb", (Message.user("Hello!"),)))) as stream:
             async for event in stream:
                 if not events:
                     assert app._n_jobs() is None

@@ -177,7 +177,7 @@ def _banner(app: App, asgi: Starlette, address: str, made_key: str | None) -> li
     import shepherd
     from shepherd.cli.text import format_size
 
-    cards = app.models()
+    cards = app.catalogue.models()
     width = max((len(card.id) for card in cards), default=0)
     models = [
         f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {format_size(card.memory_bytes)}"

@@ -60,7 +60,7 @@ async def caches(request: HTTPRequest) -> Response:
         for name, cache in stats.items()
     }
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
-    body = encode_caches(stats, models, state.metrics.totals(), state.service.spending())
+    body = encode_caches(stats, models, state.metrics.totals(), state.service.totals().spending)
     outcomes = state.metrics.outcomes()
     return json_response({**body, "outcomes": outcomes} if outcomes else body)
 
