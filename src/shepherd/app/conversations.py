@@ -20,10 +20,9 @@ from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
+from shepherd.app.directory.rules import default_rule, default_target
 from shepherd.app.toolset import AGENT_CTX
-from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.router import Route
-from shepherd.config import ProviderConfig
 from shepherd.core import (
     Audio,
     ConfigError,
@@ -74,7 +73,7 @@ class Conversations:
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
-        self._active = self.describe(_default_target(config))
+        self._active = self.describe(default_target(config))
         self._adapted = ""
         """The active model with one of its adapters, such as `qwen:law`; empty without."""
 
@@ -177,7 +176,7 @@ class Conversations:
     def _route_to(self, target: str) -> Route:
         """The default rule, if it names this cache or provider; otherwise one without a fallback: the user has chosen
         it."""
-        rule = next((each for each in self._config.routes if each.takes_all), None)
+        rule = default_rule(self._config)
         if rule is None or target not in (rule.cache, rule.provider):
             return Route(target)
         return Route(target, fallback=rule.fallback, is_private=rule.privacy == "local")
@@ -212,7 +211,7 @@ class Conversations:
     def find_choice(self, name: str) -> ModelChoice | None:
         """The choice of this name, or of the one that an alias stands for; of a model with an adapter, the model's."""
         choices, meaning = self.choices(), self._catalogue.names.meaning(name.strip())
-        if adapted := self._find_adapted(meaning):
+        if adapted := self._catalogue.find_adapted(meaning):
             base = self._catalogue.registry.adapter_names()[adapted]
             of_it = [
                 each
@@ -223,10 +222,6 @@ class Conversations:
             return None if found is None else replace(found, name=adapted, current=adapted == self._adapted)
         known = find_name(meaning, [word for each in choices for word in (each.name, each.cache)])
         return next((each for each in choices if known in (each.name, each.cache)), None)
-
-    def _find_adapted(self, meaning: str) -> str:
-        """The name of a model with an adapter as the configuration writes it; empty for other names."""
-        return find_name(meaning, self._catalogue.registry.adapter_names()) or ""
 
     @property
     def adapted(self) -> Mapping[str, str]:
@@ -254,9 +249,9 @@ class Conversations:
             name = choices[(at + 1) % len(choices)].name
         choice, name = self.find_choice(name), self._catalogue.names.meaning(name)
         found, added = choice.cache if choice else None, None
-        adapted = self._find_adapted(name) if choice else ""
+        adapted = self._catalogue.find_adapted(name) if choice else ""
         if found is None:
-            found = await asyncio.to_thread(self._add_provider, name)
+            found = await asyncio.to_thread(self._catalogue.add_provider, name)
         if found is None:
             try:
                 added = await asyncio.to_thread(self._catalogue.add, name, before)
@@ -274,31 +269,6 @@ class Conversations:
                     self._catalogue.remove(added)
                 raise
         return self.active
-
-    def _add_provider(self, spec: str) -> str | None:
-        """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
-        now on; None for other names. Raises: `InvalidRequest` without its key."""
-        providers = self._dispatcher.providers
-        prefix, _, rest = spec.partition("/")
-        if spec in providers and not providers.model(spec):
-            raise InvalidRequest(
-                f"the provider {spec!r} names no model; write {spec}/MODEL ('shepherd models list --provider {spec}' "
-                "lists them)",
-                field="name",
-            )
-        if prefix in providers and rest and not providers.row(prefix).replicas:
-            providers.add(replace(providers.row(prefix), model=rest))
-            return prefix
-        if (found := find_model(spec)) is None or Path(spec).expanduser().exists():
-            return None
-        kind, model = found
-        name = next((each for each in providers.names if providers.row(each).type == kind.name), kind.name)
-        row = providers.row(name) if name in providers else ProviderConfig(name, kind.name)
-        try:
-            providers.add(replace(row, model=model))
-        except ConfigError as error:
-            raise InvalidRequest(error.message, field="name") from error
-        return name
 
     async def _move(self, session: Session, cache: str, adapted: str) -> None:
         """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
@@ -537,10 +507,3 @@ class _OwnFirst:
 def _as_sent(request: Request) -> Request:
     """As `Dispatcher` gives it to a model of this machine."""
     return replace(request, messages=plain(request.messages))
-
-
-def _default_target(config: Config) -> str:
-    """The cache or provider that answers what no rule names."""
-    rule = next((rule for rule in config.routes if rule.takes_all), None)
-    named = rule and (rule.provider or rule.cache)
-    return named or [*(each.name for each in config.caches), *(each.name for each in config.providers)][0]

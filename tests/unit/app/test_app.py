@@ -24,8 +24,9 @@ from tests.unit.engine.tiny_bert import write_bert
 
 import shepherd
 from shepherd import config as configuration
-from shepherd.app.app import App, compactions_file
+from shepherd.app.app import App
 from shepherd.app.directory.entries import Machine, ModelRegistry
+from shepherd.app.files import compactions_file
 from shepherd.app.loading import LoadProgress
 from shepherd.core import (
     Completion,

@@ -16,15 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from shepherd.app.directory.entries import ModelEntry, ModelRegistry
-from shepherd.app.directory.names import short_names
+from shepherd.app.directory.names import Names, short_names
+from shepherd.app.directory.rules import route_of
 from shepherd.app.media import Sense
 from shepherd.app.model_pool import ModelPool, ModelState
+from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
-from shepherd.config import CacheConfig, Config, KeyStore
+from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
 from shepherd.core import ConfigError, EngineError, InvalidRequest, NotAllowed, Request, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
@@ -32,7 +35,6 @@ from shepherd.models.pulled import remove as remove_pulled
 from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
-    from shepherd.app.directory.names import Names
     from shepherd.app.providers import Providers
     from shepherd.models.pull.pull import Event as PullEvent
 
@@ -70,22 +72,25 @@ class Catalogue:
         config: Config,
         registry: ModelRegistry,
         pool: ModelPool[Any],
-        router: Router,
         providers: Providers,
         *,
-        names: Names,
         env: Mapping[str, str],
         keys: KeyStore,
     ) -> None:
-        """The caller closes the pool, of which only the states are read, and the providers. `env`, `keys`: for
-        `pull`."""
+        """The caller closes the pool, of which only the states are read, and the providers. `env`: names the folder of
+        pulled models; `keys`: for `pull`."""
         self.registry = registry
         self.providers = providers
-        self.names = names
+        self.names = Names(config, env)
         self._config = config
         self._env, self._keys = env, keys
         self._pool = pool
-        self._router = router
+        self._router = Router(
+            [route_of(rule, config.memory) for rule in config.routes],
+            [*registry.entries, *providers.names],
+            self.names.meaning,
+            adapters=registry.adapter_names,
+        )
         self._models = {cache.name: cache.model for cache in config.caches}
         self._digesting = {each.name for each in config.caches if each.digest}
         self._digesting |= {each.name for each in config.providers if each.digest}
@@ -172,6 +177,10 @@ class Catalogue:
             meaning = self._models[meaning]
         name = find_name(base_of(meaning, self.registry.adapter_names()) or meaning, self.registry.entries)
         return None if name is None else self.registry.entries[name]
+
+    def find_adapted(self, meaning: str) -> str:
+        """The name of a model with one of its adapters as the configuration writes it; empty for other names."""
+        return find_name(meaning, self.registry.adapter_names()) or ""
 
     def named(self, model: str) -> ModelEntry:
         """As `find`. Raises: `UnknownModel`."""
@@ -367,6 +376,31 @@ class Catalogue:
         self._models = {**self._models, cache.name: cache.model}
         self._digesting |= {cache.name} if cache.digest else set()
         return cache
+
+    def add_provider(self, spec: str) -> str | None:
+        """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
+        now on; None for other names. Raises: `InvalidRequest` without its key."""
+        providers = self.providers
+        prefix, _, rest = spec.partition("/")
+        if spec in providers and not providers.model(spec):
+            raise InvalidRequest(
+                f"the provider {spec!r} names no model; write {spec}/MODEL ('shepherd models list --provider {spec}' "
+                "lists them)",
+                field="name",
+            )
+        if prefix in providers and rest and not providers.row(prefix).replicas:
+            providers.add(replace(providers.row(prefix), model=rest))
+            return prefix
+        if (found := find_model(spec)) is None or Path(spec).expanduser().exists():
+            return None
+        kind, model = found
+        name = next((each for each in providers.names if providers.row(each).type == kind.name), kind.name)
+        row = providers.row(name) if name in providers else ProviderConfig(name, kind.name)
+        try:
+            providers.add(replace(row, model=model))
+        except ConfigError as error:
+            raise InvalidRequest(error.message, field="name") from error
+        return name
 
     def remove(self, cache: CacheConfig) -> None:
         """Undo `add`."""
