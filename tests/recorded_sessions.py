@@ -319,7 +319,7 @@ async def measured(app: App, client: httpx2.AsyncClient, recordings: Sequence[Re
     """What each request of a conversation cost, one after the other."""
 
     async def n_tokens(text: str) -> int:
-        return len(await app.tokenize("tiny", text, special=False, bos=False, endpoint=""))
+        return len(await app.dispatcher.tokenize("tiny", text, special=False, bos=False, endpoint=""))
 
     made: list[Played] = []
     before = ""

@@ -7,9 +7,12 @@ import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from shepherd.app.totals import Totals
+from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.core import (
+    EngineDown,
     Event,
     Finished,
     InvalidRequest,
@@ -25,8 +28,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.request import LoraScale
-from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ Script = Callable[[Request], AsyncGenerator[Event, None]]
 
 
 class ScriptedService:
-    """Plays `script` for every request, and remembers what it was asked and how far it came."""
+    """Plays `script` for every request, and remembers what it was asked and how far it came. Is its own parts."""
 
     def __init__(
         self,
@@ -49,21 +51,21 @@ class ScriptedService:
         stats: Mapping[str, CacheStats] | None = None,
         shelf: UserStores | None = None,
     ) -> None:
-        """`shelf`: the memories, closed by who opened them; None = it remembers nothing."""
+        """`shelf`: the memories, which the caller closes; None = it remembers nothing."""
         self._script = script
         self._shelf = shelf
         self.caches = {"main": CacheStats(4096, used=17)} if stats is None else dict(stats)
-        """What `stats` tells; a test may change it."""
+        """Of `stats` and `totals`; a test may change it."""
         self.n_lost = 0
-        """What `n_archive_failures` tells; a test may change it."""
+        """Of `totals`; a test may change it."""
         self.cleared: list[str] = []
         self.unloaded: list[str] = []
         self.copied: list[tuple[str, str]] = []
         self.deleted: list[str] = []
         self.n_looks = 0
-        """How often it was to look for pulled models."""
+        """For pulled models."""
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
-        """What `models` tells; a test may change it."""
+        """Of `models`; a test may change it."""
         self._health = health or Health("ok", "llamacpp", "fake.gguf", {"main": CacheUsage(4096, 17, "fake")})
         self.requests: list[Request] = []
         self.endpoints: list[str] = []
@@ -72,6 +74,20 @@ class ScriptedService:
         self.n_running = 0
         self.ended = asyncio.Event()
         """Set whenever a stream has ended, cancelled or not."""
+
+    @property
+    def conversations(self) -> Self:
+        return self
+
+    @property
+    def dispatcher(self) -> Self:
+        return self
+
+    @property
+    def catalogue(self) -> Self:
+        if self._health.status == "loading":
+            raise EngineDown("the model is still loading; try again in a moment")
+        return self
 
     async def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -89,21 +105,17 @@ class ScriptedService:
     async def look_again(self) -> None:
         self.n_looks += 1
 
-    async def copy_model(self, source: str, name: str) -> None:
+    async def copy(self, source: str, name: str) -> None:
         self.copied.append((source, name))
 
-    async def delete_model(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         self.deleted.append(name)
 
     def models(self) -> tuple[ModelCard, ...]:
-        return () if self._health.status == "loading" else self.cards
+        return self.cards
 
-    def adapters(self, model: str) -> tuple[AdapterState, ...]:
-        return ()
-
-    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
-        for at, (adapter, _) in enumerate(scales):
-            raise InvalidRequest(f"lora[{at}]: there is no adapter {adapter!r}", field="lora")
+    def adapters(self, model: str) -> ModelAdapters:
+        return ModelAdapters(model, ())
 
     def health(self) -> Health:
         return self._health
@@ -111,23 +123,9 @@ class ScriptedService:
     def stats(self) -> Mapping[str, CacheStats]:
         return self.caches
 
-    def totals(self) -> Mapping[str, CacheStats]:
-        return self.stats()
-
-    def n_archived(self) -> int:
-        return self._shelf.n_archived if self._shelf else 0
-
-    def n_archive_failures(self) -> int:
-        return self.n_lost
-
-    def n_rerank_failures(self) -> int:
-        return 0
-
-    def spending(self) -> Mapping[str, ProviderSpending]:
-        return {}
-
-    def n_loads(self) -> Mapping[str, int]:
-        return {}
+    def totals(self) -> Totals:
+        n_archived = self._shelf.n_archived if self._shelf else 0
+        return Totals(self.caches, n_archived=n_archived, n_archive_failures=self.n_lost)
 
     async def clear(self, name: str) -> None:
         self.cleared.append(name)
@@ -170,13 +168,13 @@ class ScriptedService:
             counts.append(len(given))
         return Embeddings("fake-embedding", vectors, tuple(counts))
 
-    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str) -> Scores:
+    async def rerank(self, model: str, pairs: Pairs) -> Scores:
         """How many words of the query a document has, less one; a token is a byte."""
         words = [(set(query.split()), document.split()) for query, document in pairs.texts]
         values = tuple(float(sum(word in asked for word in found)) - 1 for asked, found in words)
         return Scores(values, tuple(len(f"{query}{text}".encode()) for query, text in pairs.texts), model="fake-rank")
 
-    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+    async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         self.requests.append(Request(model, extra={} if keep_alive_s is None else {"keep_alive": keep_alive_s}))
         self.endpoints.append(endpoint)
 

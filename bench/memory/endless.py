@@ -300,7 +300,7 @@ async def ours(way: str, n_ctx: int) -> AsyncIterator[Ours]:
 
 async def measure(n_ctx: int, n_facts: int, console: Console, ways: list[str]) -> dict[str, Any]:
     async with ours("off", n_ctx) as speaker:
-        count = speaker.app.backends()[speaker.app.conversations.active.cache].count_tokens
+        count = speaker.app.dispatcher.backends()[speaker.app.conversations.active.cache].count_tokens
         script = write(n_facts, n_facts * n_ctx, count)
     outcomes: dict[str, Outcome] = {}
     for way in ways:

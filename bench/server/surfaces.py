@@ -180,7 +180,7 @@ async def in_process(n_asks: int) -> dict[str, float]:
             times = []
             for _ in range(n_asks):
                 begun = time.perf_counter()
-                async for _ in app.stream(request):
+                async for _ in app.conversations.stream(request):
                     pass
                 times.append(time.perf_counter() - begun)
             found[size] = statistics.median(times[WARM_UP:]) * 1e3

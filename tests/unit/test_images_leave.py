@@ -55,7 +55,7 @@ class Talk:
 
     def n_image_cells(self) -> int:
         """Cells that hold a part of an image."""
-        (backend,) = self.app.backends().values()
+        (backend,) = self.app.dispatcher.backends().values()
         return sum(
             token < 0
             for resident in backend.engine._scheduler.pool.ledger  # type: ignore[attr-defined]

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
 from schemathesis import GenerationMode
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from suites import mcp, openapi, openresponses
 from suites.langchain import judged
 from suites.report import FOLDER, Row, all_suites, main
 from suites.venv import rows_of
 from tests.own_server import in_thread
-
-INTEGER = {"type": "integer"}
 
 PLANTED = """
 import pytest
@@ -77,12 +78,18 @@ def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it
 
 @pytest.mark.costly
 def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
-    app = FastAPI()
-    app.get("/right")(lambda: 1)
-    app.get("/wrong", response_model=None, responses={200: {"content": {"application/json": {"schema": INTEGER}}}})(
-        lambda: "one"
-    )
-    app.get("/broken")(lambda: 1 // 0)
+    answers: dict[str, Callable[[], object]] = {"/right": lambda: 1, "/wrong": lambda: "one", "/broken": lambda: 1 // 0}
+    ok = {"description": "", "content": {"application/json": {"schema": {"type": "integer"}}}}
+    document = {
+        "openapi": "3.1.0", "info": {"title": "", "version": ""},
+        "paths": {path: {"get": {"responses": {"200": ok}}} for path in answers},
+    }  # fmt: skip
+
+    async def answer(request: Request) -> Response:
+        path = request.url.path
+        return JSONResponse(document if path == "/openapi.json" else answers[path]())
+
+    app = Starlette(routes=[Route(path, answer) for path in (*answers, "/openapi.json")])
     config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
 
     async def run(on_ready: Callable[[int], None]) -> None:

@@ -4,8 +4,8 @@
               can be loaded    is loaded    has names    streams       adds our tools
            ─▶ memory file ─▶ one store for each user ─▶ beside every back end
 
-The parts are public: `dispatcher`, `conversations`, `tools`, `memory(user)`. The methods that only forward to them are
-those of `server.service.Service`. Nothing here decides what a part does.
+The parts are public: `catalogue`, `dispatcher`, `conversations`, `tools`, `memory(user)`. Nothing here forwards to
+them, or decides what they do.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from shepherd.agent.session import Session
 from shepherd.app.conversations import Conversations
 from shepherd.app.directory.catalogue import Catalogue
 from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of
-from shepherd.app.directory.names import Names
+from shepherd.app.directory.rules import advisors, default_rule
 from shepherd.app.dispatch import Dispatcher
+from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 from shepherd.app.loading import LoadedModel, LoadProgress, ModelLoader, Progress, log_progress
 from shepherd.app.model_pool import ModelPool
 from shepherd.app.providers import Providers, user_spending
 from shepherd.app.toolset import AGENT_CTX, Advisors, Toolset
-from shepherd.backends.router import Route, Router
+from shepherd.app.totals import Totals
 from shepherd.config import Config, KeyStore
 from shepherd.config.schema import LOCAL_BACKENDS
 from shepherd.core import (
@@ -47,19 +48,15 @@ from shepherd.core import (
     EngineError,
     Event,
     InvalidRequest,
-    NotAllowed,
     Request,
-    TextOrTokens,
 )
-from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.request import LoraScale
-from shepherd.core.status import AdapterState, CacheUsage, Embeddings, Health, ModelCard, ProviderSpending
+from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.kv.tiers import file as snapshot
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.stats import CacheStats
 from shepherd.memory.archive.forget import Removed
 from shepherd.memory.backfill import VectorBackfill
-from shepherd.memory.location import default_path, unusual_path
+from shepherd.memory.location import unusual_path
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
 
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
     from shepherd.backends.local.backend import LocalBackend
     from shepherd.memory.records import Embedder
     from shepherd.memory.search.reranking import Reranking
-    from shepherd.models.pull.pull import Event as PullEvent
     from shepherd.tools.base import Person
     from shepherd.tools.offer import Offer
     from shepherd.tools.toolbox import ConversationToolbox
@@ -98,11 +94,10 @@ class App:
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
-        self.names = Names(config, self._env)
         self._stores = configured_stores(config.memory, self._env)
         self._archiving = Archiving(required=config.memory.required)
         self._compactions = CompactionStore(compactions_file(config, self._env))
-        self.tools = Toolset(config, env=self._env, models=Advisors(_advisors(config), self._ask))
+        self.tools = Toolset(config, env=self._env, models=Advisors(advisors(config), self._ask))
         self._backfill: VectorBackfill | None = None
         self._cloud_embedder: CloudEmbedder | None = None
         self._embedder: Embedder | None = None
@@ -121,6 +116,8 @@ class App:
         """By cache, of every runtime so far: they own the conversations on disk."""
         self._preparing = threading.Lock()
         self._closed = False
+
+    # loading, in threads
 
     async def load(
         self,
@@ -152,7 +149,7 @@ class App:
                 if (elsewhere := self.config.embedding_provider) is not None:
                     await asyncio.to_thread(self._open_embedder, dispatcher, *elsewhere)
                 default = next((each.name for each in self.config.models), "")
-                is_cloud = default and _default_provider(self.config) is not None
+                is_cloud = (rule := default_rule(self.config)) is not None and rule.provider is not None
                 for name, entry in list(registry.entries.items()):
                     if entry.model.load == "start" or (name == default and not lazy and not is_cloud):
                         await self._load_at_start(dispatcher, name, entry.key)
@@ -170,6 +167,86 @@ class App:
             self._starting = None
             self._has_loaded.set()
 
+    def _prepare(self, on_progress: Progress) -> None:
+        with self._preparing:
+            if self._closed:
+                return
+            machine = machine_of(self.config) if self.config.models else Machine(0)
+            registry = ModelRegistry(self.config, env=self._env, machine=machine)
+            use_extra_bufts = self._tested(on_progress) if registry.entries else False
+            self._loader = ModelLoader(
+                self.config,
+                stores=self._stores,
+                archiving=self._archiving,
+                folder=self._snapshots,
+                cache_folder=self._cache_folder,
+                use_extra_bufts=use_extra_bufts,
+            )
+            pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
+            pool.add(registry.residencies())
+            providers = Providers(
+                self.config,
+                env=self._env,
+                stores=self._stores,
+                archiving=self._archiving,
+                keys=self._keys,
+                spending=user_spending(),
+            )
+            catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
+            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
+
+    def _tested(self, on_progress: Progress) -> bool:
+        """Whether the native library may use its extra buffers here."""
+        on_progress(LoadProgress("selftest", "native library", 0.0))
+        verdict = selftest.verdict(self._cache_folder)
+        on_progress(LoadProgress("selftest", "native library", 1.0))
+        if not verdict.use_extra_bufts:
+            logger.warning("%s", verdict.detail)
+        return verdict.use_extra_bufts
+
+    async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
+        """Open the model that scores messages for the memory; it stays loaded to the end."""
+        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
+
+        key = dispatcher.catalogue.registry.entries[name].key
+        async with dispatcher.pool.use(key):
+            model = dispatcher.pool.hold(key)
+        assert model.reranker is not None
+        self._reranking = Reranking(model.reranker.relevance, name)
+        await asyncio.to_thread(self._open_stores)
+
+    def _open_embedder(self, dispatcher: Dispatcher, provider: str, model: str) -> None:
+        """Let a provider make the vectors of the memory; without it the memory is searched by words."""
+        from shepherd.app.cloud_embedder import DEADLINES, TIMEOUTS, CloudEmbedder  # noqa: PLC0415 - loads NumPy
+
+        try:
+            self._cloud_embedder = CloudEmbedder(dispatcher.providers.cloud(provider, DEADLINES, TIMEOUTS), model)
+        except BackendError as error:
+            logger.warning("the memory is searched by words only: %s", error)
+        else:
+            self._use_embedder(self._cloud_embedder)
+
+    async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
+        """Open the model that makes vectors for the memory; it stays loaded to the end."""
+        key = dispatcher.catalogue.registry.entries[name].key
+        async with dispatcher.pool.use(key):
+            model = dispatcher.pool.hold(key)
+        assert self._loader is not None
+        await asyncio.to_thread(self._use_embedder, model.embedder)
+
+    def _use_embedder(self, embedder: Embedder | None) -> None:
+        self._embedder = embedder
+        self._open_stores()
+        self._backfill = VectorBackfill(self._stores)
+
+    def _open_stores(self) -> None:
+        """Open the memory again, with the models that it uses."""
+        assert self._dispatcher is not None
+        assert self._loader is not None
+        self._stores.close()
+        self._stores = configured_stores(self.config.memory, self._env, self._embedder, self._reranking)
+        self._dispatcher.providers.stores = self._loader.stores = self._stores
+
     async def _load_at_start(self, dispatcher: Dispatcher, name: str, key: ModelKey) -> None:
         """Raises: `EngineError`, unless the default route has a provider for what its model cannot answer."""
         rule = next((each for each in self.config.routes if each.takes_all and each.cache), None)
@@ -183,15 +260,24 @@ class App:
                 raise
             logger.warning("%s; %s answers in its place", error.message, " or ".join(spares))
 
-    async def aclose(self) -> None:
-        """End the MCP servers, stop every engine, then free the weights, then close the memory."""
-        try:
-            await self.tools.aclose()
-            if self._dispatcher is not None:
-                await self._dispatcher.digests.aclose()
-                await self._dispatcher.providers.aclose()
-        finally:
-            await asyncio.to_thread(self._close)
+    def _open(self, key: ModelKey) -> LoadedModel:
+        """The pool calls it, on its thread."""
+        dispatcher, loader = self._dispatcher, self._loader
+        assert dispatcher is not None
+        assert loader is not None
+        entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
+        is_wanted = partial(dispatcher.pool.is_wanted, key)
+        if self._starting is not None:
+            model = loader.open(entry, self._starting, is_wanted)
+        else:
+            logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)
+            try:
+                model = loader.open(entry, log_progress(name), is_wanted)
+            except ConfigError as error:  # `ConfigError` is for the start only
+                raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
+            logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)
+        self._fingerprints |= model.fingerprints
+        return model
 
     # the parts
 
@@ -209,6 +295,11 @@ class App:
         assert self._conversations is not None
         return self._conversations
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """Every model that a request can name. Raises: as `dispatcher`."""
+        return self.dispatcher.catalogue
+
     def memory(self, user: str | None) -> MemoryStore | None:
         """The memory of one user; None for an unknown user. May open a file: not on the event loop. Raises:
         `ConfigError` when the file is not a memory."""
@@ -219,79 +310,7 @@ class App:
         """Where the memory is, if not at the usual place."""
         return unusual_path(self.config.memory.database_path, self._env)
 
-    # requests, as `server.Service` describes them; all of them raise as `dispatcher`
-
-    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        return self.conversations.stream(request, endpoint=endpoint)
-
-    async def count(self, request: Request, *, endpoint: str = "") -> int:
-        return await self.conversations.count(request, endpoint=endpoint)
-
-    async def render(self, request: Request, *, endpoint: str = "") -> str:
-        return await self.conversations.render(request, endpoint=endpoint)
-
-    async def tokenize(
-        self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
-    ) -> list[int]:
-        return await self.dispatcher.tokenize(model, text, special=special, bos=bos, endpoint=endpoint)
-
-    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
-        return await self.dispatcher.detokenize(model, tokens, endpoint=endpoint)
-
-    async def embed(
-        self, model: str, inputs: Sequence[TextOrTokens], *, dimensions: int | None = None,
-        truncate: bool = True, endpoint: str = "",
-    ) -> Embeddings:  # fmt: skip
-        return await self.dispatcher.embed(model, inputs, dimensions=dimensions, truncate=truncate, endpoint=endpoint)
-
-    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str = "") -> Scores:
-        return await self.dispatcher.rerank(model, pairs)
-
-    async def load_model(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
-        await self.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
-
-    async def unload(self, model: str) -> bool:
-        return await self.dispatcher.catalogue.unload(model)
-
-    def adapters(self, model: str) -> tuple[AdapterState, ...]:
-        return self.dispatcher.catalogue.adapters(model).states()
-
-    def set_adapters(self, model: str, scales: Sequence[LoraScale]) -> None:
-        self.dispatcher.catalogue.adapters(model).set_scales(scales)
-
-    async def copy_model(self, source: str, name: str) -> None:
-        self._check_managing()
-        await self.dispatcher.catalogue.copy(source, name)
-
-    async def delete_model(self, name: str) -> None:
-        self._check_managing()
-        await self.dispatcher.catalogue.delete(name)
-
-    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
-        self._check_managing()
-        from shepherd.app.directory import pulling  # noqa: PLC0415 - few servers pull
-        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
-
-        await pulling.pull_model(self.config, parse_ollama(name), env=self._env, keys=self._keys, show=show)
-        await self.look_again()
-
-    def _check_managing(self) -> None:
-        if not self.config.server.manage_models:
-            raise NotAllowed(
-                "this server lets no client pull, copy or delete models; its operator allows it with "
-                "manage_models = true in [server]",
-                status=403,
-            )
-
-    async def look_again(self) -> None:
-        if self._dispatcher is not None and self._is_ready:
-            await self._dispatcher.catalogue.look_again()
-
     # state
-
-    def models(self) -> tuple[ModelCard, ...]:
-        """As `Dispatcher.models`; empty before `load` is done."""
-        return self._dispatcher.catalogue.models() if self._dispatcher and self._is_ready else ()
 
     def health(self) -> Health:
         """Whether requests can be answered now; cheap, from any thread."""
@@ -301,7 +320,7 @@ class App:
         active = self._conversations.active if self._conversations else None
         first = next((Path(each.path).name for each in self.config.models), "")
         name = active.path.name if active else first
-        backends = self.backends()
+        backends = self._backends()
         caches = {
             cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
@@ -315,38 +334,26 @@ class App:
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the statistics of every cache that is open; cheap, from any thread."""
-        return {cache: backend.engine.stats() for cache, backend in self.backends().items()}
+        return {cache: backend.engine.stats() for cache, backend in self._backends().items()}
 
-    def totals(self) -> dict[str, CacheStats]:
-        """As `stats`, with models that make vectors, and with what closed ones have counted since the start."""
-        found = dict(self._loader.ended) if self._loader else {}
-        for model in self._dispatcher.pool.loaded().values() if self._dispatcher else ():
-            found |= {name: each.after(found[name]) if name in found else each for name, each in model.stats().items()}
-        return found
-
-    def backends(self) -> dict[str, LocalBackend]:
-        """As `Dispatcher.backends`; none before `load`."""
+    def _backends(self) -> dict[str, LocalBackend]:
         return self._dispatcher.backends() if self._dispatcher else {}
 
-    def n_archived(self) -> int:
-        """Messages that were archived since the start, of all users."""
-        return self._stores.n_archived
-
-    def n_rerank_failures(self) -> int:
-        """How often a search of the memory had to do without its reranker since the start."""
-        return self._reranking.n_failures if self._reranking else 0
-
-    def n_archive_failures(self) -> int:
-        """How often messages could not be archived since the start, of all users."""
-        return self._archiving.n_failed
-
-    def n_loads(self) -> dict[str, int]:
-        """How often each model was loaded since the start."""
-        return self._dispatcher.n_loads() if self._dispatcher else {}
-
-    def spending(self) -> dict[str, ProviderSpending]:
-        """As `Providers.spending`; none before `load`."""
-        return self._dispatcher.providers.spending() if self._dispatcher else {}
+    def totals(self) -> Totals:
+        """What was counted since the start; cheap, from any thread."""
+        caches, dispatcher = dict(self._loader.ended) if self._loader else {}, self._dispatcher
+        for model in dispatcher.pool.loaded().values() if dispatcher else ():
+            caches |= {
+                name: each.after(caches[name]) if name in caches else each for name, each in model.stats().items()
+            }
+        return Totals(
+            caches,
+            {str(key): n for key, n in dispatcher.pool.n_loads().items()} if dispatcher else {},
+            dispatcher.providers.spending() if dispatcher else {},
+            self._stores.n_archived,
+            self._archiving.n_failed,
+            self._reranking.n_failures if self._reranking else 0,
+        )
 
     # caches and memory
 
@@ -359,6 +366,16 @@ class App:
                     return
         # It is not loaded, but its files on disk would be loaded with it.
         await asyncio.to_thread(self._drop_snapshots_of, name)
+
+    def _drop_snapshots_of(self, cache: str) -> None:
+        """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
+        own = self._fingerprints.get(cache)
+        others = {snapshot.fingerprint_id(each) for each in self._fingerprints.values() if each != own}
+        for file in self._snapshots.glob("*.kv"):
+            with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
+                found = snapshot.read_head(file).fingerprint_id
+                if found == snapshot.fingerprint_id(own) if own else found not in others:
+                    file.unlink()
 
     async def forget(self, user: str, **selection: Any) -> Removed:
         """Remove the selected messages from a user's memory, the compacted conversations with them, and everything from
@@ -405,119 +422,17 @@ class App:
             async for event in events:
                 yield event
 
-    # loading, in threads
+    # the end
 
-    def _prepare(self, on_progress: Progress) -> None:
-        with self._preparing:
-            if self._closed:
-                return
-            machine = machine_of(self.config) if self.config.models else Machine(0)
-            registry = ModelRegistry(self.config, env=self._env, machine=machine)
-            use_extra_bufts = self._tested(on_progress) if registry.entries else False
-            self._loader = ModelLoader(
-                self.config,
-                stores=self._stores,
-                archiving=self._archiving,
-                folder=self._snapshots,
-                cache_folder=self._cache_folder,
-                use_extra_bufts=use_extra_bufts,
-            )
-            pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
-            pool.add(registry.residencies())
-            routes = [_route(rule, self.config.memory) for rule in self.config.routes]
-            providers = Providers(
-                self.config,
-                env=self._env,
-                stores=self._stores,
-                archiving=self._archiving,
-                keys=self._keys,
-                spending=user_spending(),
-            )
-            here = [*registry.entries, *providers.names]
-            router = Router(routes, here, self.names.meaning, adapters=registry.adapter_names)
-            catalogue = Catalogue(self.config, registry, pool, router, providers, names=self.names)
-            self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
-
-    def _tested(self, on_progress: Progress) -> bool:
-        """Whether the native library may use its extra buffers here."""
-        on_progress(LoadProgress("selftest", "native library", 0.0))
-        verdict = selftest.verdict(self._cache_folder)
-        on_progress(LoadProgress("selftest", "native library", 1.0))
-        if not verdict.use_extra_bufts:
-            logger.warning("%s", verdict.detail)
-        return verdict.use_extra_bufts
-
-    def _open(self, key: ModelKey) -> LoadedModel:
-        """The pool calls it, on its thread."""
-        dispatcher, loader = self._dispatcher, self._loader
-        assert dispatcher is not None
-        assert loader is not None
-        entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
-        is_wanted = partial(dispatcher.pool.is_wanted, key)
-        if self._starting is not None:
-            model = loader.open(entry, self._starting, is_wanted)
-        else:
-            logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)
-            try:
-                model = loader.open(entry, log_progress(name), is_wanted)
-            except ConfigError as error:  # `ConfigError` is for the start only
-                raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
-            logger.info("model %r is loaded, after %.1f s", name, time.monotonic() - began_s)
-        self._fingerprints |= model.fingerprints
-        return model
-
-    async def _load_embedder(self, dispatcher: Dispatcher, name: str) -> None:
-        """Open the model that makes vectors for the memory; it stays loaded to the end."""
-        key = dispatcher.catalogue.registry.entries[name].key
-        async with dispatcher.pool.use(key):
-            model = dispatcher.pool.hold(key)
-        assert self._loader is not None
-        await asyncio.to_thread(self._use_embedder, model.embedder)
-
-    async def _load_reranker(self, dispatcher: Dispatcher, name: str) -> None:
-        """Open the model that scores messages for the memory; it stays loaded to the end."""
-        from shepherd.memory.search.reranking import Reranking  # noqa: PLC0415 - loads SQLite
-
-        key = dispatcher.catalogue.registry.entries[name].key
-        async with dispatcher.pool.use(key):
-            model = dispatcher.pool.hold(key)
-        assert model.reranker is not None
-        self._reranking = Reranking(model.reranker.relevance, name)
-        await asyncio.to_thread(self._open_stores)
-
-    def _open_embedder(self, dispatcher: Dispatcher, provider: str, model: str) -> None:
-        """Let a provider make the vectors of the memory; without it the memory is searched by words."""
-        from shepherd.app.cloud_embedder import DEADLINES, TIMEOUTS, CloudEmbedder  # noqa: PLC0415 - loads NumPy
-
+    async def aclose(self) -> None:
+        """End the MCP servers, stop every engine, then free the weights, then close the memory."""
         try:
-            self._cloud_embedder = CloudEmbedder(dispatcher.providers.cloud(provider, DEADLINES, TIMEOUTS), model)
-        except BackendError as error:
-            logger.warning("the memory is searched by words only: %s", error)
-        else:
-            self._use_embedder(self._cloud_embedder)
-
-    def _use_embedder(self, embedder: Embedder | None) -> None:
-        self._embedder = embedder
-        self._open_stores()
-        self._backfill = VectorBackfill(self._stores)
-
-    def _open_stores(self) -> None:
-        """Open the memory again, with the models that it uses."""
-        assert self._dispatcher is not None
-        assert self._loader is not None
-        self._stores.close()
-        self._stores = configured_stores(self.config.memory, self._env, self._embedder, self._reranking)
-        self._dispatcher.providers.stores = self._loader.stores = self._stores
-
-    def _drop_snapshots_of(self, cache: str) -> None:
-        """Delete the files of an unloaded cache; if it has never been loaded, all files that may be its own."""
-        own = self._fingerprints.get(cache)
-        others = {snapshot.fingerprint_id(each) for each in self._fingerprints.values() if each != own}
-        for file in self._snapshots.glob("*.kv"):
-            with contextlib.suppress(FileNotFoundError, snapshot.Damaged, snapshot.OtherVersion):
-                found = snapshot.read_head(file).fingerprint_id
-                if found == snapshot.fingerprint_id(own) if own else found not in others:
-                    file.unlink()
+            await self.tools.aclose()
+            if self._dispatcher is not None:
+                await self._dispatcher.digests.aclose()
+                await self._dispatcher.providers.aclose()
+        finally:
+            await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._closed = True
@@ -557,61 +472,6 @@ async def open_session(
         await app.aclose()
 
 
-def snapshot_folder(config: Config, cache_folder: Path | None = None) -> Path:
-    """The folder for conversations on disk, if they are kept."""
-    if config.kv.folder:
-        return Path(config.kv.folder)
-    return (cache_folder or Path(platformdirs.user_cache_dir("shepherd"))) / "conversations"
-
-
-def compactions_file(config: Config, env: Mapping[str, str]) -> Path | None:
-    """The file of compacted conversations, beside the memory; None where nothing is kept on the disk."""
-    if not config.memory.enable_archival and not config.kv.disk:
-        return None
-    return Path(config.memory.database_path or default_path(env)).parent / "compactions.db"
-
-
-def drop_snapshots(folder: Path) -> int:
-    """Delete every conversation that is kept in the folder; how many. Their numbers are texts of users."""
-    n = 0
-    for file in folder.glob("*.kv"):
-        with contextlib.suppress(FileNotFoundError):  # another process deletes files, too
-            file.unlink()
-            n += 1
-    return n
-
-
 def _refuse_what_cannot_run(config: Config) -> None:
     if not config.caches and not config.providers:
         raise ConfigError("no cache and no provider is configured; name a model", key="caches")
-
-
-def _default_provider(config: Config) -> str | None:
-    """The provider that answers what no rule names; None = a cache does."""
-    return next((rule.provider for rule in config.routes if rule.takes_all), None)
-
-
-def _advisors(config: Config) -> list[tuple[str, bool]]:
-    """The models that a model may ask, by name, and whether prompts for them stay here."""
-    here = {each.name: each.is_local for each in config.providers}
-    declared = [(each.name, each.is_local) for each in config.providers if each.is_declared and each.model]
-    aliases = [(name, here.get(meaning.partition("/")[0], True)) for name, meaning in config.aliases.items()]
-    return [*((each.name, True) for each in config.models), *declared, *aliases]
-
-
-def _route(rule: configuration.RouteConfig, memory: configuration.MemoryConfig) -> Route:
-    target = rule.cache or rule.provider
-    assert target is not None
-    return Route(
-        target,
-        match=rule.match,
-        model=rule.model,
-        endpoint=rule.endpoint,
-        on_full=rule.overflow,
-        user=rule.user,
-        archive=rule.archive and memory.enable_archival,
-        recall=memory.recall if rule.recall is None else rule.recall,
-        background=rule.background,
-        fallback=rule.fallback,
-        is_private=rule.privacy == "local",
-    )

@@ -20,10 +20,9 @@ from weakref import WeakKeyDictionary
 
 from shepherd.agent.session import Session
 from shepherd.agent.with_tools import ToolBackend, takes_our_tools
+from shepherd.app.directory.rules import default_rule, default_target
 from shepherd.app.toolset import AGENT_CTX
-from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.router import Route
-from shepherd.config import ProviderConfig
 from shepherd.core import (
     Audio,
     ConfigError,
@@ -74,7 +73,7 @@ class Conversations:
         self._stores = stores
         self._held: WeakKeyDictionary[Session, ModelKey] = WeakKeyDictionary()
         """By conversation, the model that stays loaded for it."""
-        self._active = self.describe(_default_target(config))
+        self._active = self.describe(default_target(config))
         self._adapted = ""
         """The active model with one of its adapters, such as `qwen:law`; empty without."""
 
@@ -177,7 +176,7 @@ class Conversations:
     def _route_to(self, target: str) -> Route:
         """The default rule, if it names this cache or provider; otherwise one without a fallback: the user has chosen
         it."""
-        rule = next((each for each in self._config.routes if each.takes_all), None)
+        rule = default_rule(self._config)
         if rule is None or target not in (rule.cache, rule.provider):
             return Route(target)
         return Route(target, fallback=rule.fallback, is_private=rule.privacy == "local")
@@ -207,12 +206,12 @@ class Conversations:
     @property
     def aliases(self) -> Mapping[str, str]:
         """What each alias stands for, of the configuration or of a client."""
-        return self._catalogue.aliases
+        return self._catalogue.names.all()
 
     def find_choice(self, name: str) -> ModelChoice | None:
         """The choice of this name, or of the one that an alias stands for; of a model with an adapter, the model's."""
-        choices, meaning = self.choices(), self._catalogue.meaning(name.strip())
-        if adapted := self._find_adapted(meaning):
+        choices, meaning = self.choices(), self._catalogue.names.meaning(name.strip())
+        if adapted := self._catalogue.find_adapted(meaning):
             base = self._catalogue.registry.adapter_names()[adapted]
             of_it = [
                 each
@@ -223,10 +222,6 @@ class Conversations:
             return None if found is None else replace(found, name=adapted, current=adapted == self._adapted)
         known = find_name(meaning, [word for each in choices for word in (each.name, each.cache)])
         return next((each for each in choices if known in (each.name, each.cache)), None)
-
-    def _find_adapted(self, meaning: str) -> str:
-        """The name of a model with an adapter as the configuration writes it; empty for other names."""
-        return find_name(meaning, self._catalogue.registry.adapter_names()) or ""
 
     @property
     def adapted(self) -> Mapping[str, str]:
@@ -252,17 +247,17 @@ class Conversations:
         if name == "next" and choices:
             at = next((at for at, each in enumerate(choices) if self._is_active(each.cache)), -1)
             name = choices[(at + 1) % len(choices)].name
-        choice, name = self.find_choice(name), self._catalogue.meaning(name)
+        choice, name = self.find_choice(name), self._catalogue.names.meaning(name)
         found, added = choice.cache if choice else None, None
-        adapted = self._find_adapted(name) if choice else ""
+        adapted = self._catalogue.find_adapted(name) if choice else ""
         if found is None:
-            found = await asyncio.to_thread(self._add_provider, name)
+            found = await asyncio.to_thread(self._catalogue.add_provider, name)
         if found is None:
             try:
                 added = await asyncio.to_thread(self._catalogue.add, name, before)
             except ConfigError as error:
                 more = (f"{each}/MODEL" for each in self.other_providers())
-                known_names = (*(each.name for each in choices), *self._catalogue.aliases, *self.adapted, *more)
+                known_names = (*(each.name for each in choices), *self._catalogue.names.all(), *self.adapted, *more)
                 raise InvalidRequest(f"{error.message}{names_near(name, known_names)}", field="name") from error
             found = added.name
         if not self._is_active(found) or adapted != adapted_before:
@@ -274,31 +269,6 @@ class Conversations:
                     self._catalogue.remove(added)
                 raise
         return self.active
-
-    def _add_provider(self, spec: str) -> str | None:
-        """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
-        now on; None for other names. Raises: `InvalidRequest` without its key."""
-        providers = self._dispatcher.providers
-        prefix, _, rest = spec.partition("/")
-        if spec in providers and not providers.model(spec):
-            raise InvalidRequest(
-                f"the provider {spec!r} names no model; write {spec}/MODEL ('shepherd models list --provider {spec}' "
-                "lists them)",
-                field="name",
-            )
-        if prefix in providers and rest and not providers.row(prefix).replicas:
-            providers.add(replace(providers.row(prefix), model=rest))
-            return prefix
-        if (found := find_model(spec)) is None or Path(spec).expanduser().exists():
-            return None
-        kind, model = found
-        name = next((each for each in providers.names if providers.row(each).type == kind.name), kind.name)
-        row = providers.row(name) if name in providers else ProviderConfig(name, kind.name)
-        try:
-            providers.add(replace(row, model=model))
-        except ConfigError as error:
-            raise InvalidRequest(error.message, field="name") from error
-        return name
 
     async def _move(self, session: Session, cache: str, adapted: str) -> None:
         """Move our conversation to a cache or provider. The model that it leaves is unloaded first, if it is another
@@ -351,7 +321,7 @@ class Conversations:
 
     # HTTP clients'
 
-    def stream(self, request: Request, *, endpoint: str) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
         """The events of one answer: with our tools, where the operator has allowed it (`server.use_tools`)."""
         request = self._without_client_tools(request)
         if self._gets_our_tools(request):
@@ -372,11 +342,11 @@ class Conversations:
         without, whole = (Request(active.cache, (Message("user", parts),)) for parts in ((words,), (part, words)))
         return await backend.count(whole) - await backend.count(without)
 
-    async def count(self, request: Request, *, endpoint: str) -> int:
+    async def count(self, request: Request, *, endpoint: str = "") -> int:
         """How many tokens the prompt of `request` has, with the tools that it would get."""
         return await self._dispatcher.count(await self._offered(request, endpoint), endpoint=endpoint)
 
-    async def render(self, request: Request, *, endpoint: str) -> str:
+    async def render(self, request: Request, *, endpoint: str = "") -> str:
         """The prompt of `request` as text, with the tools that it would get."""
         return await self._dispatcher.render(await self._offered(request, endpoint), endpoint=endpoint)
 
@@ -405,7 +375,7 @@ class Conversations:
         return self._config.server.use_tools and self._toolset.wants_tools and takes_our_tools(request)
 
     async def _with_tools(self, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
-        self._dispatcher.keep_here(await self._dispatcher.route(request.model, endpoint))
+        self._dispatcher.keep_here(await self._catalogue.route(request.model, endpoint))
         box, tools = await self.box_for(request, endpoint), self._config.tools
         backend = ToolBackend(
             _Routed(self._dispatcher, endpoint), box, max_rounds=tools.max_rounds, max_repeats=tools.max_repeats
@@ -416,7 +386,7 @@ class Conversations:
 
     async def box_for(self, request: Request, endpoint: str) -> ConversationToolbox:
         """The tools of one request: of its user, and for the context of the cache that it will go to."""
-        route = await self._dispatcher.route(request.model, endpoint)
+        route = await self._catalogue.route(request.model, endpoint)
         user = route.fill(request).user
         providers, backend = self._dispatcher.providers, self._dispatcher.backends().get(route.target)
         if route.target in providers:
@@ -537,10 +507,3 @@ class _OwnFirst:
 def _as_sent(request: Request) -> Request:
     """As `Dispatcher` gives it to a model of this machine."""
     return replace(request, messages=plain(request.messages))
-
-
-def _default_target(config: Config) -> str:
-    """The cache or provider that answers what no rule names."""
-    rule = next((rule for rule in config.routes if rule.takes_all), None)
-    named = rule and (rule.provider or rule.cache)
-    return named or [*(each.name for each in config.caches), *(each.name for each in config.providers)][0]

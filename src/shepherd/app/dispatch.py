@@ -1,10 +1,10 @@
-"""Routes a request to a model, loads the model if it is not loaded, and streams its answer.
+"""Opens what answers a request, and streams its answer.
 
-    request ─ Catalogue ─▶ route ─┬▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
+    request ─ Catalogue ─▶ names ─┬▶ cache ─▶ its entry ─ ModelPool: lease ─▶ loaded model ─▶ back end ─▶ events
                                   └▶ provider ─ Providers: open ─▶ its back end ─▶ events
 
-What may leave this machine is decided in one place, `_check_privacy`. Not here: which model a name means
-(`catalogue.py`), how a model is loaded (`loading.py`), how a provider is asked (`backends/cloud`), which conversation a
+What may leave this machine is decided in one place, `_check_privacy`. Not here: which model answers
+(`directory`), how a model is loaded (`loading.py`), how a provider is asked (`backends/cloud`), which conversation a
 request belongs to (`conversations.py`).
 """
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shepherd.agent.compaction import CompactingBackend
 from shepherd.agent.digest import Digests, DigestWriter
+from shepherd.app.directory.catalogue import ProviderModel
 from shepherd.app.directory.entries import ModelEntry
 from shepherd.app.loading import LoadedModel
 from shepherd.app.media import MediaDoor, for_provider
@@ -92,8 +93,8 @@ class Dispatcher:
         The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. `route`:
         this one, whatever the request names.
         """
-        route, request = await self._routed(request, endpoint, route)
-        names = self._candidates(route, request)
+        route, request = await self.catalogue.choose(request, endpoint, route)
+        names = self.catalogue.candidates(route, request)
         if len(names) > 1:
             answer = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
         else:
@@ -107,39 +108,33 @@ class Dispatcher:
             async for event in events:
                 yield event
 
-    async def route(self, model: str, endpoint: str) -> Route:
-        """The rule for a request that names `model`. Raises: `UnknownModel`."""
-        await self.catalogue.look_for(model)
-        return self.catalogue.route(model, endpoint)
-
     async def count(self, request: Request, *, endpoint: str) -> int:
         """How many tokens the prompt of `request` has."""
-        route, request = await self._routed(request, endpoint)
-        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+        async with self._first(request, endpoint) as (backend, asked):
             return await backend.count(asked)
 
     async def render(self, request: Request, *, endpoint: str) -> str:
         """The prompt of `request` as text."""
-        route, request = await self._routed(request, endpoint)
-        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+        async with self._first(request, endpoint) as (backend, asked):
             return await backend.render(asked)
 
     async def search_left(self, request: Request, query: str, *, endpoint: str) -> str:
         """As `SearchableBackend`, in the cache that the request goes to."""
-        route, request = await self._routed(request, endpoint)
-        async with self._opened(self._candidates(route, request)[0], route, request) as (backend, asked):
+        async with self._first(request, endpoint) as (backend, asked):
             return await backend.search_left(asked, query)
 
-    async def tokenize(self, model: str, text: str, *, special: bool, bos: bool, endpoint: str) -> list[int]:
+    async def tokenize(
+        self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
+    ) -> list[int]:
         """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
         every prompt has."""
-        async with self.lease(await self._entry_for(model, endpoint)) as opened:
+        async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
             encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.vocabulary, "")
             return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
 
-    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str) -> list[bytes]:
+    async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
         """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
-        async with self.lease(await self._entry_for(model, endpoint)) as opened:
+        async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
             return await asyncio.to_thread(pieces, tokens, opened.vocabulary)
 
     async def embed(
@@ -147,49 +142,39 @@ class Dispatcher:
         model: str,
         inputs: Sequence[TextOrTokens],
         *,
-        dimensions: int | None,
-        truncate: bool,
+        dimensions: int | None = None,
+        truncate: bool = True,
         endpoint: str = "",
     ) -> Embeddings:
-        """A vector for each input, of the model of this name, or else of the first that is made for it.
-
-        A provider makes them where the name begins with its own: `openai/text-embedding-3-small`.
-        """
-        await self.catalogue.look_for(model)
-        name, _, bare = self.catalogue.meaning(model).partition("/")
-        if name in self.providers and (bare or self.providers.model(name)):
+        """A vector for each input."""
+        found = await self.catalogue.embedder(model, endpoint)
+        if isinstance(found, ProviderModel):
             texts = [each for each in inputs if isinstance(each, str)]
             if len(texts) < len(inputs):
                 raise InvalidRequest("a provider makes vectors of texts; send texts, not tokens", field="input")
-            self._check_privacy(name, self.catalogue.find_route(model, endpoint) or Route(name))
-            first = self.providers.order(name, Request(bare, session=""))[0]  # of a group
-            return await self.providers.open(first).cloud.embed(bare, texts, dimensions, truncate=truncate)
-        entry = self.catalogue.embedder(model)
-        async with self.lease(entry) as opened:
+            self._check_privacy(found.provider, found.route)
+            first = self.providers.order(found.provider, Request(found.model, session=""))[0]  # of a group
+            return await self.providers.open(first).cloud.embed(found.model, texts, dimensions, truncate=truncate)
+        async with self.lease(found) as opened:
             assert opened.embedder is not None
             encode = partial(opened.embedder.encode, list(inputs), truncate=truncate, dimensions=dimensions)
             made = await _while_wanted(lambda is_wanted: encode(is_wanted=is_wanted))
             pooled = opened.embedder.pooling != "none"
-        return Embeddings(entry.card.id, made.vectors.tolist(), made.n_tokens, pooled)
+        return Embeddings(found.card.id, made.vectors.tolist(), made.n_tokens, pooled)
 
     async def rerank(self, model: str, pairs: Pairs) -> Scores:
         """The score of each pair, by the reranker of this name, or else by the first one."""
-        named = self.catalogue.find(model)
-        if named is not None and named.header is None:
-            await asyncio.to_thread(self.catalogue.reread, named.name)
-        entry = self.catalogue.reranker(model)
+        entry = await self.catalogue.reranker(model)
         async with self.lease(entry) as opened:
             assert opened.reranker is not None
             made = await _while_wanted(partial(opened.reranker.score, pairs))
         return replace(made, model=entry.card.id)
 
-    async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
+    async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
         """Load the model that the routes choose; it stays for `keep_alive_s` from now on. With 0 it is unloaded."""
-        await self.catalogue.look_for(model)
-        route, entry = self.catalogue.find_route(model, endpoint), self.catalogue.find(model)
-        if route is not None and route.target in self.providers and not (entry and not entry.chats):
-            return  # it is somewhere else; clients that load a model before they chat must not fail
-        entry = await self._entry_for(model, endpoint)
+        if await self.catalogue.is_elsewhere(model, endpoint):
+            return  # clients that load a model before they chat must not fail
+        entry = await self.catalogue.entry_for(model, endpoint)
         if keep_alive_s == 0:
             await self.catalogue.unload(entry.name)
         else:
@@ -198,26 +183,12 @@ class Dispatcher:
 
     # the way to a back end
 
-    async def _routed(
-        self, request: Request, endpoint: str | None, route: Route | None = None
-    ) -> tuple[Route, Request]:
-        """The rule of a request, and the request as the rule and its alias, if it names one, have it."""
-        await self.catalogue.look_for(request.model)
-        catalogue, model = self.catalogue, request.model
-        if route is None:
-            route = catalogue.route_by_name(model) if endpoint is None else catalogue.route(model, endpoint)
-        meaning = catalogue.meaning(model)
-        return route, route.fill(request if meaning == model else replace(request, model=meaning))
-
-    def _candidates(self, route: Route, request: Request) -> tuple[str, ...]:
-        """The caches and providers that may answer, in order."""
-        return tuple(
-            dict.fromkeys(
-                each
-                for name in (route.target, *route.fallback)
-                for each in (self.providers.order(name, request) if name in self.providers else (name,))
-            )
-        )
+    @asynccontextmanager
+    async def _first(self, request: Request, endpoint: str) -> AsyncIterator[tuple[CompactingBackend, Request]]:
+        """The first back end that would be asked; as `_opened`."""
+        route, request = await self.catalogue.choose(request, endpoint)
+        async with self._opened(self.catalogue.candidates(route, request)[0], route, request) as opened:
+            yield opened
 
     @asynccontextmanager
     async def _opened(
@@ -277,13 +248,6 @@ class Dispatcher:
         """From now on, in this task and those that it starts, prompts stay on this machine if the route is private."""
         _STAYS_HERE.set(route.is_private)
 
-    async def _entry_for(self, model: str, endpoint: str) -> ModelEntry:
-        """One that cannot chat by its name, any other as the routes choose. Raises: as `Catalogue`."""
-        await self.catalogue.look_for(model)
-        if (entry := self.catalogue.find(model)) is not None and not entry.chats:
-            return entry
-        return self.catalogue.chat_model(self.catalogue.route(model, endpoint).target)
-
     @asynccontextmanager
     async def lease(self, entry: ModelEntry, keep_alive_s: float | None = None) -> AsyncIterator[LoadedModel]:
         """The model, loaded, for the length of the block; the only way to a model of a request."""
@@ -303,10 +267,6 @@ class Dispatcher:
         """Seconds that each provider still rests after a failure; 0 = it does not."""
         down = self.health.down()
         return {name: max(0.0, down.get(name, 0.0)) for name in self.providers.in_use}
-
-    def n_loads(self) -> dict[str, int]:
-        """By name, how often each model was loaded since the start."""
-        return {str(key): n for key, n in self.pool.n_loads().items()}
 
     def backends(self) -> dict[str, LocalBackend]:
         """By cache, those that are open now, in the order of the configuration."""

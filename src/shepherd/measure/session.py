@@ -110,7 +110,9 @@ class Session:
             self._served(app) as served,
             self._through_http(*served) as through_http,
         ):
-            overflow = Overflow(side, prompts, functools.partial(app.count, endpoint=""), lambda: app.stats()[_CACHE])
+            overflow = Overflow(
+                side, prompts, functools.partial(app.conversations.count, endpoint=""), lambda: app.stats()[_CACHE]
+            )
             cost = ServerCost(side, through_http, prompts)
             steps = (
                 Step(functools.partial(first_tokens, side, self.found, prompts, depth), 2.0),
@@ -234,8 +236,8 @@ class Session:
         try:
             await app.load(lambda loading: None)
             name = self.subject.name
-            side = Side(IN_PROCESS, name, functools.partial(app.stream, endpoint=""))
-            n_tokens = len(await app.tokenize(name, WORDS))
+            side = Side(IN_PROCESS, name, functools.partial(app.conversations.stream, endpoint=""))
+            n_tokens = len(await app.dispatcher.tokenize(name, WORDS))
             yield app, side, Prompts(n_tokens / len(WORDS.split()))
         finally:
             await app.aclose()

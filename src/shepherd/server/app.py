@@ -1,7 +1,6 @@
-"""The FastAPI application: its paths, the order of its middleware, and the errors that no endpoint answers.
+"""The Starlette application: its paths, the order of its middleware, and the errors that no endpoint answers.
 
-    request id ─ CORS ─ authentication ─ admission ─┬▶ a row of `routes` with a record
-                                                    └ router ─▶ another row, 404, 405
+    request id ─ CORS ─ authentication ─ admission ─ router ─▶ a row of `routes`, 404, 405
 
 Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
 """
@@ -14,21 +13,18 @@ import secrets
 import sys
 from collections.abc import Collection, Sequence
 from functools import partial
-from importlib.metadata import version
-from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.server.endpoints.handler import (
     ActiveRequests,
-    Answer,
     Endpoint,
     Limits,
     PlainEndpoint,
@@ -83,7 +79,7 @@ def create_app(
     responses: ResponseStore | None = None,
     tools: Open | None = None,
     verbose: bool = False,
-) -> FastAPI:
+) -> Starlette:
     """The application.
 
     `api_keys`: `None` = open, empty = refuse every request; `host`: the address on which it will listen. `origins`: web
@@ -94,34 +90,22 @@ def create_app(
     `disabled`: paths that answer 501; with one path of an endpoint all of its
     paths. `verbose`: whole answers of chat say how the prompt was read (`__verbose`).
     """
-    app = FastAPI(
-        title="Shepherd",
-        version=version("shepherd"),
-        description="Language models on your own machine.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    rows = [row if set(disabled).isdisjoint(row.paths) else _disabled(row) for row in ENDPOINTS]
     admission = admission or Admission()
-    metrics = Metrics(
-        service.totals, service.n_archived, service.n_archive_failures, service.n_rerank_failures,
-        n_active=lambda: admission.n_active, loads=service.n_loads, spending=service.spending,
-        providers=lambda: service.health().providers,
-    )  # fmt: skip
+    metrics = Metrics(service.totals, n_active=lambda: admission.n_active, resting=lambda: service.health().providers)
     state = ServerState(
-        service, limits, ActiveRequests(), metrics, responses or ResponseStore(), observe,
-        is_open=api_keys is None, verbose=verbose,
+        service, limits, ActiveRequests(), metrics, responses or ResponseStore(),
+        [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose,
     )  # fmt: skip
+    app = Starlette(routes=[_path_of(row, state, path) for row in rows for path in row.paths])
+    app.router.redirect_slashes = False
     app.state.server = state
-    for row in ENDPOINTS:
-        _add_row(app, row, state, disabled)
     if tools is not None:
         add_mcp_path(app, partial(make_server, tools), limits)
     app.add_exception_handler(ShepherdError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
-    app.add_middleware(DirectMiddleware, state=state, disabled=disabled)
     app.add_middleware(AdmissionMiddleware, admission=admission, refused=metrics.refuse)
     app.add_middleware(
         AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts, refused=metrics.refuse
@@ -140,44 +124,30 @@ def create_app(
     return app
 
 
-def _add_row(app: FastAPI, row: Endpoint | PlainEndpoint, state: ServerState, disabled: Collection[str]) -> None:
-    """Add the paths of a row; `/docs` shows the first method of the first path."""
-    if not set(disabled).isdisjoint(row.paths):
-        row = PlainEndpoint(row.methods, row.paths, _refuse_disabled, documented=False)
-    if isinstance(row, PlainEndpoint):
-        handler, options, documented = row.handler, row.openapi, row.documented
-    else:
+def _path_of(row: Endpoint | PlainEndpoint, state: ServerState, path: str) -> Route:
+    route = Route(path, _Recorded(row, state) if isinstance(row, Endpoint) else row.handler)
+    route.methods = {*row.methods}  # not in the line above, which adds HEAD to GET
+    return route
 
-        async def answer() -> Response:
-            return Answer(partial(handle, row, state))
 
-        handler, options, documented = answer, {"name": row.name, "response_class": Response, **row.openapi}, True
-    options = {**options, "responses": {**_ERRORS, **options.get("responses", {})}}
-    method, *others = row.methods
-    for path in row.paths:
-        is_shown = documented and path == row.paths[0]
-        app.add_api_route(path, handler, methods=[method], include_in_schema=is_shown, **options)
-        if others:
-            app.add_api_route(path, handler, methods=others, include_in_schema=False)
+class _Recorded:
+    """A row with a record, as an ASGI application: Starlette takes a function, or what stands for one, for a handler
+    that returns a response."""
+
+    def __init__(self, row: Endpoint, state: ServerState) -> None:
+        self._answer = partial(handle, row, state)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, receive, send)
+
+
+def _disabled(row: Endpoint | PlainEndpoint) -> PlainEndpoint:
+    return PlainEndpoint(row.methods, row.paths, _refuse_disabled, documented=False)
 
 
 async def _refuse_disabled(request: HTTPRequest) -> Response:
     path = request.scope["path"][:80]
     raise InvalidRequest(f"{path} is switched off on this server; take it out of [server] disabled", status=501)
-
-
-_ERROR = {"application/json": {"schema": {
-    "type": "object", "anyOf": [{"required": ["error"]}, {"required": ["message"]}],
-    "properties": {"error": {"type": ["object", "string"]}, "message": {"type": "string"}},
-}}}  # fmt: skip
-"""`message` is Cohere's."""
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"description": "The request is wrong or not allowed, in the form of the path's protocol: 400, 401, 403, "
-            "404, 405, 408, 413, 415, 429.", "content": _ERROR},
-    "5XX": {"description": "The server cannot answer, in the form of the path's protocol: 500, 503, 504.",
-            "content": _ERROR},
-}  # fmt: skip
-"""What every path may answer, for `/openapi.json`."""
 
 
 async def _answer_error(request: HTTPRequest, error: Exception) -> Response:
@@ -213,30 +183,6 @@ async def _answer_bug(request: HTTPRequest, error: Exception) -> Response:
     response = await _answer_error(request, error)
     response.headers["x-request-id"] = request.scope.get(REQUEST_ID, "-")  # this answer bypasses `RequestIdMiddleware`
     return response
-
-
-class DirectMiddleware:
-    """ASGI middleware that answers the rows with a record. The router behind it would search for them in all paths, and
-    gather arguments that they do not have: a tenth of the way to the first token."""
-
-    def __init__(self, app: ASGIApp, *, state: ServerState, disabled: Collection[str]) -> None:
-        self._app = app
-        self._state = state
-        self._rows = {
-            (method, path): row
-            for row in ENDPOINTS
-            if isinstance(row, Endpoint) and set(disabled).isdisjoint(row.paths)
-            for method in row.methods
-            for path in row.paths
-            if "{" not in path
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        row = self._rows.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if row is None:
-            await self._app(scope, receive, send)
-        else:
-            await handle(row, self._state, scope, receive, send)
 
 
 class RequestIdMiddleware:

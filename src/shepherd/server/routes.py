@@ -11,7 +11,7 @@ from typing import Any
 
 from shepherd.server.endpoints import pull
 from shepherd.server.endpoints.client_telemetry import TELEMETRY_ENDPOINT
-from shepherd.server.endpoints.docs_page import DOCS_ENDPOINT
+from shepherd.server.endpoints.docs_page import DOCS_ENDPOINTS
 from shepherd.server.endpoints.embeddings import answer_embed, answer_embeddings, answer_openai
 from shepherd.server.endpoints.generate import Generate
 from shepherd.server.endpoints.handler import Endpoint, PlainEndpoint, RequestContext
@@ -57,7 +57,7 @@ def _row(
 ) -> Endpoint:
     """`body`: the JSON Schema of a request, for `/docs` only: the codec decides what is accepted."""
     content = {"application/json": {"schema": body}}
-    openapi = {"summary": summary, "openapi_extra": {"requestBody": {"required": True, "content": content}}}
+    openapi = {"summary": summary, "requestBody": {"required": True, "content": content}}
     return Endpoint(name, paths, respond, openapi, methods)
 
 
@@ -171,5 +171,5 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    TELEMETRY_ENDPOINT, DOCS_ENDPOINT,
+    TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
 )  # fmt: skip

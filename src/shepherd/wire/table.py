@@ -58,7 +58,8 @@ def body_schema(*table: Field, example: Json | None = None, required: Iterable[s
     """The JSON Schema of an object with these fields."""
     properties = {}
     for field in table:
-        properties[field.name] = field.kind.schema | _known(description=field.about, default=field.default)
+        schema = field.kind.schema
+        properties[field.name] = schema | _known(description=field.about, default=schema.get("default", field.default))
         for name in field.also:
             properties[name] = field.kind.schema | {"description": f"Another name of {field.name}."}
     return {"type": "object", "properties": properties} | _known(required=[*required], example=example)

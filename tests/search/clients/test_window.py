@@ -69,10 +69,14 @@ class Reader:
         self._script = performing(lambda request: lines[min(_n_said(request), len(lines) - 1)])
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._app, name)
+        return getattr(self._app if hasattr(self._app, name) else self._app.conversations, name)
+
+    @property
+    def conversations(self) -> Reader:
+        return self
 
     async def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
-        read = self._app.stream(replace(request, max_tokens=1), endpoint=endpoint)
+        read = self._app.conversations.stream(replace(request, max_tokens=1), endpoint=endpoint)
         last = Finished("end")
         async with aclosing(read) as events:
             async for event in events:

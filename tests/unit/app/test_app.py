@@ -24,8 +24,9 @@ from tests.unit.engine.tiny_bert import write_bert
 
 import shepherd
 from shepherd import config as configuration
-from shepherd.app.app import App, compactions_file
+from shepherd.app.app import App
 from shepherd.app.directory.entries import Machine, ModelRegistry
+from shepherd.app.files import compactions_file
 from shepherd.app.loading import LoadProgress
 from shepherd.core import (
     Completion,
@@ -61,7 +62,7 @@ def make(tmp_path: Path, text: str = "", **flags: Any) -> App:
 
 async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str = "") -> str:
     events: list[Event] = []
-    async with aclosing(app.stream(Request(model, (Message.user(text),)), endpoint=endpoint)) as stream:
+    async with aclosing(app.conversations.stream(Request(model, (Message.user(text),)), endpoint=endpoint)) as stream:
         async for event in stream:
             events.append(event)
     return fold(events).message.text
@@ -212,7 +213,9 @@ async def test_a_base_model_completes_texts_and_chats_in_chatml(
     await app.load()
     assert "base.gguf has no chat template: using that of ChatML, which the model may not know" in caplog.text
     for asked in ({"completion": Completion("Once upon")}, {"messages": (Message.user("Hello"),)}):
-        async with aclosing(app.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")) as stream:
+        async with aclosing(
+            app.conversations.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")
+        ) as stream:
             answer = fold([event async for event in stream])
         assert answer.usage.output > 0
     await app.aclose()
@@ -298,7 +301,7 @@ DEMAND = THREE.replace("[models.other]", '[models.other]\nload = "demand"').repl
 
 
 def loaded(app: App) -> list[str]:
-    return [card.id for card in app.models() if card.loaded]
+    return [card.id for card in app.catalogue.models() if card.loaded]
 
 
 @asynccontextmanager
@@ -328,7 +331,7 @@ async def test_without_routes_a_models_name_is_its_own_and_every_other_name_the_
             assert await ask(app, name) == SAID
         assert loaded(app) == ["a", "b"]
         assert jobs(app) == {"a": 1, "b": 3}
-        assert app.n_loads() == {"a": 1, "b": 1}
+        assert app.totals().n_loads == {"a": 1, "b": 1}
 
 
 async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_leaves(
@@ -349,7 +352,7 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
             assert await ask(app, "third") == SAID
         assert "unloading model 'other': to make room for 'third'" in caplog.text
         assert loaded(app) == ["main", "third"]
-        async with aclosing(app.stream(Request("third", (Message.user("Hello!"),)))) as stream:
+        async with aclosing(app.conversations.stream(Request("third", (Message.user("Hello!"),)))) as stream:
             await anext(stream)
             with pytest.raises(EngineDown, match=r"model 'other' needs .*MiB.*'main'.*'third'.*memory_budget"):
                 await ask(app, "other")
@@ -367,7 +370,7 @@ async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
         names = ["other", "third", "main", "other", "third", "other"]
         assert await asyncio.gather(*(ask(app, name) for name in names)) == [SAID] * len(names)
-        assert app.n_loads() == {"main": 1, "other": 1, "third": 1}
+        assert app.totals().n_loads == {"main": 1, "other": 1, "third": 1}
 
 
 async def test_names_that_only_routes_have_are_listed_too(tmp_path: Path) -> None:
@@ -383,11 +386,11 @@ match = "*"
 cache = "main"
 """
     async with running(make(tmp_path, DEMAND + routes)) as app:
-        cards = {card.id: card for card in app.models()}
+        cards = {card.id: card for card in app.catalogue.models()}
         assert list(cards) == ["main", "other", "third", "gpt-4"]
         assert (cards["gpt-4"].n_ctx, cards["gpt-4"].loaded) == (512, False)
         assert await ask(app, "gpt-4") == SAID
-        assert {card.id for card in app.models() if card.loaded} == {"main", "other", "gpt-4"}
+        assert {card.id for card in app.catalogue.models() if card.loaded} == {"main", "other", "gpt-4"}
 
 
 async def test_a_model_tells_its_other_names_and_its_tags(tmp_path: Path) -> None:
@@ -405,16 +408,16 @@ async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
 
         async def use(keep_alive: float) -> None:
             request = Request("other", (Message.user("Hello!"),), extra={"keep_alive": keep_alive})
-            async with aclosing(app.stream(request)) as stream:
+            async with aclosing(app.conversations.stream(request)) as stream:
                 _ = [event async for event in stream]
 
         await use(60.0)
         now = time.time()
-        by_name = {card.id: card for card in app.models()}
+        by_name = {card.id: card for card in app.catalogue.models()}
         assert 50 < (by_name["other"].expires or 0) - now < 70
         assert by_name["main"].expires is None
         await use(-1.0)
-        assert {card.id: card.expires for card in app.models()}["other"] is None
+        assert {card.id: card.expires for card in app.catalogue.models()}["other"] is None
         await use(0.0)
         await until(lambda: loaded(app) == ["main"])
         assert app.health().status == "ok"
@@ -432,17 +435,17 @@ async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: 
         assert await say_nothing("other", keep_alive=0) == [Started("other"), Finished("end")]
         assert loaded(app) == ["main"]
         await say_nothing("other", keep_alive=0)
-        assert app.n_loads()["other"] == 1
+        assert app.totals().n_loads["other"] == 1
 
 
 async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
-        assert await app.unload("MAIN:latest")
-        assert not await app.unload("main")
+        assert await app.catalogue.unload("MAIN:latest")
+        assert not await app.catalogue.unload("main")
         assert loaded(app) == []
         assert app.stats() == {}
         with pytest.raises(UnknownModel, match="known: main, other, third"):
-            await app.unload("nope")
+            await app.catalogue.unload("nope")
         assert await ask(app, "main") == SAID
         assert loaded(app) == ["main"]
 
@@ -450,22 +453,22 @@ async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> Non
 async def test_what_a_model_has_counted_stays_when_it_is_unloaded(tmp_path: Path) -> None:
     async with running(make(tmp_path, VECTORS)) as app:
         await ask(app, "main")
-        await app.embed("vec", ["a cat", "a dog"])
-        before = app.totals()
+        await app.dispatcher.embed("vec", ["a cat", "a dog"])
+        before = app.totals().caches
         assert before["main"].generated_tokens > 0
         vectors = before["vec (vectors)"]
         assert (vectors.decodes, vectors.decoded_chunks, vectors.generated_tokens) == (1, 2, 0)
         assert vectors.prefilled_tokens > 2
         assert vectors.prefill_s > 0
         for name in ("main", "vec"):
-            assert await app.unload(name)
-        after = app.totals()
+            assert await app.catalogue.unload(name)
+        after = app.totals().caches
         assert app.stats() == {}
         assert (after["main"].n_ctx, after["main"].used, after["main"].sequences) == (0, 0, ())
         for name, was in before.items():
             assert (after[name].jobs, after[name].prefilled_tokens) == (was.jobs, was.prefilled_tokens)
         await ask(app, "main")
-        now = app.totals()["main"]
+        now = app.totals().caches["main"]
         assert (now.jobs, now.live) == (2, 0)
         assert now.n_ctx == before["main"].n_ctx
         assert now.generated_tokens == 2 * before["main"].generated_tokens
@@ -486,7 +489,7 @@ async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_loo
                 await ask(app, "other")
         late.write_bytes(lamb.read_bytes())
         assert await ask(app, "other") == SAID
-        assert {card.id: card.n_ctx for card in app.models()}["other"] == 512
+        assert {card.id: card.n_ctx for card in app.catalogue.models()}["other"] == 512
 
 
 @pytest.mark.costly
@@ -510,7 +513,7 @@ async def test_background_requests_leave_the_main_conversation_where_it_is(
     history = [Message.user("My name is Bob.")]
     cached = []
     for turn in range(3):
-        async with aclosing(app.stream(Request("claude-sonnet-4", tuple(history)))) as stream:
+        async with aclosing(app.conversations.stream(Request("claude-sonnet-4", tuple(history)))) as stream:
             reply = fold([event async for event in stream])
         cached.append((reply.usage.cache_read, reply.usage.prompt))
         history += [reply.message, Message.user(f"Question {turn}")]
@@ -528,16 +531,16 @@ async def test_background_requests_leave_the_main_conversation_where_it_is(
 async def test_prompts_are_counted_and_texts_cut_into_tokens(tmp_path: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
         request = Request("main", (Message.user("Hello!"),), tools=())
-        counted = await app.count(request)
-        async with aclosing(app.stream(request)) as stream:
+        counted = await app.conversations.count(request)
+        async with aclosing(app.conversations.stream(request)) as stream:
             events = [event async for event in stream]
         assert fold(events).usage.prompt == counted
-        tokens = await app.tokenize("main", "Hello <|im_end|>", special=False, bos=False)
-        assert b"".join(await app.detokenize("main", tokens)) == b"Hello <|im_end|>"
-        assert len(await app.tokenize("main", "Hello <|im_end|>", special=True, bos=False)) < len(tokens)
-        assert await app.count(Request("main", completion=Completion("Hello"))) >= 1
+        tokens = await app.dispatcher.tokenize("main", "Hello <|im_end|>", special=False, bos=False)
+        assert b"".join(await app.dispatcher.detokenize("main", tokens)) == b"Hello <|im_end|>"
+        assert len(await app.dispatcher.tokenize("main", "Hello <|im_end|>", special=True, bos=False)) < len(tokens)
+        assert await app.conversations.count(Request("main", completion=Completion("Hello"))) >= 1
         with pytest.raises(InvalidRequest, match="99999999"):
-            await app.detokenize("main", [99999999])
+            await app.dispatcher.detokenize("main", [99999999])
 
 
 async def test_what_is_recalled_is_counted_with_the_prompt(tmp_path: Path) -> None:
@@ -546,11 +549,11 @@ async def test_what_is_recalled_is_counted_with_the_prompt(tmp_path: Path) -> No
         assert store is not None
         await asyncio.to_thread(store.adopt, "Answer in French.")
         request = Request("lamb", (Message.user("Hello!"),), user="ann", recall=True)
-        plain = await app.count(Request("lamb", request.messages))
-        async with aclosing(app.stream(request)) as stream:
+        plain = await app.conversations.count(Request("lamb", request.messages))
+        async with aclosing(app.conversations.stream(request)) as stream:
             reply = fold([event async for event in stream])
         assert reply.usage.prompt > plain
-        assert await app.count(request) == reply.usage.prompt
+        assert await app.conversations.count(request) == reply.usage.prompt
 
 
 VECTORS = """
@@ -565,21 +568,21 @@ pooling = "mean"
 async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_made_for_them(tmp_path: Path) -> None:
     async with running(make(tmp_path, VECTORS)) as app:
         assert loaded(app) == ["main"]
-        kinds = {card.id: (card.kind, card.capabilities) for card in app.models()}
+        kinds = {card.id: (card.kind, card.capabilities) for card in app.catalogue.models()}
         assert kinds["vec"] == ("embedding", ("embedding",))
         assert kinds["main"][0] == "chat"
-        made = await app.embed("text-embedding-3-small", ["a cat", "a dog"])
+        made = await app.dispatcher.embed("text-embedding-3-small", ["a cat", "a dog"])
         assert (made.model, len(made.vectors)) == ("vec", 2)
         assert sum(value * value for value in made.vectors[0]) == pytest.approx(1, abs=1e-5)
         assert loaded(app) == ["main", "vec"]
-        assert (await app.embed("", ["a cat"])).model == "vec"
-        own = await app.embed("main", ["a cat"], dimensions=8)
+        assert (await app.dispatcher.embed("", ["a cat"])).model == "vec"
+        own = await app.dispatcher.embed("main", ["a cat"], dimensions=8)
         assert (own.model, len(own.vectors[0])) == ("main", 8)
-        assert await app.unload("main")
+        assert await app.catalogue.unload("main")
         with pytest.raises(InvalidRequest, match=r"'vec' makes vectors of texts and cannot chat.*/v1/embeddings"):
             await ask(app, "vec")
-        tokens = await app.tokenize("vec", "a cat<|im_end|>", special=True, bos=True)
-        assert b"".join(await app.detokenize("vec", tokens)) == b"a cat<|im_end|>"
+        tokens = await app.dispatcher.tokenize("vec", "a cat<|im_end|>", special=True, bos=True)
+        assert b"".join(await app.dispatcher.detokenize("vec", tokens)) == b"a cat<|im_end|>"
 
 
 async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path) -> None:
@@ -589,7 +592,7 @@ async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path
         body = {"model": "vec", "input": ["a cat", "a black dog"]}
         made = (await client.post("/embeddings", json=body)).json()
         assert [each["index"] for each in made] == [0, 1]
-        n_tokens = [len(await app.tokenize("vec", text, bos=True)) for text in body["input"]]
+        n_tokens = [len(await app.dispatcher.tokenize("vec", text, bos=True)) for text in body["input"]]
         assert [len(each["embedding"]) for each in made] == n_tokens
         lengths = [sum(number**2 for number in vector) for each in made for vector in each["embedding"]]
         assert all(abs(length - 1) > 1e-3 for length in lengths), "they are as the model computes them"
@@ -608,10 +611,10 @@ async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_me
     text = f"{DEMAND}[memory]\nembedding_model = '{lamb}'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
     async with running(make(tmp_path, text)) as app:
         assert loaded(app) == ["main", "lamb"]
-        assert (await app.embed("", ["a"])).model == "lamb"
-        await app.unload("lamb")
+        assert (await app.dispatcher.embed("", ["a"])).model == "lamb"
+        await app.catalogue.unload("lamb")
         request = Request("main", (Message.user("I keep sheep."),), user="ann", archive=True, max_tokens=4)
-        async with aclosing(app.stream(request)) as stream:
+        async with aclosing(app.conversations.stream(request)) as stream:
             _ = [event async for event in stream]
         store = app.memory("ann")
         assert store is not None
@@ -625,17 +628,17 @@ async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_me
 async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
         with pytest.raises(InvalidRequest, match=r"no model that makes vectors is configured; add one") as caught:
-            await app.embed("", ["a"])
+            await app.dispatcher.embed("", ["a"])
         assert caught.value.status == 400
         with pytest.raises(InvalidRequest, match="'nope' does not exist") as caught:
-            await app.embed("nope", ["a"])
+            await app.dispatcher.embed("nope", ["a"])
         assert caught.value.status == 404
 
 
 async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Path) -> None:
     async with running(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
         assert (app.conversations.active.cache, app.health().status) == ("", "ok")
-        assert len((await app.embed("x", ["a"])).vectors) == 1
+        assert len((await app.dispatcher.embed("x", ["a"])).vectors) == 1
         with pytest.raises(ConfigError, match="cannot chat"):
             app.conversations.session()
 
@@ -647,14 +650,16 @@ async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_th
         text = "Tell me about sheep. " * 20
 
         async def cached() -> int:
-            async with aclosing(app.stream(Request("other", (Message.user(text),), max_tokens=4))) as stream:
+            async with aclosing(
+                app.conversations.stream(Request("other", (Message.user(text),), max_tokens=4))
+            ) as stream:
                 return fold([event async for event in stream]).usage.cache_read
 
         assert await cached() == 0
-        await app.unload("other")
+        await app.catalogue.unload("other")
         assert list((tmp_path / "kv").glob("*.kv"))
         assert await cached() > 50
-        await app.unload("other")
+        await app.catalogue.unload("other")
         await app.clear("other")
         assert not list((tmp_path / "kv").glob("*.kv"))
         assert await cached() == 0
@@ -662,7 +667,7 @@ async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_th
 
 async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, lamb: Path) -> None:
     async with running(make(tmp_path, DEMAND)) as app:
-        main, other, _ = app.models()
+        main, other, _ = app.catalogue.models()
         assert (main.loaded, other.loaded) == (True, False)
         assert (other.n_ctx, other.architecture, other.parameters) == (512, "llama", "5.3M")
         assert other.n_bytes == lamb.stat().st_size
@@ -676,7 +681,7 @@ async def test_the_memory_of_what_is_loaded_is_about_what_was_computed(tmp_path:
     """The estimate is what the budget is kept with: it may be too high, and must not be far too low."""
     before = psutil.Process().memory_info().rss
     async with running(make(tmp_path, THREE)) as app:
-        told = sum(card.memory_bytes for card in app.models())
+        told = sum(card.memory_bytes for card in app.catalogue.models())
         assert psutil.Process().memory_info().rss - before < 2 * told
 
 
@@ -719,7 +724,7 @@ async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_a
             with contextlib.suppress(MemoryFailure):
                 while True:
                     store.archive([Entry("user", os.urandom(size).hex())])
-        n_archived = app.n_archived()
+        n_archived = app.totals().n_archived
         assert (await client.get("/health")).json()["status"] == "ok"
         for stream in (False, True):
             answer = await ask_over_http(stream=stream)
@@ -732,14 +737,14 @@ async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_a
         assert found["detail"].startswith("messages are not archived")
         assert str(tmp_path) not in health.text
         figures = (await client.get("/metrics")).text
-        assert app.n_archived() == n_archived
+        assert app.totals().n_archived == n_archived
         failures = next(line for line in figures.splitlines() if line.startswith("shepherd_archive_failures_total"))
         assert float(failures.split()[1]) >= 2
         store.write(lambda connection: connection.pragma("max_page_count", 2**30))
         answer = await ask_over_http()
         assert (answer.status_code, "x-shepherd-archived" in answer.headers) == (200, False)
         assert (await client.get("/health")).json()["status"] == "ok"
-        assert app.n_archived() == n_archived + 2
+        assert app.totals().n_archived == n_archived + 2
     await app.aclose()
 
 
@@ -762,21 +767,21 @@ async def test_a_reranker_scores_pairs_and_a_chat_model_names_it(tmp_path: Path)
     pairs = Pairs((("a b", "c"), ("a b", "d e f g")))
     expected = [rank.score(rank.pair(*pair)) for pair in pairs.texts]
     async with running(make(tmp_path, text)) as app:
-        card = next(card for card in app.models() if card.id == "rank")
+        card = next(card for card in app.catalogue.models() if card.id == "rank")
         assert (card.kind, card.capabilities) == ("reranker", ("rerank",))
         for name in ("rank", "", "rerank-v3.5"):
-            made = await app.rerank(name, pairs)
+            made = await app.dispatcher.rerank(name, pairs)
             assert made.model == "rank"
             assert list(made.values) == pytest.approx(expected, abs=4e-3)
-        assert app.totals()["rank (scores)"].prefilled_tokens == 3 * sum(made.n_tokens)
+        assert app.totals().caches["rank (scores)"].prefilled_tokens == 3 * sum(made.n_tokens)
         with pytest.raises(InvalidRequest, match=r"model 'main' cannot rerank: .* name one that can: rank"):
-            await app.rerank("main", pairs)
+            await app.dispatcher.rerank("main", pairs)
         with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and makes no vectors; .*/v1/rerank"):
-            await app.embed("rank", ["a"])
+            await app.dispatcher.embed("rank", ["a"])
         with pytest.raises(InvalidRequest, match=r"'rank' scores pairs of texts and cannot chat; .*/v1/rerank"):
-            await app.count(Request("rank", (Message.user("a"),)))
-        assert await app.unload("rank")
-        assert (await app.rerank("rank", pairs)).values == made.values
+            await app.conversations.count(Request("rank", (Message.user("a"),)))
+        assert await app.catalogue.unload("rank")
+        assert (await app.dispatcher.rerank("rank", pairs)).values == made.values
 
 
 async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
@@ -787,22 +792,22 @@ async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path
             ("main", "'main' cannot rerank: it scores no pairs of texts; add one", 400),
         ):
             with pytest.raises(InvalidRequest, match=words) as caught:
-                await app.rerank(name, Pairs((("a", "b"),)))
+                await app.dispatcher.rerank(name, Pairs((("a", "b"),)))
             assert caught.value.status == status
 
 
 async def test_a_cancelled_request_leaves_the_model_after_its_group(tmp_path: Path) -> None:
     rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
     async with running(make(tmp_path, f"[models.rank]\npath = '{rank.path}'\n")) as app:
-        before = app.totals()["rank (scores)"].prefilled_tokens
-        asking = asyncio.create_task(app.rerank("rank", Pairs((("a b c", "d e f g h i"),) * 10_000)))
-        await until(lambda: app.totals()["rank (scores)"].prefilled_tokens > before)
+        before = app.totals().caches["rank (scores)"].prefilled_tokens
+        asking = asyncio.create_task(app.dispatcher.rerank("rank", Pairs((("a b c", "d e f g h i"),) * 10_000)))
+        await until(lambda: app.totals().caches["rank (scores)"].prefilled_tokens > before)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        done = app.totals()["rank (scores)"].prefilled_tokens
-        assert (await app.rerank("rank", Pairs((("a", "b"),)))).n_tokens == (4,)
-        assert app.totals()["rank (scores)"].prefilled_tokens - done == 4
+        done = app.totals().caches["rank (scores)"].prefilled_tokens
+        assert (await app.dispatcher.rerank("rank", Pairs((("a", "b"),)))).n_tokens == (4,)
+        assert app.totals().caches["rank (scores)"].prefilled_tokens - done == 4
         assert done - before < 10_000 * 11, "it ends before all of them have been scored"
 
 
@@ -817,11 +822,11 @@ async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(t
             assert store is not None
             for body in ("a b c d", "a c", "a b p"):
                 await asyncio.to_thread(store.archive, [Entry("user", body)])
-            before = app.totals()["rank (scores)"].decoded_chunks
+            before = app.totals().caches["rank (scores)"].decoded_chunks
             assert await asyncio.to_thread(store.rank, "a b", limit=5)
-            assert app.totals()["rank (scores)"].decoded_chunks - before >= 2
-            assert app.n_rerank_failures() == 0
-            await app.unload("rank")
+            assert app.totals().caches["rank (scores)"].decoded_chunks - before >= 2
+            assert app.totals().n_rerank_failures == 0
+            await app.catalogue.unload("rank")
             assert "rank" in loaded(app), "the memory holds it"
 
 

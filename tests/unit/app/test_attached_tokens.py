@@ -33,7 +33,10 @@ n_ctx = 512
     try:
         await app.load()
         n = await app.conversations.tokens_of(image)
-        seen, blind = [await app.count(Request("", (Message("user", parts),))) for parts in ((image, words), (words,))]
+        seen, blind = [
+            await app.conversations.count(Request("", (Message("user", parts),)))
+            for parts in ((image, words), (words,))
+        ]
         assert n is not None
         assert n == seen - blind > 4
     finally:

@@ -78,7 +78,7 @@ async def say(session: Session, text: str) -> tuple[str, list[CallReturned]]:
 
 
 def loaded(app: App) -> list[str]:
-    return [card.id for card in app.models() if card.loaded]
+    return [card.id for card in app.catalogue.models() if card.loaded]
 
 
 @pytest.mark.costly
@@ -104,7 +104,7 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
         assert facts.cache == next(choice.cache for choice in app.conversations.choices() if choice.current)
         assert "Bob" in (await say(session, "What is my name?"))[0], "it goes on where it was"
         assert await app.conversations.switch(session, "bob") == facts, "nothing happens twice"
-        assert app.n_loads() == {"ann": 1, "bob": 1}
+        assert app.totals().n_loads == {"ann": 1, "bob": 1}
         await app.conversations.switch(session, "ann")
         assert loaded(app) == ["ann"]
 
@@ -152,7 +152,7 @@ async def test_any_model_of_this_machine_takes_the_place_of_the_current_one(tmp_
             await conversations.switch(session, str(tmp_path / "none.gguf"))
         assert await conversations.switch(session, "embedded") == first
         assert (await conversations.switch(session, str(other))).cache == facts.cache, "it is known from before"
-        assert app.n_loads()["other"] == 2
+        assert app.totals().n_loads["other"] == 2
 
 
 @pytest.mark.costly
@@ -192,7 +192,7 @@ async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) 
 
 async def answer(app: App, text: str, **fields: Any) -> Message:
     request = Request("lamb", (Message.user(text),), **fields)
-    async with aclosing(app.stream(request, endpoint="/v1/chat/completions")) as events:
+    async with aclosing(app.conversations.stream(request, endpoint="/v1/chat/completions")) as events:
         return fold([event async for event in events]).message
 
 
@@ -220,7 +220,9 @@ async def test_the_model_can_search_what_has_left_its_own_conversation(tmp_path:
     asked = Request("lamb", (*told, Message.user("Go on.")), owner="me")
     async with running(tmp_path, window, use_tools=True, enable_tools=("memory",)) as app:
         for end in range(2, len(told), 20):  # a session, whose beginning leaves
-            events = app.stream(Request("lamb", tuple(told[: end + 1]), max_tokens=1, owner="me"), endpoint="")
+            events = app.conversations.stream(
+                Request("lamb", tuple(told[: end + 1]), max_tokens=1, owner="me"), endpoint=""
+            )
             assert [event async for event in events]
         box = await app.conversations.box_for(asked, "")
         assert [spec.name for spec in box.specs] == ["search_memory"], "the others need a memory"
@@ -267,9 +269,11 @@ async def test_with_notools_the_model_sees_no_tool_of_a_client(tmp_path: Path) -
     asked = Request("lamb", (Message.system("Write <call>NAME</call>."), Message.user("Read the file plan.txt")))
     given = replace(asked, tools=(READ,))
     async with running(tmp_path, enable_tools=()) as app:
-        assert await app.count(given) > await app.count(asked), "without tools of ours, a client's own ones stay"
+        assert await app.conversations.count(given) > await app.conversations.count(asked), (
+            "without tools of ours, a client's own ones stay"
+        )
     async with running(tmp_path, enable_tools=(), client_tools=False) as app:
-        assert await app.count(given) == await app.count(asked)
+        assert await app.conversations.count(given) == await app.conversations.count(asked)
         calls = (await answer(app, "Read the file plan.txt", tools=(READ,))).calls
         assert [call.name for call in calls] == ["read_file"], "this model knows the form without a description (C12)"
         for choice in ("required", ("named", "read_file")):
@@ -287,10 +291,10 @@ async def test_a_changed_line_of_the_system_prompt_is_said_unless_that_is_switch
         "lamb", (Message.system(f"Status: clean\n{rules}"), Message.user("Hello")), session="s", max_tokens=2
     )
     async with running(tmp_path, f"[kv]\nsystem_changes = {share}", enable_tools=()) as app:
-        reply = fold([event async for event in app.stream(asked, endpoint="")])
+        reply = fold([event async for event in app.conversations.stream(asked, endpoint="")])
         changed = Message.system(f"Status: one file\n{rules}")
         later = replace(asked, messages=(changed, *asked.messages[1:], reply.message, Message.user("So?")))
-        first = await anext(aiter(app.stream(later, endpoint="")))
+        first = await anext(aiter(app.conversations.stream(later, endpoint="")))
         assert isinstance(first, Started)
         assert first.n_changed == n_changed
         assert (first.usage.cache_read > 90) == bool(n_changed)

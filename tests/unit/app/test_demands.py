@@ -41,7 +41,7 @@ async def answered(tmp_path: Path, toml: str, request: Request) -> str:
     app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
     try:
         await app.load(lazy=True)
-        events = [event async for event in app.stream(request, endpoint="/v1/messages")]
+        events = [event async for event in app.conversations.stream(request, endpoint="/v1/messages")]
     finally:
         await app.aclose()
     return "".join(getattr(event, "text", "") for event in events)
@@ -114,7 +114,7 @@ async def test_a_tool_of_a_private_route_asks_no_model_elsewhere(tmp_path: Path)
     request = Request("lamb", (Message.user("Hello."),))
     try:
         await app.load(lazy=True)
-        async for _ in app.stream(request, endpoint="/v1/chat/completions"):
+        async for _ in app.conversations.stream(request, endpoint="/v1/chat/completions"):
             pass  # from here on this task is the request's, and its tools run in tasks of it
         with pytest.raises(NotAllowed, match="keeps prompts on this machine"):
             async for _ in app.dispatcher.stream(replace(request, model="away"), endpoint=None):

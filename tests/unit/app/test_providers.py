@@ -118,7 +118,7 @@ async def test_the_local_model_is_unloaded_before_a_provider_answers_and_comes_b
             facts = await conversations.switch(session, "next")
             assert (facts.cache, facts.model, facts.is_provider, facts.is_away) == ("mine", "m", True, False)
             assert [line.partition(":")[0] for line in loads(caplog)] == ["unloading model 'ann'", "Loading provider"]
-            assert [card.id for card in app.models() if card.loaded] == []
+            assert [card.id for card in app.catalogue.models() if card.loaded] == []
             assert (await say(session, "And?"))[0] == SAID
             assert "Bob" in str(server.requests[-1].json["messages"])
             caplog.clear()
@@ -201,7 +201,7 @@ async def test_a_provider_answers_where_our_own_model_cannot_and_its_window_is_t
             saved = session.to_saved()
             session.restore(saved)
             await say(session, "And now?")
-            in_process(app.backends()["main"].engine)._mailbox.put(_Mail(broken))
+            in_process(app.dispatcher.backends()["main"].engine)._mailbox.put(_Mail(broken))
             _, started = await say(session, "Are you there?")
             assert (started.cache, started.instead_of) == ("mine", ("main",))
             assert len(server.requests) == 2
@@ -285,7 +285,7 @@ async def test_a_budget_holds_for_conversations_and_requests_and_is_reported(tmp
             await say(session, "Hello")
             with pytest.raises(BudgetExceeded, match="906 of 900 tokens"):
                 await say(session, "Hello")
-            (spending,) = app.spending().values()
+            (spending,) = app.totals().spending.values()
             assert spending.today == spending.total == Spent(900, 0, 6, 0.0096)
             assert (spending.budget_tokens, len(server.requests)) == (900, 1)
 
@@ -448,7 +448,7 @@ async def test_a_provider_without_compactions_gets_what_has_not_left(tmp_path: P
 
         async def ask(*messages: Message, edits: tuple[Edit, ...] = ()) -> Message:
             request = Request("mine/m", messages, edits=edits)
-            async with aclosing(app.stream(request)) as events:
+            async with aclosing(app.conversations.stream(request)) as events:
                 return fold([event async for event in events]).message
 
         def sent() -> list[str]:
@@ -477,11 +477,11 @@ async def test_a_provider_writes_a_digest_where_its_table_asks_for_one(tmp_path:
     wish = Edit("compact", trigger_tokens=0, pause=True, instructions="Keep all ports.")
     more = "digest = true" if is_on else ""
     async with replaying(spoken(), spoken()) as server, running(tmp_path, mine(server, more=more)) as app:
-        async with aclosing(app.stream(Request("mine/m", tuple(turns), edits=(wish,)))) as events:
+        async with aclosing(app.conversations.stream(Request("mine/m", tuple(turns), edits=(wish,)))) as events:
             window = fold([event async for event in events]).message
         await app.dispatcher.digests.idle()
         assert len(server.requests) == (1 if is_on else 0)
-        async with aclosing(app.stream(Request("mine/m", (window, Message.user("more"))))) as events:
+        async with aclosing(app.conversations.stream(Request("mine/m", (window, Message.user("more"))))) as events:
             assert [event async for event in events]
         sent = server.requests[-1].json["messages"][-1]["content"]
         assert sent.endswith("more")

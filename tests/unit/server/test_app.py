@@ -559,3 +559,29 @@ async def test_each_request_is_one_line_without_a_word_of_what_was_said(caplog: 
         lines[1],
     )
     assert "-text" not in caplog.text
+
+
+async def test_the_document_describes_a_row_by_its_table_or_by_its_handler(client: httpx2.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert (document["openapi"], document["info"]["title"], {*document}) == (
+        "3.1.0", "Shepherd", {"openapi", "info", "paths"},
+    )  # fmt: skip
+    clear = document["paths"]["/v1/caches/{name}"]["delete"]
+    del clear["responses"]["4XX"], clear["responses"]["5XX"]
+    assert clear == {
+        "summary": "Clear",
+        "description": "Empty a cache; running answers continue.",
+        "operationId": "clear_v1_caches__name__delete",
+        "parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string", "title": "Name"}}],
+        "responses": {"200": {"description": "Successful Response", "content": {"application/json": {"schema": {}}}}},
+    }
+    chat = document["paths"][CHAT]["post"]
+    assert (chat["operationId"], chat["requestBody"]["required"]) == ("openai_chat_v1_chat_completions_post", True)
+    assert chat["responses"]["200"] == {"description": "Successful Response"}
+    fact = document["paths"]["/v1/memory/facts/{key}"]
+    assert [*fact] == ["get", "put", "delete"]
+    assert (fact["get"]["operationId"], fact["get"]["tags"]) == ("get_v1_memory_facts_key_path", ["memory"])
+    ids = [each["operationId"] for operations in document["paths"].values() for each in operations.values()]
+    assert len({*ids}) == len(ids)
+    seed = chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["seed"]
+    assert seed["maximum"] == 2**64 - 1, "exactly: 2**64 is refused"

@@ -58,7 +58,7 @@ async def running(folder: Path, written: str) -> AsyncIterator[App]:
 
 async def answer(app: App, *messages: Message, n: int = N_ANSWER) -> Reply:
     request = Request("eyes", messages, sampling=GREEDY, max_tokens=n)
-    async with aclosing(app.stream(request, endpoint="/v1/chat/completions")) as events:
+    async with aclosing(app.conversations.stream(request, endpoint="/v1/chat/completions")) as events:
         return fold([event async for event in events])
 
 
@@ -158,7 +158,7 @@ async def test_a_recording_is_computed_once_and_belongs_to_its_bytes(hearing: Ap
 
 
 async def test_the_card_says_that_it_hears(hearing: App) -> None:
-    (card,) = [card for card in hearing.models() if card.id == "eyes"]
+    (card,) = [card for card in hearing.catalogue.models() if card.id == "eyes"]
     assert "audio" in card.capabilities
 
 
@@ -193,7 +193,7 @@ async def test_a_model_that_does_not_hear_refuses_the_newest_recording_only(name
         result = Message("tool", (ToolResult("c1", (Audio("audio/wav", recordings.wav()),)),))
         calls = Message("assistant", (ToolCall("c1", "f", "{}"),))
         assert (await answer(app, heard, SAID, user("and?"), calls, result, n=2)).message.text
-        noted = await app.render(Request("eyes", (heard, SAID, user("and?"))))
+        noted = await app.conversations.render(Request("eyes", (heard, SAID, user("and?"))))
         assert noted.count("[audio: audio/wav, 16 kB; this model cannot hear]") == 1
 
 

@@ -50,7 +50,7 @@ def sampled(server: Server, data: bytes) -> str:
     person = Nod({})
 
     async def ask() -> str:
-        advisors = Advisors([("eyes", True)], server.app.stream)
+        advisors = Advisors([("eyes", True)], server.app.conversations.stream)
         said = [{"role": "user", "content": blocks}]
         async with Stage(scripted(said=said), person=person, answer=advisors.answer) as servers:
             answered = json.loads((await call_tool(servers, "s", "ask_model", {}, ToolContext())).content)

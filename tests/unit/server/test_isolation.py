@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import httpx2
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
 from tests.scripted_service import ScriptedService
 
@@ -39,7 +39,7 @@ Ask = Callable[..., Any]
 class LocalService(ScriptedService):
     """One cache of a made-up model behind the server's seam; a token is a byte."""
 
-    app: FastAPI
+    app: Starlette
 
     def __init__(self, template: str, shared_prefix: SharedPrefix) -> None:
         vocabulary = FakeVocabulary()

@@ -31,7 +31,7 @@ class Pulling(ScriptedService):
         self._app = app
 
     async def pull(self, name: str, show: Any) -> None:
-        await self._app.pull(name, show)
+        await self._app.catalogue.pull(name, show)
 
 
 @pytest.fixture
@@ -47,6 +47,7 @@ async def service(hub: Hub, tmp_path: Path) -> Any:
     env: Mapping[str, str] = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
     app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
+    await app.load(lazy=True)
     yield Pulling(app)
     await app.aclose()
 
@@ -136,6 +137,7 @@ async def test_a_client_that_leaves_ends_the_pull_and_the_next_goes_on(
 async def test_the_operator_must_allow_it(listening: Listening, hub: Hub, tmp_path: Path) -> None:
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     app = App(configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path), env=env)
+    await app.load(lazy=True)
     try:
         async with listening(Pulling(app)) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
             for stream in (False, True):

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import httpx2
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -28,7 +28,7 @@ ANN, BOB, PLAIN = "sk-ann", "sk-bob", "sk-plain"
 KEYS = (Key.of(ANN, name="ann"), Key.of(BOB, name="bob"), PLAIN)
 
 
-def client_of(app: FastAPI, secret: str) -> httpx2.AsyncClient:
+def client_of(app: Starlette, secret: str) -> httpx2.AsyncClient:
     """A client of one key."""
     transport = httpx2.ASGITransport(app)
     return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-api-key": secret})

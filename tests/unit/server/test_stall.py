@@ -44,7 +44,7 @@ async def test_a_stalled_engine_is_reported_everywhere_and_continues_when_it_can
 ) -> None:
     app = app_with(0.5, tmp_path)
     await app.load()
-    (engine,) = [in_process(backend.engine) for backend in app.backends().values()]
+    (engine,) = [in_process(backend.engine) for backend in app.dispatcher.backends().values()]
     free, entered = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -88,7 +88,7 @@ from shepherd.server.app import create_app, serve
 async def main():
     app = app_with(60, Path(sys.argv[1]))
     await app.load()
-    (engine,) = [backend.engine for backend in app.backends().values()]
+    (engine,) = [backend.engine for backend in app.dispatcher.backends().values()]
     entered = threading.Event()
 
     def stall():

@@ -245,7 +245,7 @@ def test_the_memory_of_a_model_has_its_projector_and_what_that_computes_with(kin
     n_bytes: list[int] = []
 
     def around(app: App) -> App:
-        n_bytes.append(app.models()[0].memory_bytes)
+        n_bytes.append(app.catalogue.models()[0].memory_bytes)
         return app
 
     for mmproj in (str(projector), "none"):

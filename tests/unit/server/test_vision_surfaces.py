@@ -176,7 +176,7 @@ def sampled(server: Server, data: bytes) -> str:
     person = Nod({})
 
     async def ask() -> str:
-        advisors = Advisors([("eyes", True)], server.app.stream)
+        advisors = Advisors([("eyes", True)], server.app.conversations.stream)
         said = [{"role": "user", "content": blocks}]
         async with Stage(scripted(said=said), person=person, answer=advisors.answer) as servers:
             answered = json.loads((await call_tool(servers, "s", "ask_model", {}, ToolContext())).content)
@@ -199,7 +199,7 @@ def called(server: Server, data: bytes) -> str:
             Message("tool", (ToolResult("call1", (Text(found.content), *found.images)),)),
         )
         assembler = Assembler()
-        async for event in server.app.stream(Request("eyes", messages, max_tokens=N_ANSWER)):
+        async for event in server.app.conversations.stream(Request("eyes", messages, max_tokens=N_ANSWER)):
             assembler.feed(event)
         return assembler.reply().message.text
 

@@ -1,8 +1,8 @@
-"""Every model that a request can name: what a name means, which model or route answers, and what comes and goes.
+"""Every model that a request can name: which one answers it, what there is, and what comes and goes.
 
-    configuration ─┐
-    pulled models ─┼─▶ Catalogue ─ a name ─▶ its entry, its rule, its card; or an error that says what there is
-    copies, added ─┘
+    configuration ─┐               ┌ a request ─▶ its rule, and the caches and providers that may answer, in order
+    pulled models ─┼─▶ Catalogue ─┤
+    copies, added ─┘               └ a name ─▶ its entry, its card; or an error that says what there is
 
 Not here: how a request is answered (`app/dispatch.py`), what a name stands for (`names.py`), how models are read
 (`entries.py`).
@@ -14,32 +14,44 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from shepherd.app.directory.entries import ModelEntry, ModelRegistry
-from shepherd.app.directory.names import short_names
+from shepherd.app.directory.names import Names, short_names
+from shepherd.app.directory.rules import route_of
 from shepherd.app.media import Sense
 from shepherd.app.model_pool import ModelPool, ModelState
+from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
-from shepherd.config import CacheConfig, Config
-from shepherd.core import ConfigError, EngineError, InvalidRequest, ShepherdError, UnknownModel
+from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
+from shepherd.core import ConfigError, EngineError, InvalidRequest, NotAllowed, Request, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
 from shepherd.wire.names import find_name
 
 if TYPE_CHECKING:
-    from shepherd.app.directory.names import Names
     from shepherd.app.providers import Providers
+    from shepherd.models.pull.pull import Event as PullEvent
 
 logger = logging.getLogger(__name__)
 
 MOST_NAMED = 5
 """Models that see, or hear, in an error."""
 _NO_RERANKER = "add one, such as [models.rerank] with the path of a GGUF with rank pooling"
+
+
+class ProviderModel(NamedTuple):
+    """A model of a provider."""
+
+    provider: str
+    model: str
+    """As the provider calls it; empty = the one that the provider's row names."""
+    route: Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +72,25 @@ class Catalogue:
         config: Config,
         registry: ModelRegistry,
         pool: ModelPool[Any],
-        router: Router,
         providers: Providers,
         *,
-        names: Names,
+        env: Mapping[str, str],
+        keys: KeyStore,
     ) -> None:
-        """The caller closes the pool, of which only the states are read, and the providers."""
+        """The caller closes the pool, of which only the states are read, and the providers. `env`: names the folder of
+        pulled models; `keys`: for `pull`."""
         self.registry = registry
         self.providers = providers
+        self.names = Names(config, env)
+        self._config = config
+        self._env, self._keys = env, keys
         self._pool = pool
-        self._router = router
-        self._names = names
+        self._router = Router(
+            [route_of(rule, config.memory) for rule in config.routes],
+            [*registry.entries, *providers.names],
+            self.names.meaning,
+            adapters=registry.adapter_names,
+        )
         self._models = {cache.name: cache.model for cache in config.caches}
         self._digesting = {each.name for each in config.caches if each.digest}
         self._digesting |= {each.name for each in config.providers if each.digest}
@@ -81,19 +101,86 @@ class Catalogue:
         self._unusable: dict[str, PulledModel] = {}
         self._changing = threading.Lock()
         """Of the models: threads add and remove them."""
-        self._own_aliases = config.aliases
 
-    # which model
+    # which model answers a request; it may be a pulled one that has come a moment ago
+
+    async def choose(self, request: Request, endpoint: str | None, route: Route | None = None) -> tuple[Route, Request]:
+        """The rule of a request, and the request as the rule and its alias, if it names one, have it. `endpoint` None:
+        to the model of exactly this name, whatever the routes say; `route`: this rule, whatever it names.
+
+        Raises: `UnknownModel`; as `route_by_name`.
+        """
+        model = request.model
+        await self._look_for(model)
+        if route is None:
+            route = self._route_by_name(model) if endpoint is None else self._route(model, endpoint)
+        meaning = self.names.meaning(model)
+        return route, route.fill(request if meaning == model else replace(request, model=meaning))
+
+    def candidates(self, route: Route, request: Request) -> tuple[str, ...]:
+        """The caches and providers that may answer, in order."""
+        return tuple(
+            dict.fromkeys(
+                each
+                for name in (route.target, *route.fallback)
+                for each in (self.providers.order(name, request) if name in self.providers else (name,))
+            )
+        )
+
+    async def route(self, model: str, endpoint: str) -> Route:
+        """The rule for a request that names `model`. Raises: `UnknownModel`."""
+        await self._look_for(model)
+        return self._route(model, endpoint)
+
+    async def entry_for(self, model: str, endpoint: str) -> ModelEntry:
+        """A model of this machine: one that cannot chat by its name, any other as the routes choose.
+
+        Raises: `UnknownModel`; `InvalidRequest` where a provider answers.
+        """
+        await self._look_for(model)
+        if (entry := self.find(model)) is not None and not entry.chats:
+            return entry
+        return self.chat_model(self._route(model, endpoint).target)
+
+    async def is_elsewhere(self, model: str, endpoint: str) -> bool:
+        """Whether a provider answers."""
+        await self._look_for(model)
+        route, entry = self._router.find(model, endpoint), self.find(model)
+        return route is not None and route.target in self.providers and (entry is None or entry.chats)
+
+    async def embedder(self, model: str, endpoint: str) -> ModelEntry | ProviderModel:
+        """What makes vectors for this name: a provider where the name begins with its own
+        (`openai/text-embedding-3-small`), the model itself, or the first made for it where there is none of the name.
+
+        Raises: `InvalidRequest`.
+        """
+        await self._look_for(model)
+        provider, _, bare = self.names.meaning(model).partition("/")
+        if provider in self.providers and (bare or self.providers.model(provider)):
+            return ProviderModel(provider, bare, self._router.find(model, endpoint) or Route(provider))
+        return self._own_embedder(model)
+
+    async def reranker(self, model: str) -> ModelEntry:
+        """The reranker of this name, or the first where no model has the name. Raises: `InvalidRequest`."""
+        if (named := self.find(model)) is not None and named.header is None:
+            await asyncio.to_thread(self.reread, named.name)
+        return self._reranker(model)
+
+    # which model a name means
 
     def find(self, model: str) -> ModelEntry | None:
         """The model of this name, of a name that stands for it, or of one of its adapters or caches."""
-        meaning = self._names.meaning(model)
+        meaning = self.names.meaning(model)
         if meaning in self._pulled:
             return self.entry_of(self._pulled[meaning].cache)
         if meaning != model and meaning in self._models:  # of a cache
             meaning = self._models[meaning]
         name = find_name(base_of(meaning, self.registry.adapter_names()) or meaning, self.registry.entries)
         return None if name is None else self.registry.entries[name]
+
+    def find_adapted(self, meaning: str) -> str:
+        """The name of a model with one of its adapters as the configuration writes it; empty for other names."""
+        return find_name(meaning, self.registry.adapter_names()) or ""
 
     def named(self, model: str) -> ModelEntry:
         """As `find`. Raises: `UnknownModel`."""
@@ -108,22 +195,16 @@ class Catalogue:
     def chat_model(self, cache: str) -> ModelEntry:
         """The chat model that a cache is of. Raises: `InvalidRequest`."""
         if cache in self.providers:
-            raise InvalidRequest(
-                f"{cache!r} is a provider; name a model of this machine: {', '.join(self.names) or 'there is none'}",
-                field="model",
-            )
+            models = ", ".join(self.registry.entries) or "there is none"
+            raise InvalidRequest(f"{cache!r} is a provider; name a model of this machine: {models}", field="model")
         entry = self.entry_of(cache)
         if not entry.chats:
             self.refuse_to_chat(entry.name)
         return entry
 
-    def embedder(self, model: str) -> ModelEntry:
-        """What makes vectors for this name: the model itself, or the first made for it where there is none of the name.
-
-        Raises: `InvalidRequest`.
-        """
+    def _own_embedder(self, model: str) -> ModelEntry:
         entries, memory = self.registry.entries, self.registry.memory
-        if base := base_of(self._names.meaning(model), self.registry.adapter_names()):
+        if base := base_of(self.names.meaning(model), self.registry.adapter_names()):
             raise InvalidRequest(
                 f"{model!r} is a model with an adapter, and vectors are computed without adapters; name {base!r}",
                 field="model",
@@ -146,12 +227,11 @@ class Catalogue:
         asked = f"model {model!r} does not exist, and no" if model else "no"
         raise InvalidRequest(
             f"{asked} model that makes vectors is configured; add one, such as [models.embed] with its path, or name "
-            f"one of {', '.join(self.names)}",
+            f"one of {', '.join(entries)}",
             field="model", status=404 if model else 400,
         )  # fmt: skip
 
-    def reranker(self, model: str) -> ModelEntry:
-        """The reranker of this name, or the first where no model has the name. Raises: `InvalidRequest`."""
+    def _reranker(self, model: str) -> ModelEntry:
         entries, named = self.registry.entries, self.find(model)
         rerankers = [name for name, entry in entries.items() if entry.card.kind == "reranker"]
         if named is not None and named.name in rerankers:
@@ -200,25 +280,18 @@ class Catalogue:
 
     # which rule
 
-    def route(self, model: str, endpoint: str) -> Route:
-        """The rule for a request; a pulled model has its own cache as target. Raises: `UnknownModel`."""
-        if (pulled := self._pulled.get(self._names.meaning(model))) is None:
+    def _route(self, model: str, endpoint: str) -> Route:
+        """A pulled model has its own cache as target."""
+        if (pulled := self._pulled.get(self.names.meaning(model))) is None:
             try:
                 return self._router.choose(model, endpoint)
             except UnknownModel as error:
                 raise UnknownModel(model, known=tuple(dict.fromkeys((*error.known, *self.known())))) from None
         return replace(self._router.find(model, endpoint) or Route(""), target=pulled.cache, fallback=())
 
-    def find_route(self, model: str, endpoint: str) -> Route | None:
-        """As `Router.find`."""
-        return self._router.find(model, endpoint)
-
-    def route_by_name(self, model: str) -> Route:
-        """To the provider or the model of exactly this name, whatever the routes say.
-
-        Raises: `UnknownModel`; `InvalidRequest` for a model that cannot chat.
-        """
-        provider, _, bare = self._names.meaning(model).partition("/")
+    def _route_by_name(self, model: str) -> Route:
+        """Raises: `UnknownModel`; `InvalidRequest` for a model that cannot chat."""
+        provider, _, bare = self.names.meaning(model).partition("/")
         if provider in self.providers and (bare or self.providers.model(provider)):
             return Route(provider)
         entry = self.named(model)
@@ -228,20 +301,6 @@ class Catalogue:
         return Route(cache)
 
     # what there is
-
-    def meaning(self, name: str) -> str:
-        """As `Names.meaning`."""
-        return self._names.meaning(name)
-
-    @property
-    def aliases(self) -> Mapping[str, str]:
-        """As `Names.all`."""
-        return self._names.all()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all models that a request can name."""
-        return tuple(self.registry.entries)
 
     @property
     def caches(self) -> tuple[str, ...]:
@@ -254,8 +313,8 @@ class Catalogue:
 
     def known(self) -> tuple[str, ...]:
         """Every name, those of adapters and of pulled models too, for an error."""
-        others = (self._names.all(), self.registry.adapter_names(), self._pulled)
-        return (*self.names, *(name for names in others for name in names))
+        others = (self.names.all(), self.registry.adapter_names(), self._pulled)
+        return (*self.registry.entries, *(name for names in others for name in names))
 
     def models(self) -> tuple[ModelCard, ...]:
         """One card for each model that a request can name, loaded or not, in the order of the configuration; then one
@@ -264,7 +323,7 @@ class Catalogue:
         behind: dict[str, list[str]] = {}
         for alias, cache in self._router.globless().items():
             behind.setdefault(self._models.get(cache, ""), []).append(alias)
-        meanings = self._names.all()
+        meanings = self.names.all()
         for name, served in self._pulled.items():
             behind.setdefault(self._models[served.cache], []).extend((name, *short_names(served.model)))
         adapted = self.registry.adapter_names()
@@ -296,7 +355,7 @@ class Catalogue:
 
     def _card_of(self, alias: str, own: Mapping[str, ModelCard]) -> ModelCard | None:
         """The card of what an alias stands for; None where it is not here any more."""
-        meaning = self._names.meaning(alias)
+        meaning = self.names.meaning(alias)
         if (name := base_of(meaning, {each: each for each, card in own.items() if card.parent})) is not None:
             return own[name]
         if (entry := self.find(alias)) is not None:
@@ -318,6 +377,31 @@ class Catalogue:
         self._digesting |= {cache.name} if cache.digest else set()
         return cache
 
+    def add_provider(self, spec: str) -> str | None:
+        """The provider that a name such as `claude-sonnet-4-5` or `openrouter/qwen/qwen3` means, with that model from
+        now on; None for other names. Raises: `InvalidRequest` without its key."""
+        providers = self.providers
+        prefix, _, rest = spec.partition("/")
+        if spec in providers and not providers.model(spec):
+            raise InvalidRequest(
+                f"the provider {spec!r} names no model; write {spec}/MODEL ('shepherd models list --provider {spec}' "
+                "lists them)",
+                field="name",
+            )
+        if prefix in providers and rest and not providers.row(prefix).replicas:
+            providers.add(replace(providers.row(prefix), model=rest))
+            return prefix
+        if (found := find_model(spec)) is None or Path(spec).expanduser().exists():
+            return None
+        kind, model = found
+        name = next((each for each in providers.names if providers.row(each).type == kind.name), kind.name)
+        row = providers.row(name) if name in providers else ProviderConfig(name, kind.name)
+        try:
+            providers.add(replace(row, model=model))
+        except ConfigError as error:
+            raise InvalidRequest(error.message, field="name") from error
+        return name
+
     def remove(self, cache: CacheConfig) -> None:
         """Undo `add`."""
         with self._changing:
@@ -327,9 +411,9 @@ class Catalogue:
         self._models = {name: model for name, model in self._models.items() if name != cache.name}
         self.registry.remove(cache)
 
-    async def look_for(self, model: str) -> None:
+    async def _look_for(self, model: str) -> None:
         """Look again for pulled models, if this may be one that is not known yet, or is not there any more."""
-        meaning = self._names.meaning(model)
+        meaning = self.names.meaning(model)
         if (pulled := self._pulled.get(meaning)) is not None:
             is_known = pulled.model.path.exists()
         else:
@@ -342,12 +426,12 @@ class Catalogue:
 
     async def look_again(self) -> None:
         """See which pulled models have come or gone; reads the headers of new ones."""
-        if self._serves_pulled and (self._pulled or self._names.folder.exists()):
+        if self._serves_pulled and (self._pulled or self.names.folder.exists()):
             await asyncio.to_thread(self._look)
 
     def _look(self) -> None:
         with self._changing:
-            found, loaded = {each.name: each for each in pulled_models(self._names.folder)}, self._pool.loaded()
+            found, loaded = {each.name: each for each in pulled_models(self.names.folder)}, self._pool.loaded()
             kept = {
                 name: each
                 for name, each in self._pulled.items()
@@ -368,7 +452,7 @@ class Catalogue:
                         logger.warning("the pulled model %r cannot be used: %s", name, error)
                     else:
                         kept[name] = _Served(model, cache.name, None if cache.name in before else cache)
-            self._names.see_pulled({name: each.model for name, each in kept.items()})
+            self.names.see_pulled({name: each.model for name, each in kept.items()})
             self._pulled = kept
 
     def reread(self, name: str) -> None:
@@ -379,38 +463,64 @@ class Catalogue:
             raise EngineError(f"model {name!r} cannot be loaded: {error}") from error
         self._pool.add(self.registry.residencies())
 
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
+        """Get a model that is not on this machine, for a client; `show` gets what happens, on the event loop.
+
+        Raises: `NotAllowed` unless the operator allows it; `ShepherdError`, in one sentence.
+        """
+        self._check_managing()
+        from shepherd.app.directory.pulling import pull_model  # noqa: PLC0415 - few servers pull
+        from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
+
+        await pull_model(self._config, parse_ollama(name), env=self._env, keys=self._keys, show=show)
+        await self.look_again()
+
     async def copy(self, source: str, name: str) -> None:
-        """Give a model another name, also after a restart. Raises: `UnknownModel`; as `Names.copy`."""
+        """Give a model another name, for a client, also after a restart.
+
+        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; as `Names.copy`.
+        """
+        self._check_managing()
         await self.look_again()
         if not self._exists(source):
             raise UnknownModel(source, known=self.known())
-        await asyncio.to_thread(self._names.copy, source, name)
+        await asyncio.to_thread(self.names.copy, source, name)
 
     async def delete(self, name: str) -> None:
         """Take away a name that a client has given; or unload a pulled model as soon as nothing uses it, and remove its
-        files. Raises: `UnknownModel`; `InvalidRequest` for what the configuration names."""
+        files. Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for what the
+        configuration names."""
+        self._check_managing()
         await self.look_again()
-        if await asyncio.to_thread(self._names.forget, name):
+        if await asyncio.to_thread(self.names.forget, name):
             return
-        served = self._pulled.get(self._names.meaning(name))
+        served = self._pulled.get(self.names.meaning(name))
         if served is None and not self._exists(name):
             raise UnknownModel(name, known=self.known())
-        if served is None or served.own is None or find_name(name, self._own_aliases) is not None:
+        if served is None or served.own is None or find_name(name, self._config.aliases) is not None:
             raise InvalidRequest(
                 f"{name!r} stands in the configuration; only the operator removes it: this server deletes models that "
                 "were pulled and that nothing else names",
                 field="model",
             )
-        if copies := self._names.copies_of(served.model.name):
+        if copies := self.names.copies_of(served.model.name):
             raise InvalidRequest(
                 f"{', '.join(map(repr, copies))} would lose its model; delete that name first", field="model"
             )
         await self.unload(self.entry_of(served.cache).name)
         try:
-            await asyncio.to_thread(remove_pulled, self._names.folder, served.model.folder)
+            await asyncio.to_thread(remove_pulled, self.names.folder, served.model.folder)
         except OSError as error:
             raise EngineError(f"the files of {name!r} cannot be removed: {error.strerror or error}") from error
         await self.look_again()
+
+    def _check_managing(self) -> None:
+        if not self._config.server.manage_models:
+            raise NotAllowed(
+                "this server lets no client pull, copy or delete models; its operator allows it with "
+                "manage_models = true in [server]",
+                status=403,
+            )
 
     async def unload(self, model: str) -> bool:
         """Free the model of this name as soon as nothing uses it; False when it was not loaded."""
@@ -419,7 +529,7 @@ class Catalogue:
         return any([await self._pool.unload(each.key) for each in entries])
 
     def _exists(self, name: str) -> bool:
-        meaning = self._names.meaning(name)
+        meaning = self.names.meaning(name)
         known = (*self._models, *self.providers.names)
         return (
             self.find(name) is not None

@@ -75,7 +75,7 @@ def parts(
 def senses(app: App) -> frozenset[type[Image | Audio]]:
     """What the model that answers takes besides text."""
     stem = app.conversations.active.model
-    able = {word for card in app.models() if card.id == stem for word in card.capabilities}
+    able = {word for card in app.catalogue.models() if card.id == stem for word in card.capabilities}
     return frozenset(kind for kind, (_, word, _) in SENSES.items() if word in able)
 
 

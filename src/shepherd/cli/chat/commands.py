@@ -232,7 +232,7 @@ def _export_words(chat: Chat, words: tuple[str, ...], last: str) -> Iterable[tup
 
 async def _stats(chat: Chat, argument: str) -> None:
     chat.say_fields(stats.stat_rows(chat.turns, width=chat.view.width, plain=chat.view.is_plain))
-    chat.say_fields((name, spending_text(each)) for name, each in chat.app.spending().items())
+    chat.say_fields((name, spending_text(each)) for name, each in chat.app.totals().spending.items())
 
 
 async def _exit(chat: Chat, argument: str) -> None:

@@ -45,7 +45,7 @@ def forget(
 ) -> int:
     """Show what would go, ask, and delete it from the file; the conversations that caches keep on disk go, too."""
     from shepherd.agent.compaction_store import CompactionStore
-    from shepherd.app.app import compactions_file, drop_snapshots, snapshot_folder
+    from shepherd.app.files import compactions_file, drop_snapshots, snapshot_folder
 
     chosen = (messages, conversation, matching, before)
     if everything and any(chosen):

@@ -22,7 +22,7 @@ from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from shepherd.app.app import App
     from shepherd.config import Config, ServerConfig
@@ -71,7 +71,7 @@ async def _serve(config: Config) -> None:
 
 
 @asynccontextmanager
-async def running(asgi: FastAPI, **settings: Any) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
+async def running(asgi: Starlette, **settings: Any) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
     """A server that runs during the block: its task, and its port; None when it ended before it listened."""
     from shepherd.server.app import serve
 
@@ -86,7 +86,7 @@ async def running(asgi: FastAPI, **settings: Any) -> AsyncIterator[tuple[asyncio
         await asyncio.gather(server, return_exceptions=True)
 
 
-def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> FastAPI:
+def _application(config: Config, app: App, keys: Any, stack: AsyncExitStack) -> Starlette:
     """The application with its observers; the stack closes what must be closed."""
     from shepherd.server.app import Limits, create_app
     from shepherd.server.http.admission import Admission
@@ -170,11 +170,11 @@ async def _load_while(server: asyncio.Task[None], app: App) -> bool:
     return not server.done()
 
 
-def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list[str]:
+def _banner(app: App, asgi: Starlette, address: str, made_key: str | None) -> list[str]:
     import shepherd
     from shepherd.cli.text import format_size
 
-    cards = app.models()
+    cards = app.catalogue.models()
     width = max((len(card.id) for card in cards), default=0)
     models = [
         f"  {card.id:<{width}}  {card.kind}, {card.n_ctx} tokens, {format_size(card.memory_bytes)}"
@@ -197,9 +197,11 @@ def _banner(app: App, asgi: FastAPI, address: str, made_key: str | None) -> list
     ]
 
 
-def endpoints(asgi: FastAPI) -> list[tuple[str, str]]:
+def endpoints(asgi: Starlette) -> list[tuple[str, str]]:
     """Method and path of each endpoint that `/docs` lists, without single items; the memory as one line."""
-    listed = asgi.openapi()["paths"].items()
+    from shepherd.server.endpoints.openapi import document
+
+    listed = document(asgi.state.server.documented)["paths"].items()
     found = [(method.upper(), path) for path, methods in listed for method in methods]
     shown = [(method, path) for method, path in found if "{" not in path and not path.startswith(_MEMORY)]
     return [*sorted(shown, key=lambda pair: pair[0] != "POST"), ("GET", f"{_MEMORY}..."), ("GET", "/docs")]

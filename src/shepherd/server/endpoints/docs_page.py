@@ -1,6 +1,6 @@
 """The page at `/docs`: the OpenAPI document as HTML that a browser reads without scripts and without another host.
 
-Not here: what the document says (the rows of `server/routes.py`), and the list of endpoints at `/` (`status`).
+Not here: what the document says (`openapi.py`), and the list of endpoints at `/` (`status`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from html import escape
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import HTMLResponse, Response
 
-from shepherd.server.endpoints.handler import PlainEndpoint
+from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
+from shepherd.server.endpoints.openapi import document
 from shepherd.wire.base import Json
 
 
 async def show_docs(request: HTTPRequest) -> Response:
     """The endpoints of this server, with their fields."""
     policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return HTMLResponse("".join(_page(request.app.openapi())), headers=policy)
+    return HTMLResponse("".join(_page(document(state_of(request).documented))), headers=policy)
+
+
+async def show_document(request: HTTPRequest) -> Response:
+    return json_response(document(state_of(request).documented))
 
 
 def _page(document: Json) -> Iterator[str]:
@@ -74,4 +79,7 @@ details { margin: .4rem 0 } details > :not(summary) { margin-left: 1.2rem }
 td, th { text-align: left; vertical-align: top; padding: .1rem .8rem .1rem 0 } pre { overflow: auto }
 </style>"""
 
-DOCS_ENDPOINT = PlainEndpoint(("GET", "HEAD"), ("/docs",), show_docs, documented=False)
+DOCS_ENDPOINTS = (
+    PlainEndpoint(("GET", "HEAD"), ("/docs",), show_docs, documented=False),
+    PlainEndpoint(("GET", "HEAD"), ("/openapi.json",), show_document, documented=False),
+)

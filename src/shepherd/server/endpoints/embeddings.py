@@ -26,7 +26,7 @@ async def answer_openai(context: RequestContext, body: Json) -> Json | list[Json
     Raises: `ShepherdError`.
     """
     wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
-    made = await context.state.service.embed(
+    made = await context.state.service.dispatcher.embed(
         wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=context.path
     )
     if not made.pooled and context.scope["path"] == STATES:
@@ -76,7 +76,7 @@ async def _embed_for_ollama(context: RequestContext, wanted: ollama_embed.EmbedR
     if not wanted.texts:
         await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
         return Embeddings(wanted.model, (), ())
-    made = await service.embed(
+    made = await service.dispatcher.embed(
         wanted.model, wanted.texts, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
     )
     _check_pooled(made)

@@ -100,7 +100,9 @@ class _Answer:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
         service, path = self._context.state.service, self._context.path
         streams = [
-            service.stream(one, endpoint=path) if one.messages or one.completion else stream_load(service, one, path)
+            service.conversations.stream(one, endpoint=path)
+            if one.messages or one.completion
+            else stream_load(service, one, path)
             for one in self._decoded.requests
         ]
         async with aclosing(merge_choices(streams)) as events:

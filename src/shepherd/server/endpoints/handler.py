@@ -87,6 +87,8 @@ class ServerState:
     active: ActiveRequests
     metrics: Metrics
     responses: ResponseStore
+    documented: Sequence[Endpoint | PlainEndpoint]
+    """The rows that `/docs` and `/openapi.json` describe."""
     observe: Sequence[ObserverFactory] = ()
     is_open: bool = False
     """No API keys are configured."""
@@ -111,9 +113,10 @@ class Endpoint:
     respond: Callable[[RequestContext], Awaitable[None]]
     """Reads the request and sends the whole answer. The client gets the error that it raises, if nothing was sent."""
     openapi: Mapping[str, Any]
-    """Arguments for `FastAPI.add_api_route` that describe the row in `/docs`."""
+    """The OpenAPI operation, as far as it differs from that of every row (`openapi.py`)."""
     methods: tuple[str, ...] = ("POST",)
     """The first is the one in `/docs`."""
+    documented: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,8 @@ class PlainEndpoint:
 
     methods: tuple[str, ...]
     paths: tuple[str, ...]
-    handler: Callable[..., Awaitable[Response]]
-    """A handler of FastAPI, which documents it by its name and its docstring."""
+    handler: Callable[[HTTPRequest], Awaitable[Response]] | ASGIApp
+    """The name and the docstring of a function are in `/docs`."""
     openapi: Mapping[str, Any] = field(default_factory=dict)
     documented: bool = True
 
@@ -252,18 +255,6 @@ def backend_headers(record: Record) -> RawHeaders:
 
 def json_response(body: Any, status: int = 200) -> Response:
     return Response(json_bytes(body), status, media_type="application/json")
-
-
-class Answer(Response):
-    """An ASGI application as the answer of a handler of FastAPI."""
-
-    background = None
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
 
 
 async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: Receive, send: Send) -> None:

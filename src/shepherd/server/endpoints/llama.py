@@ -17,7 +17,6 @@ from shepherd.core import UnknownModel
 from shepherd.engine.sampling import DEFAULTS
 from shepherd.engine.stats import SequenceStats
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
-from shepherd.server.endpoints.models import known_cards
 from shepherd.server.http.body import json_bytes
 from shepherd.server.http.caller import caller_of, sees, with_caller
 from shepherd.wire.base import Fields, Json, decode_array
@@ -30,7 +29,7 @@ from shepherd.wire.sampling import decode_lora
 async def props(request: HTTPRequest) -> Response:
     """The context and the chat template of a model: the first, or the one that `?model=` names."""
     service = state_of(request).service
-    cards = [card for card in known_cards(service) if card.kind == "chat"]
+    cards = [card for card in service.catalogue.models() if card.kind == "chat"]
     wanted = request.query_params.get("model")
     card = next((card for card in cards if wanted in (None, card.id)), None)
     if card is None:
@@ -69,7 +68,7 @@ async def slots(request: HTTPRequest) -> Response:
     held = ((name, cache.n_ctx, each) for name, cache in stats.items() for each in cache.sequences)
     rows = [(name, n_ctx, each) for name, n_ctx, each in held if sees(caller, each.owner)]
     free = SequenceStats(0, "idle", None, 0, 0, 0, 0, 0, 0.0, 0.0)
-    cards = [card for card in known_cards(service) if card.kind == "chat" and card.loaded]
+    cards = [card for card in service.catalogue.models() if card.kind == "chat" and card.loaded]
     if cards:
         rows += [("", cards[0].n_ctx, free)] * (sum(card.n_slots for card in cards) - len(rows))
     return json_response(
@@ -97,13 +96,13 @@ def _next_token(sequence: SequenceStats) -> Json:
 async def answer_apply_template(context: RequestContext, body: Json) -> Json:
     """The prompt that the model would get for a body of chat completions. Raises: `ShepherdError`."""
     decoded = with_caller(await asyncio.to_thread(chat.decode_request, body), context.scope, trace=False)
-    return {"prompt": await context.state.service.render(decoded.request, endpoint=context.path)}
+    return {"prompt": await context.state.service.conversations.render(decoded.request, endpoint=context.path)}
 
 
 async def lora_adapters(request: HTTPRequest) -> Response:
     """The adapters of a model, the first or the one that `?model=` names, with the scales of requests that choose
     none."""
-    found = state_of(request).service.adapters(request.query_params.get("model", ""))
+    found = state_of(request).service.catalogue.adapters(request.query_params.get("model", "")).states()
     return json_response(
         [
             {
@@ -125,7 +124,7 @@ async def set_lora_adapters(context: RequestContext) -> None:
     rows = await context.decode(await context.read_body(), decode_array)
     model = parse_qs(context.scope["query_string"].decode("utf-8", "replace")).get("model", [""])[0]
     context.record.model = model
-    context.state.service.set_adapters(model, decode_lora(Fields({"lora": rows}), "lora"))
+    context.state.service.catalogue.adapters(model).set_scales(decode_lora(Fields({"lora": rows}), "lora"))
     context.record.reason = "answered"
     await context.answer(json_bytes({"success": True}))
 

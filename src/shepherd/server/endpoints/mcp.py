@@ -34,7 +34,6 @@ from shepherd.tools.signature import in_thread
 from shepherd.wire.base import check_values
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from mcp.server import Server, ServerRequestContext
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp_types import (
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         PaginatedRequestParams,
     )
     from mcp_types import Tool as McpTool
+    from starlette.applications import Starlette
     from starlette.types import Message, Receive, Scope, Send
 
     from shepherd.server.endpoints.handler import Limits
@@ -174,7 +174,7 @@ async def _lines(file: TextIO) -> AsyncIterator[str]:
         yield line
 
 
-def add_mcp_path(app: FastAPI, make: Callable[[], Server[Any]], limits: Limits) -> None:
+def add_mcp_path(app: Starlette, make: Callable[[], Server[Any]], limits: Limits) -> None:
     """Put the MCP server that `make` returns at `/mcp`, behind the middleware of the other paths."""
     from starlette.routing import Route  # noqa: PLC0415 - over stdio there are no paths
 

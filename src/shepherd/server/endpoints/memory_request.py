@@ -68,10 +68,10 @@ class MemoryEndpoint:
         """The row as every path has it."""
         openapi = {
             "summary": self.summary,
-            "operation_id": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
+            "operationId": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
             "tags": ["memory"],
             "responses": {code: {"description": text} for code, text in _ANSWERS.items()},
-            "openapi_extra": _described(self),
+            **_described(self),
         }
         methods = ("GET", "HEAD") if self.method == "GET" and self.answer is not None else (self.method,)
         return Endpoint(self.name, (self.path,), self._respond, openapi, methods)
@@ -287,8 +287,8 @@ _ALIASES = {"query": "q", "max_results": "limit"}
 """As the tool `search_memory` and the Python API call them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANSWERS = {
-    200: "The answer; a list is empty when nothing was found.",
-    400: "The request is wrong; the message names the field.",
-    403: "The API key acts as another user, or may not empty caches that others use.",
-    404: "No such conversation, or no memory here.",
+    "200": "The answer; a list is empty when nothing was found.",
+    "400": "The request is wrong; the message names the field.",
+    "403": "The API key acts as another user, or may not empty caches that others use.",
+    "404": "No such conversation, or no memory here.",
 }

@@ -31,8 +31,8 @@ MAX_PAGE = 1000
 async def models(request: HTTPRequest) -> Response:
     """The models that a request can name."""
     service = state_of(request).service
-    await service.look_again()
-    cards = known_cards(service)
+    await service.catalogue.look_again()
+    cards = service.catalogue.models()
     chat = [card for card in cards if card.kind == "chat"]
     if "anthropic-version" not in request.headers:
         codex = [_for_codex(card, priority) for priority, card in enumerate(chat)]
@@ -44,11 +44,11 @@ async def models(request: HTTPRequest) -> Response:
     return json_response(page)
 
 
-async def model(request: HTTPRequest, model_id: str) -> Response:
+async def model(request: HTTPRequest) -> Response:
     """One model."""
     service = state_of(request).service
-    await service.look_again()
-    card = named_card(known_cards(service), model_id)
+    await service.catalogue.look_again()
+    card = named_card(service.catalogue.models(), request.path_params["model_id"])
     return json_response((_for_anthropic if "anthropic-version" in request.headers else _model_body)(card))
 
 
@@ -57,13 +57,6 @@ MODEL_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/v1/models", "/models", "/v1/v1/models"), models),
     PlainEndpoint(("GET", "HEAD"), ("/v1/models/{model_id:path}",), model),
 )
-
-
-def known_cards(service: Service) -> Sequence[ModelCard]:
-    """All models. Raises: `EngineDown` before they are known: clients would believe and remember an empty list."""
-    if not (cards := service.models()):
-        refuse_while_loading(service)
-    return cards
 
 
 def named_card(cards: Sequence[ModelCard], name: str) -> ModelCard:

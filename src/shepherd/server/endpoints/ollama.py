@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from shepherd.core import Event, Finished, InvalidRequest, Request, Started
 from shepherd.core.status import ModelCard
-from shepherd.server.endpoints.handler import Answer, PlainEndpoint, RequestContext, json_response, state_of
-from shepherd.server.endpoints.models import known_cards, named_card
+from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
+from shepherd.server.endpoints.models import named_card
 from shepherd.server.http.body import send_json
 from shepherd.server.http.caller import refuse_one_of_many
 from shepherd.server.http.errors import encode_error
@@ -36,12 +36,12 @@ NEVER = "2300-01-01T00:00:00Z"
 
 def find_card(service: Service, name: str) -> ModelCard:
     """The model of this name. Raises: `UnknownModel`; `EngineDown` before the models are known."""
-    return named_card(known_cards(service), name)
+    return named_card(service.catalogue.models(), name)
 
 
 async def stream_load(service: Service, request: Request, endpoint: str) -> AsyncGenerator[Event, None]:
     """Ollama's convention for a request without a prompt: load the model; with `keep_alive` 0 unload it."""
-    await service.load_model(request.model, request.extra.get("keep_alive"), endpoint=endpoint)
+    await service.dispatcher.load(request.model, request.extra.get("keep_alive"), endpoint=endpoint)
     yield Started(request.model)
     yield Finished("end")
 
@@ -49,9 +49,9 @@ async def stream_load(service: Service, request: Request, endpoint: str) -> Asyn
 async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
     """The same for a model that makes vectors, which is unloaded by its own name."""
     if keep_alive_s == 0:
-        await service.unload(model)
+        await service.catalogue.unload(model)
     else:
-        await service.load_model(model, keep_alive_s, endpoint=endpoint)
+        await service.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
 
 
 # ---- lists
@@ -60,41 +60,40 @@ async def load_or_unload(service: Service, model: str, keep_alive_s: float | Non
 async def tags(request: HTTPRequest) -> Response:
     """The models that a request can name, as Ollama's clients read them."""
     service = state_of(request).service
-    await service.look_again()
-    return json_response({"models": [encode_entry(card) for card in known_cards(service)]})
+    await service.catalogue.look_again()
+    return json_response({"models": [encode_entry(card) for card in service.catalogue.models()]})
 
 
 async def processes(request: HTTPRequest) -> Response:
     """The loaded models, as Ollama's clients read them."""
-    cards = known_cards(state_of(request).service)
+    cards = state_of(request).service.catalogue.models()
     return json_response({"models": [encode_loaded(card) for card in cards if card.loaded]})
 
 
-async def report_version() -> Response:
+async def report_version(request: HTTPRequest) -> Response:
     """The version of Ollama with which this server is compatible."""
     return json_response({"version": VERSION})
 
 
-async def refuse() -> Response:
-    return Answer(_refuse)
+class _Refuse:
+    """An ASGI application: a client sends whole models, so that the rest of the body must be read."""
 
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    error = InvalidRequest(
-        f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
-        "`shepherd models` lists the files on this machine, and the configuration names those that are served"
-    )
-    if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
-        error.status = 404
-    await send_json(send, *encode_error(scope, error), unread=receive)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = InvalidRequest(
+            f"{scope['path'][:80]} is not supported: this server does not create or change models over HTTP; "
+            "`shepherd models` lists the files on this machine, and the configuration names those that are served"
+        )
+        if scope["method"] == "HEAD":  # a client asks if a file exists before it uploads it
+            error.status = 404
+        await send_json(send, *encode_error(scope, error), unread=receive)
 
 
 OLLAMA_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/api/tags",), tags),
     PlainEndpoint(("GET", "HEAD"), ("/api/ps",), processes),
     PlainEndpoint(("GET", "HEAD"), ("/api/version",), report_version),
-    PlainEndpoint(("POST",), ("/api/push", "/api/create"), refuse, documented=False),
-    PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), refuse, documented=False),
+    PlainEndpoint(("POST",), ("/api/push", "/api/create"), _Refuse(), documented=False),
+    PlainEndpoint(("HEAD", "POST"), ("/api/blobs/{digest:path}",), _Refuse(), documented=False),
 )
 
 
@@ -103,7 +102,7 @@ OLLAMA_ENDPOINTS = (
 
 async def answer_show(context: RequestContext, body: Json) -> Json:
     """The details of one model. Raises: `ShepherdError`."""
-    await context.state.service.look_again()
+    await context.state.service.catalogue.look_again()
     return encode_shown(find_card(context.state.service, named_in(body)))
 
 
@@ -111,14 +110,14 @@ async def answer_copy(context: RequestContext, body: Json) -> Json:
     """Success once a model has another name. Raises: `ShepherdError`."""
     _check_caller(context)
     fields = Fields(body)
-    await context.state.service.copy_model(fields.get_string("source"), fields.get_string("destination"))
+    await context.state.service.catalogue.copy(fields.get_string("source"), fields.get_string("destination"))
     return {"status": "success"}
 
 
 async def answer_delete(context: RequestContext, body: Json) -> Json:
     """Success once a pulled model, or a name of `/api/copy`, is gone. Raises: `ShepherdError`."""
     _check_caller(context)
-    await context.state.service.delete_model(named_in(body))
+    await context.state.service.catalogue.delete(named_in(body))
     return {"status": "success"}
 
 

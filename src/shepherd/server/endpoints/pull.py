@@ -4,7 +4,8 @@
     {"status": "verifying sha256 digest"} · {"status": "writing manifest"} · {"status": "success"}
 
 A model that the server has is a success at once: many clients pull before they ask. When the client disconnects, the
-pull ends; what was transferred is kept for the next one. Not here: the pull (`models/pull`), the right to it (`App`).
+pull ends; what was transferred is kept for the next one. Not here: the pull (`models/pull`), the right to it
+(`app/directory`).
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ async def respond(context: RequestContext) -> None:
     body = await context.decode(await context.read_body(), decode_json)
     name, streams = named_in(body), Fields(body).find_boolean("stream") is not False
     context.record.model, context.record.reason = name, "answered"
-    await context.state.service.look_again()
+    await context.state.service.catalogue.look_again()
     try:
         find_card(context.state.service, name)
     except UnknownModel:
         if streams:
             await context.while_connected(_send_stream(context, name))
             return
-        await context.while_connected(context.state.service.pull(name, lambda event: None))
+        await context.while_connected(context.state.service.catalogue.pull(name, lambda event: None))
     await context.answer(json_bytes(_SUCCESS) + b"\n" * streams)
 
 
@@ -56,7 +57,7 @@ async def _send_stream(context: RequestContext, name: str) -> None:
 
     async def work() -> None:
         try:
-            await context.state.service.pull(name, _lines(lambda line: buffer.put(json_bytes(line) + b"\n")))
+            await context.state.service.catalogue.pull(name, _lines(lambda line: buffer.put(json_bytes(line) + b"\n")))
             buffer.put(json_bytes({"status": "writing manifest"}) + b"\n")
             buffer.put(json_bytes(_SUCCESS) + b"\n", is_last=True)
         finally:

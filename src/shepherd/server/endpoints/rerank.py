@@ -40,5 +40,5 @@ async def _answer(
     encode: Callable[..., Json | list[Json]],
 ) -> Json | list[Json]:
     wanted = await asyncio.to_thread(decode, body)
-    made = await context.state.service.rerank(wanted.model, wanted.pairs, endpoint=context.path)
+    made = await context.state.service.dispatcher.rerank(wanted.model, wanted.pairs)
     return await asyncio.to_thread(encode, wanted, made, id=f"rerank-{context.record.id}")

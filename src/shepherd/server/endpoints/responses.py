@@ -12,30 +12,30 @@ from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.page import encode_page
 from shepherd.server.http.caller import caller_of
-from shepherd.wire.base import shown
+from shepherd.wire.base import Json, shown
 
 MAX_PAGE = 100
 """OpenAI's limit."""
 
 
-async def read(request: HTTPRequest, response_id: str) -> Response:
+async def read(request: HTTPRequest) -> Response:
     """A stored answer."""
     if request.query_params.get("stream") in ("true", "1"):
         raise InvalidRequest("a stored answer is sent whole; leave out stream", field="stream")
-    if (found := state_of(request).responses.find(response_id, owner=_owner(request))) is None:
-        raise _not_found(response_id)
-    return json_response(found)
+    return json_response(_find(request))
 
 
-async def delete(request: HTTPRequest, response_id: str) -> Response:
+async def delete(request: HTTPRequest) -> Response:
     """Delete an answer and its input."""
+    response_id = request.path_params["response_id"]
     if not state_of(request).responses.forget(response_id, owner=_owner(request)):
         raise _not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
-async def read_input(request: HTTPRequest, response_id: str) -> Response:
+async def read_input(request: HTTPRequest) -> Response:
     """The input of an answer, the newest item first; with `limit`, `order` and `after`."""
+    response_id = request.path_params["response_id"]
     items = state_of(request).responses.find_input(response_id, owner=_owner(request))
     if items is None:
         raise _not_found(response_id)
@@ -48,11 +48,17 @@ async def read_input(request: HTTPRequest, response_id: str) -> Response:
     )
 
 
-async def cancel(request: HTTPRequest, response_id: str) -> Response:
+async def cancel(request: HTTPRequest) -> Response:
     """This server generates no answer in the background: there is none to cancel."""
-    if state_of(request).responses.find(response_id, owner=_owner(request)) is None:
-        raise _not_found(response_id)
+    _find(request)
     raise InvalidRequest("the answer is complete; to cancel a running one, close the connection that waits for it")
+
+
+def _find(request: HTTPRequest) -> Json:
+    response_id = request.path_params["response_id"]
+    if (found := state_of(request).responses.find(response_id, owner=_owner(request))) is None:
+        raise _not_found(response_id)
+    return found
 
 
 def _owner(request: HTTPRequest) -> str:

@@ -6,15 +6,16 @@ Not here: the JSON of a cache (`caches`), and how requests are counted (`observe
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from importlib.metadata import version
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from shepherd.core import InvalidRequest
 from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
+from shepherd.server.endpoints.openapi import OK, documented_path
 from shepherd.server.http.caller import caller_of, refuse_one_of_many, sees
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
@@ -44,9 +45,8 @@ async def report_health(request: HTTPRequest) -> Response:
 
 async def root(request: HTTPRequest) -> Response:
     """The endpoints of this server."""
-    routes = [route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema]
-    endpoints = [f"{method} {route.path_format}" for route in routes for method in route.methods or ()]
-    return json_response({"name": "shepherd", "version": request.app.version, "endpoints": [*endpoints, "GET /docs"]})
+    endpoints = [f"{row.methods[0]} {documented_path(row)}" for row in state_of(request).documented]
+    return json_response({"name": "shepherd", "version": version("shepherd"), "endpoints": [*endpoints, "GET /docs"]})
 
 
 async def caches(request: HTTPRequest) -> Response:
@@ -60,13 +60,14 @@ async def caches(request: HTTPRequest) -> Response:
         for name, cache in stats.items()
     }
     models = {name: cache.model for name, cache in state.service.health().caches.items()}
-    body = encode_caches(stats, models, state.metrics.totals(), state.service.spending())
+    body = encode_caches(stats, models, state.metrics.totals(), state.service.totals().spending)
     outcomes = state.metrics.outcomes()
     return json_response({**body, "outcomes": outcomes} if outcomes else body)
 
 
-async def clear(request: HTTPRequest, name: str) -> Response:
+async def clear(request: HTTPRequest) -> Response:
     """Empty a cache; running answers continue."""
+    name = request.path_params["name"]
     refuse_one_of_many(request.scope)
     service = state_of(request).service
     if not (known := service.stats()):
@@ -94,7 +95,8 @@ class _AsWritten(bytes):
         return self
 
 
-_NOT_READY = {503: {"description": "No request can be answered now: the same fields, and why in `detail`."}}
+_NOT_READY = {"503": {"description": "No request can be answered now: the same fields, and why in `detail`."}}
+_TEXT = {"200": {**OK, "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 STATUS_ENDPOINTS = (
     # Some clients probe their base URL, which ends in /v1.
@@ -102,5 +104,5 @@ STATUS_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
     PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),
-    PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"response_class": PlainTextResponse}),
+    PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"responses": _TEXT}),
 )

@@ -18,11 +18,11 @@ from shepherd.wire.openai.responses import codec as responses
 async def answer_tokenize(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
     service, path = context.state.service, context.path
-    wanted = tokens.decode_tokenize(body)
-    found = await service.tokenize(wanted.model, wanted.text, special=wanted.special, bos=wanted.bos, endpoint=path)
+    dispatcher, wanted = service.dispatcher, tokens.decode_tokenize(body)
+    found = await dispatcher.tokenize(wanted.model, wanted.text, special=wanted.special, bos=wanted.bos, endpoint=path)
     wants_text = wanted.pieces or wanted.strings
-    pieces = await service.detokenize(wanted.model, found, endpoint=path) if wants_text else []
-    cards = [card for card in service.models() if card.kind == "chat"]
+    pieces = await dispatcher.detokenize(wanted.model, found, endpoint=path) if wants_text else []
+    cards = [card for card in service.catalogue.models() if card.kind == "chat"]
     n_ctx = next((card.n_ctx for card in cards if card.id == wanted.model), cards[0].n_ctx if cards else 0)
     return await asyncio.to_thread(tokens.encode_tokens, wanted, found, pieces, n_ctx=n_ctx)
 
@@ -30,7 +30,7 @@ async def answer_tokenize(context: RequestContext, body: Json) -> Json:
 async def answer_detokenize(context: RequestContext, body: Json) -> Json:
     """Raises: `ShepherdError`."""
     model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
-    pieces = await context.state.service.detokenize(model, found, endpoint=context.path)
+    pieces = await context.state.service.dispatcher.detokenize(model, found, endpoint=context.path)
     return await asyncio.to_thread(tokens.encode_text, pieces)
 
 
@@ -42,7 +42,7 @@ def counting(codec: Codec[Any]) -> Answer:
 
     async def count(context: RequestContext, body: Json) -> Json:
         decoded = with_caller(await asyncio.to_thread(codec.decode_request, body), context.scope, trace=False)
-        return {"input_tokens": await context.state.service.count(decoded.request, endpoint=context.path)}
+        return {"input_tokens": await context.state.service.conversations.count(decoded.request, endpoint=context.path)}
 
     return count
 
@@ -50,10 +50,10 @@ def counting(codec: Codec[Any]) -> Answer:
 async def count_messages(context: RequestContext, body: Json) -> Json:
     """The count of Anthropic's messages, behind their edits. Raises: `ShepherdError`."""
     decoded = with_caller(await asyncio.to_thread(anthropic.decode_request, body), context.scope, trace=False)
-    request, service = decoded.request, context.state.service
-    counted: Json = {"input_tokens": await service.count(request, endpoint=context.path)}
+    request, conversations = decoded.request, context.state.service.conversations
+    counted: Json = {"input_tokens": await conversations.count(request, endpoint=context.path)}
     if request.edits:
-        original = await service.count(replace(request, edits=()), endpoint=context.path)
+        original = await conversations.count(replace(request, edits=()), endpoint=context.path)
         counted["context_management"] = {"original_input_tokens": original}
     return counted
 

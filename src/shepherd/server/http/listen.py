@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shepherd.core import ConfigError
@@ -52,7 +52,7 @@ one that was refused closes the connection. Fewer than `HTTP/1.1 `, with which e
 
 
 async def serve(
-    app: FastAPI, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
+    app: Starlette, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
 ) -> None:
     """Serve `app` until SIGINT or SIGTERM, or until this task is cancelled.
 
@@ -354,7 +354,7 @@ class _BegunAnswer:
 class _Server(uvicorn.Server):
     """uvicorn's server, with a start and a stop of its own."""
 
-    def __init__(self, app: FastAPI, port: int, on_ready: Callable[[int], None] | None, grace_s: float) -> None:
+    def __init__(self, app: Starlette, port: int, on_ready: Callable[[int], None] | None, grace_s: float) -> None:
         config = uvicorn.Config(
             app,
             http=Connection,

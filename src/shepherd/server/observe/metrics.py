@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector, disa
 from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from shepherd.app.totals import Totals
 from shepherd.core.status import ProviderSpending
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
 from shepherd.server.observe.llama_metrics import LlamaMetrics
@@ -49,34 +50,21 @@ class Metrics:
 
     def __init__(
         self,
-        totals: Callable[[], Stats],
-        n_archived: Callable[[], int] = lambda: 0,
-        n_archive_failures: Callable[[], int] = lambda: 0,
-        n_rerank_failures: Callable[[], int] = lambda: 0,
+        totals: Callable[[], Totals] = Totals,
         *,
         n_active: Callable[[], int] = lambda: 0,
-        loads: Callable[[], Mapping[str, int]] = dict,
-        providers: Callable[[], Mapping[str, float]] = dict,
-        spending: Callable[[], Mapping[str, ProviderSpending]] = dict,
+        resting: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """Called at every scrape: `totals`; `n_archived`, messages put into the memory since the start;
-        `n_archive_failures`, how often that failed; `n_rerank_failures`, searches of it that had to do without a
-        reranker;
-        `n_active`, requests that are being answered; `loads`, how often each model was loaded since the start;
-        `spending`, what each provider has cost; `providers`, the seconds that each still rests."""
+        """Called at every scrape: `totals`; `n_active`, requests that are being answered; `resting`, the seconds that
+        each provider still rests."""
         self._totals = totals
         self._llama = LlamaMetrics()
-        self._n_archived = n_archived
-        self._n_archive_failures = n_archive_failures
-        self._n_rerank_failures = n_rerank_failures
         self._n_active = n_active
-        self._loads = loads
-        self._providers = providers
+        self._resting = resting
         self._outcomes = Counts[tuple[str, Outcome]]()
         """By cache or provider."""
         self.began_s = time.time()
         """Unix time of the start."""
-        self._spending = spending
         self._n_ended = self._n_refused = self._n_recalled = 0
         self._registry = registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they would be a series for every counter
@@ -154,33 +142,34 @@ class Metrics:
         """For `GET /v1/caches`: by provider, requests by their outcome, and the seconds that it still rests."""
         return {
             name: {**{each: self._outcomes[name, each] for each in get_args(Outcome)}, "rests_s": round(rests_s, 1)}
-            for name, rests_s in self._providers().items()
+            for name, rests_s in self._resting().items()
         }
 
     def render(self) -> bytes:
         """All of it, in Prometheus' text format."""
-        return generate_latest(self._registry) + self._llama.render(self._totals().values()).encode("ascii")
+        return generate_latest(self._registry) + self._llama.render(self._totals().caches.values()).encode("ascii")
 
     def collect(self) -> Iterator[Metric]:
         """What other parts of the program count, as a registry reads it."""
+        totals = self._totals()
         yield _gauge("shepherd_active_requests", "Requests that are being answered.", (), [((), self._n_active())])
-        loads = [((model,), count) for model, count in self._loads().items()]
+        loads = [((model,), count) for model, count in totals.n_loads.items()]
         yield _counter("shepherd_model_loads", "How often a model was loaded.", ("model",), loads)
         yield _counter(
-            "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), self._n_archived())]
+            "shepherd_archived_messages", "Messages that were put into the memory.", (), [((), totals.n_archived)]
         )
         text = "Requests by the cache or provider; replaced: it could not answer, and another one was asked."
         outcomes = [((name, outcome), count) for (name, outcome), count in self._outcomes.items()]
         yield _counter("shepherd_backend_requests", text, ("backend", "outcome"), outcomes)
-        resting = [((name,), rests_s) for name, rests_s in self._providers().items()]
+        resting = [((name,), rests_s) for name, rests_s in self._resting().items()]
         text = "How long a provider that has failed is not asked first; 0 = it is."
         yield _gauge("shepherd_backend_rest_seconds", text, ("backend",), resting)
         text = "How often messages could not be put into the memory."
-        yield _counter("shepherd_archive_failures", text, (), [((), self._n_archive_failures())])
+        yield _counter("shepherd_archive_failures", text, (), [((), totals.n_archive_failures)])
         text = "How often a search of the memory had to do without its reranker."
-        yield _counter("shepherd_rerank_failures", text, (), [((), self._n_rerank_failures())])
-        yield from _of_providers(self._spending())
-        yield from _of_engines(self._totals())
+        yield _counter("shepherd_rerank_failures", text, (), [((), totals.n_rerank_failures)])
+        yield from _of_providers(totals.spending)
+        yield from _of_engines(totals.caches)
 
 
 def _of_providers(spending: Mapping[str, ProviderSpending]) -> Iterator[Metric]:

@@ -145,4 +145,5 @@ EDITS_SCHEMA: Json = {
             "items": {"type": "object", "properties": {"type": {"enum": [*_KINDS]}}, "required": ["type"]},
         }
     },
+    "default": {"edits": []},
 }

@@ -85,7 +85,7 @@ async def ask(app: App, model: str, endpoint: str | None = "") -> str:
     stream = (
         app.dispatcher.stream(Request(model, (Message.user("Hello!"),)), endpoint=None)
         if endpoint is None
-        else app.stream(Request(model, (Message.user("Hello!"),)), endpoint=endpoint)
+        else app.conversations.stream(Request(model, (Message.user("Hello!"),)), endpoint=endpoint)
     )
     async with aclosing(stream) as taken:
         async for event in taken:
@@ -113,16 +113,16 @@ async def test_an_alias_is_answered_by_what_it_stands_for(tmp_path: Path) -> Non
         for name in ("fast", "FAST:latest", "claude-local-daily"):
             assert await ask(app, name) == HELLO
         assert await ask(app, "fast", endpoint=None) == HELLO
-        assert await app.count(Request("fast", (Message.user("Hello!"),))) > 0
-        assert await app.tokenize("fast", "Hello") == await app.tokenize("two", "Hello")
+        assert await app.conversations.count(Request("fast", (Message.user("Hello!"),))) > 0
+        assert await app.dispatcher.tokenize("fast", "Hello") == await app.dispatcher.tokenize("two", "Hello")
         assert jobs(app) == {"two": 4}
-        cards = {card.id: card.stands_for for card in app.models()}
+        cards = {card.id: card.stands_for for card in app.catalogue.models()}
         assert cards == {"one": "", "two": "", "fast": "two", "daily": "two"}
-        assert next(card for card in app.models() if card.id == "two").aliases == ("two", "fast", "daily")
+        assert next(card for card in app.catalogue.models() if card.id == "two").aliases == ("two", "fast", "daily")
         session = app.conversations.session()
         assert app.conversations.active.cache == "one"
         assert (await app.conversations.switch(session, "Fast")).cache == "two"
-        assert await app.unload("fast")
+        assert await app.catalogue.unload("fast")
 
 
 async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Pat
         async with running(tmp_path, text) as app:
             assert await ask(app, "fast") == HELLO
             assert jobs(app) == {"second": 1}
-            vectors = await app.embed("fast", ["Hello"])
-            assert vectors.vectors == (await app.embed("two", ["Hello"])).vectors
-            cards = {card.id: (card.stands_for, card.loaded) for card in app.models()}
+            vectors = await app.dispatcher.embed("fast", ["Hello"])
+            assert vectors.vectors == (await app.dispatcher.embed("two", ["Hello"])).vectors
+            cards = {card.id: (card.stands_for, card.loaded) for card in app.catalogue.models()}
             assert cards["fast"] == ("second", True)
             assert cards["gpt"] == ("far/gpt-5", False)
             for endpoint in ("", None):
@@ -148,9 +148,9 @@ async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Pat
 async def test_what_makes_vectors_is_pulled_like_any_other(tmp_path: Path, root: Path) -> None:
     put(root)
     async with running(tmp_path) as app:
-        vectors = await app.embed(NAME, ["Hello"])
+        vectors = await app.dispatcher.embed(NAME, ["Hello"])
         assert vectors.model == NAME
-        assert vectors.vectors == (await app.embed("lamb", ["Hello"])).vectors
+        assert vectors.vectors == (await app.dispatcher.embed("lamb", ["Hello"])).vectors
 
 
 async def test_pulled_models_come_and_go_without_a_restart(tmp_path: Path, root: Path) -> None:
@@ -171,7 +171,7 @@ async def test_pulled_models_come_and_go_without_a_restart(tmp_path: Path, root:
         assert jobs(app) == {NAME: 2, "ollama:tiny:1b": 1}
         pulled.remove(root, model.folder)
         assert NAME in await listed(client)  # it is in memory, and answers
-        await app.unload(NAME)
+        await app.catalogue.unload(NAME)
         assert await listed(client) == ["lamb", "ollama:tiny:1b"]
         assert await ask(app, "something else") == HELLO
         assert jobs(app) == {"ollama:tiny:1b": 1, "main": 1}
@@ -182,16 +182,16 @@ async def test_routes_of_the_user_say_all_that_there_is(tmp_path: Path, root: Pa
     async with running(tmp_path, '[[routes]]\nmodel = "lamb"\ncache = "main"\n') as app:
         with pytest.raises(UnknownModel):
             await ask(app, NAME)
-        await app.look_again()
-        assert [card.id for card in app.models()] == ["lamb"]
+        await app.catalogue.look_again()
+        assert [card.id for card in app.catalogue.models()] == ["lamb"]
 
 
 async def test_a_pulled_file_that_is_no_model_is_left_out(tmp_path: Path, root: Path) -> None:
     model = put(root)
     model.path.write_bytes(b"<html>".ljust(model.path.stat().st_size))
     async with running(tmp_path) as app:
-        await app.look_again()
-        assert [card.id for card in app.models()] == ["lamb"]
+        await app.catalogue.look_again()
+        assert [card.id for card in app.catalogue.models()] == ["lamb"]
 
 
 async def test_a_copy_survives_a_restart_and_its_model(tmp_path: Path, root: Path) -> None:

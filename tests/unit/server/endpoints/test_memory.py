@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.applications import Starlette
 from tests.sampling import examples
 from tests.scripted_service import ScriptedService, saying
 
@@ -103,7 +103,7 @@ def service(shelf: UserStores) -> ScriptedService:
 
 
 @functools.cache
-def application(service: ScriptedService, **options: Any) -> FastAPI:
+def application(service: ScriptedService, **options: Any) -> Starlette:
     """Most of what an application costs is its making."""
     return create_app(service, **options)
 

@@ -16,19 +16,16 @@ from shepherd.core import InvalidRequest, UnknownModel
 from shepherd.core.pairs import Pairs, Scores
 
 Listening = Callable[..., AbstractAsyncContextManager[str]]
-Asked = tuple[str, Pairs, str]
 
 
 class Ranking(ScriptedService):
-    """Remembers what it was asked, and refuses one document."""
+    """Refuses one document."""
 
     def __init__(self) -> None:
         super().__init__(saying("a"))
-        self.asked: list[Asked] = []
         self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
 
-    async def rerank(self, model: str, pairs: Pairs, *, endpoint: str) -> Scores:
-        self.asked.append((model, pairs, endpoint))
+    async def rerank(self, model: str, pairs: Pairs) -> Scores:
         if model == "gone":
             raise UnknownModel(model, known=("rank",))
         for at, (_, document) in enumerate(pairs.texts):
@@ -41,7 +38,7 @@ class Ranking(ScriptedService):
                     await asyncio.Event().wait()
                 finally:
                     self.cancelled.set()
-        return await super().rerank(model, pairs, endpoint=endpoint)
+        return await super().rerank(model, pairs)
 
 
 @pytest.fixture
@@ -62,7 +59,6 @@ async def test_jinas_shape_is_answered_at_all_paths(listening: Listening, servic
     assert answer["usage"]["total_tokens"] == sum(len(f"the lamb{text}") for text in RAIN)
     assert (answer["model"], answer["id"][:7]) == ("rank", "rerank-")
     assert tei == [{"index": at, "score": score} for at, score in ORDER]
-    assert [endpoint for *_, endpoint in service.asked] == ["/v1/rerank"] * 2
 
 
 async def test_coheres_and_vllms_shapes(listening: Listening, service: Ranking) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.scripted_service import ScriptedService, playing, saying
 from tests.unit.server.conftest import Listening
 
+from shepherd.app.totals import Totals
 from shepherd.core import (
     CallStarted,
     EngineError,
@@ -53,7 +54,7 @@ def read(text: str) -> dict[Key, float]:
 
 
 def rendered(stats: Mapping[str, CacheStats]) -> dict[Key, float]:
-    return read(Metrics(lambda: stats).render().decode())
+    return read(Metrics(lambda: Totals(stats)).render().decode())
 
 
 def llamas(text: str) -> dict[str, float]:
@@ -230,7 +231,7 @@ async def test_a_request_that_could_not_be_read_is_counted_too() -> None:
 
 
 def test_the_first_token_is_timed_from_the_arrival() -> None:
-    metrics = Metrics(dict)
+    metrics = Metrics()
     for seconds in (0.004, 0.2, 500.0):
         metrics.count(Record("id", "s", status=200, begun_s=10.0, first_s=10.0 + seconds))
     found = read(metrics.render().decode())
@@ -290,7 +291,7 @@ SOURCES = ("cached", "prefilled", "generated")
 
 
 def test_the_durations_of_requests_are_counted_by_surface_and_back_end() -> None:
-    metrics = Metrics(dict)
+    metrics = Metrics()
     for seconds in (0.02, 3.0, 1000.0):
         metrics.count(Record("id", "s", status=200, backend="b", begun_s=10.0, ended_s=10.0 + seconds))
     found = read(metrics.render().decode())
@@ -301,7 +302,7 @@ def test_the_durations_of_requests_are_counted_by_surface_and_back_end() -> None
 
 
 def test_what_was_not_let_in_is_counted_by_reason_and_every_reason_is_there_from_the_start() -> None:
-    metrics = Metrics(dict, n_active=lambda: 3, loads=lambda: {"qwen": 2})
+    metrics = Metrics(lambda: Totals(n_loads={"qwen": 2}), n_active=lambda: 3)
     metrics.refuse("rate")
     metrics.refuse("rate")
     found = read(metrics.render().decode())
@@ -314,19 +315,19 @@ def test_what_was_not_let_in_is_counted_by_reason_and_every_reason_is_there_from
 
 def test_the_tokens_and_the_money_of_providers_are_counted_since_the_start() -> None:
     spending = {"claude": ProviderSpending(Spent(9, 9, 9, 9.0), Spent(10, 5, 3, 0.25), budget_tokens=100)}
-    found = read(Metrics(dict, spending=lambda: spending).render().decode())
+    found = read(Metrics(lambda: Totals(spending=spending)).render().decode())
     tokens = {
         kind: found[key("shepherd_provider_tokens_total", provider="claude", kind=kind)]
         for kind in ("input", "cached", "output")
     }
     assert tokens == {"input": 10, "cached": 5, "output": 3}
     assert found[key("shepherd_provider_cost_total", provider="claude")] == 0.25
-    assert not [name for name, _ in read(Metrics(dict).render().decode()) if name.startswith("shepherd_provider")]
+    assert not [name for name, _ in read(Metrics().render().decode()) if name.startswith("shepherd_provider")]
 
 
 def test_applications_count_for_themselves_and_nothing_is_left_behind() -> None:
     before = {family.name for family in REGISTRY.collect()}
-    one, other = Metrics(dict), Metrics(dict)
+    one, other = Metrics(), Metrics()
     one.count(Record("id", "s", status=200))
     assert b"shepherd_requests_total{" in one.render()
     assert b"shepherd_requests_total{" not in other.render()

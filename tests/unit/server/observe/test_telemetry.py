@@ -200,7 +200,7 @@ assert (tracing is not None) == (len(os.environ.get("OTEL_TRACES_EXPORTER", ""))
 if tracing:
     tracing.tracer.start_span("a span").end()
     tracing.close()
-# FastAPI imports the bare interface by itself, where it is installed.
+# A library may import the bare interface by itself, where it is installed.
 print(*sorted(name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))),
       file=sys.stderr)
 """
