@@ -384,9 +384,10 @@ DAMAGE = """
 import contextlib, json, random, sys
 from pathlib import Path
 from tests import recordings
-from shepherd.core import InvalidRequest, sound_file
+from shepherd.core import InvalidRequest
 from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.media import sound
 
 path, projector, seed, count = json.loads(sys.argv[1])
 weights = Weights.load(Path(path))
@@ -403,8 +404,8 @@ for number in range(count):
     if drawn.randrange(4) == 0:
         del data[drawn.randrange(len(data)) :]
     try:
-        with contextlib.suppress(sound_file.NotSound):
-            if sound_file.read_header(bytes(data)).seconds > 5:
+        with contextlib.suppress(sound.NotSound):
+            if sound.read_header(bytes(data)).seconds > 5:
                 continue  # takes as long as it says, and nothing else
         made.read(bytes(data))
         n_read += 1
