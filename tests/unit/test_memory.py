@@ -177,9 +177,7 @@ def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
             files = [file for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm")]
             largest = max(largest, sum(file.stat().st_size for file in files))
         assert largest <= limit + batch, f"{largest} bytes"
-        fact = store.get_fact("favorite_color")
-        assert fact is not None
-        assert fact.value == "blue"
+        assert [(fact.key, fact.value) for fact in store.facts()] == [("favorite_color", "blue")]
         assert store.search(f"question number {n_answers - 1}")
         assert not any("word0x1 " in hit.assistant_response for hit in store.search("word0x1"))
 
@@ -309,6 +307,4 @@ def test_a_memory_that_is_switched_off_keeps_nothing_but_facts(tmp_path: Path, p
     assert "[Tool Call: set_fact(" in output
     assert bodies(path) == []
     with MemoryStore(path) as store:
-        fact = store.get_fact("favorite_color")
-        assert fact is not None
-        assert fact.value == "blue"
+        assert [(fact.key, fact.value) for fact in store.facts()] == [("favorite_color", "blue")]

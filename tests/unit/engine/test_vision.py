@@ -385,9 +385,9 @@ import contextlib, json, random, sys
 from pathlib import Path
 from tests import recordings
 from shepherd.core import InvalidRequest
-from shepherd.media import sound
 from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.weights import Weights
+from shepherd.media import sound
 
 path, projector, seed, count = json.loads(sys.argv[1])
 weights = Weights.load(Path(path))

@@ -111,7 +111,8 @@ def scrub(connection: apsw.Connection) -> bool:
 def delete(connection: apsw.Connection, messages: Collection[tuple[int, str]]) -> None:
     """Delete messages, (id, role), from all tables, and conversations without messages and branches.
 
-    Facts stay, and the messages can be stored again; see `remove`."""
+    Facts stay, and the messages can be stored again; see `remove`.
+    """
     ids = [id for id, _ in messages]
     chosen = json.dumps(ids)
     ((n_all,),) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM message LIMIT ?)", (len(ids) * REST,))

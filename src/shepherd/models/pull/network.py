@@ -31,7 +31,7 @@ from shepherd.core import (
 )
 
 MOST_REDIRECT_BYTES = 2**20
-"""Of the page that a redirect brings, which nothing reads."""
+"""Of the page of a redirect, which nothing reads."""
 _PASSING = (408, 500, 502, 503, 504)
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 _PROXY_LOGIN = (
@@ -69,8 +69,6 @@ class Network:
         return options
 
     def client(self) -> httpx2.AsyncClient:
-        """A client of its own. Raises: as `client_options`."""
-
         async def look(answer: httpx2.Response) -> None:
             if answer.has_redirect_location:
                 limit(answer, MOST_REDIRECT_BYTES)
@@ -107,8 +105,8 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 def limit(answer: httpx2.Response, most_bytes: int) -> None:
-    """Let reading `answer` fail behind `most_bytes`. The request must ask for no compression: a compressed body of a
-    few bytes can be any number. Raises: `BadReply`, also later, when the body is read."""
+    """Let reading `answer` fail behind `most_bytes`. The request must ask for no compression: a few bytes can hold any
+    number. Raises: `BadReply`, also when the body is read."""
     host, encoding = answer.url.host, answer.headers.get("content-encoding", "identity")
     if encoding != "identity" and answer.request.method != "HEAD":
         raise BadReply(f"{host} compresses its answer ({encoding[:20]}), which it was asked not to do", backend=host)
@@ -152,11 +150,8 @@ def _distrust(error: BaseException | None) -> str | None:
 
 
 def refuse(answer: httpx2.Response, *, what: str, page: str, is_hub: bool = False) -> None:
-    """Nothing for an answer that succeeded. `page`: where a licence is accepted; empty where there is none. `is_hub`:
-    401 is the hub's answer for what does not exist, too.
-
-    Raises: `NotAllowed`, `InvalidRequest`, `RateLimited`, `Unavailable`, `Refused`.
-    """
+    """`page`: where a licence is accepted, if anywhere. `is_hub`: 401 is the hub's answer for what does not exist, too.
+    Raises, unless the answer succeeded: `NotAllowed`, `InvalidRequest`, `RateLimited`, `Unavailable`, `Refused`."""
     status, host = answer.status_code, answer.url.host
     if status < 400:
         return

@@ -105,11 +105,8 @@ def candidates(files: Iterable[RepoFile]) -> list[Candidate]:
 def choose(
     repo: str, found: Sequence[Candidate], label: str, memory_bytes: int | None, extra_bytes: int = 0
 ) -> tuple[Candidate, str]:
-    """The candidate that `label` names, or the one for this machine's memory; and the reason for the second.
-
-    memory_bytes: what models may take; None = not known. extra_bytes: of the projector.
-    Raises: `InvalidRequest` where there is none, or where none fits.
-    """
+    """The candidate that `label` names, or the one for this machine's memory, with the reason. `memory_bytes`: of all
+    models; None = not known. `extra_bytes`: of the projector. Raises: `InvalidRequest` where none fits."""
     if not found:
         raise InvalidRequest(
             f"{repo} has no GGUF file; look for one that has with: shepherd models search {repo.partition('/')[2]}",

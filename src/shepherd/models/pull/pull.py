@@ -84,12 +84,8 @@ async def plan_of(
     network: Network = ENVIRONMENT,
     timeouts: Timeouts | None = None,
 ) -> Plan:
-    """The files of a model, as its source has them now.
-
-    memory_bytes: what models may take on this machine; it chooses the format where `source` names none. network: how
-    the source is reached.
-    Raises: `ShepherdError`, in one sentence.
-    """
+    """The files of a model, as its source has them now. `memory_bytes`: what models may take here; it chooses the
+    format where `source` names none. Raises: `ShepherdError`, in one sentence."""
     timeouts = timeouts or Timeouts()
     plan_hub_here = partial(plan_hub, env=env, memory_bytes=memory_bytes, network=network)
     async with network.client() as client:
@@ -126,9 +122,9 @@ async def pull(
     network: Network = ENVIRONMENT,
     timeouts: Timeouts | None = None,
 ) -> tuple[PulledModel, bool]:
-    """The model, whole and in its place in the folder of models `root`; and whether it was transferred now.
+    """The model, whole and in its place in the folder of models `root`; and whether it was transferred now. `show` gets
+    what happens, on the event loop. Others: as `plan_of`.
 
-    show: gets what happens, on the event loop. Others: as `plan_of`.
     Raises: `ShepherdError`, in one sentence; what was transferred until then is kept, unless it is wrong.
     """
     timeouts = timeouts or Timeouts()

@@ -36,10 +36,8 @@ MAX_MANIFEST_BYTES = 4 * 2**20
 
 
 async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_s: float) -> Plan:
-    """The files of a model of a registry. A registry on this machine is asked without TLS, as container tools do.
-
-    Raises: `NotAllowed`, `InvalidRequest` or `BackendError`.
-    """
+    """The files of a model of a registry; one on this machine is asked without TLS, as container tools do.
+    Raises: `NotAllowed`, `InvalidRequest`, `BackendError`."""
     scheme = "http" if _LOOPBACK.fullmatch(source.host) else "https"
     root = f"{scheme}://{source.host}/v2/{source.namespace}/{source.name}"
     name = source.spec.removeprefix("ollama:")

@@ -88,9 +88,7 @@ async def patiently(
     show: Callable[[Waiting], None],
     progress: Callable[[], int] = lambda: 0,
 ) -> T:
-    """The result of `attempt`, repeated while its failure may pass. `progress`: a number that grows with the work.
-
-    Raises: what `attempt` raises."""
+    """The result of `attempt`, repeated while its failure may pass. `progress`: a number that grows with the work."""
     tries, before = 0, progress()
     while True:
         try:
@@ -120,11 +118,8 @@ async def receive(
     page: str,
     show: Callable[[int], None],
 ) -> None:
-    """Append the rest of the file, or its next `SPAN_BYTES`. `show` gets the bytes that there are, after each chunk.
-    `page`: as in `refuse`.
-
-    Raises: `BackendError`, retryable where the same may succeed later; `NotAllowed`, `InvalidRequest`, `OSError`.
-    """
+    """Append the rest of the file, or its next `SPAN_BYTES`. `show` gets its size, after each chunk.
+    Raises: `BackendError`, retryable where the same may succeed later; `NotAllowed`, `InvalidRequest`, `OSError`."""
     start, stop = partial.n_bytes, min(partial.n_bytes + SPAN_BYTES, file.size_bytes)
     asked = {**headers, "Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}
     with reaching(url):
@@ -157,11 +152,8 @@ async def receive(
 
 
 async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The pieces, as many together as a thread is worth: `CHUNK_BYTES` and more, and what is left at the end, also of a
-    connection that breaks. They are not joined, and not cut: that costs a third of the time that reading takes.
-
-    Raises: `httpx2.TransportError`, after what came before it.
-    """
+    """The pieces, as many together as a thread is worth: `CHUNK_BYTES` and more, and the rest at the end, also if the
+    connection breaks (`httpx2.TransportError`). They are not joined, and not cut: that costs a third of the time."""
     chunk, n_bytes, failure = list[bytes](), 0, None
     try:
         async for piece in pieces:

@@ -1,8 +1,6 @@
 """The files below a folder, in a stable order, and globs.
 
-A file name is compared part by part, so that the rules of a foreign folder cost little: one regular expression for a
-whole path (`pathspec`) takes hours for `*a*a*a*a*a*a*a*b`.
-
+Paths are compared part by part: the regular expressions of `pathspec` take hours for a foreign rule `*a*a*a*a*a*a*a*b`.
 Skipped are `SKIPPED` and what a `.gitignore` on the way names, unless the walk begins there. Links are not followed.
 """
 
@@ -87,8 +85,7 @@ def rules_in(folder: Folder, depth: int) -> Iterator[Rule]:
     for line in text.split("\n")[:MOST_RULES]:
         glob = re.sub(r"(?<!\\)[ \r]+$", "", line).removeprefix("!")
         if glob.strip("/") and not line.startswith("#"):
-            parts = [ESCAPED.sub(_literal, part) for part in glob.removeprefix("/").removesuffix("/").split("/")]
-            parts = ["**" if re.fullmatch(r"\*{2,}", part) else part for part in parts]
+            parts = [as_fnmatch(part) for part in glob.removeprefix("/").removesuffix("/").split("/")]
             if len(parts) == 1 and not glob.startswith("/"):
                 parts.insert(0, "**")  # a name in any folder
             if parts[-1] == "**":
@@ -96,24 +93,17 @@ def rules_in(folder: Folder, depth: int) -> Iterator[Rule]:
             yield Rule(depth, tuple(parts), line.startswith("!"), glob.endswith("/"))
 
 
-ESCAPED = re.compile(r"\\(.)|\[\^(?=.+\])")
-"""What `fnmatch` writes in another way than git."""
-
-
-def _literal(match: re.Match[str]) -> str:
-    return "[!" if match[1] is None else f"[{match[1]}]" if match[1] in "*?[" else match[1]
+def as_fnmatch(part: str) -> str:
+    part = re.sub(r"(?<!\\)\[\^", "[!", part)
+    return "**" if re.fullmatch(r"\*{2,}", part) else re.sub(r"\\([^!])", r"[\1]", part).replace("\\!", "!")
 
 
 def ignores(rules: Iterable[Rule], names: Sequence[str], is_folder: bool) -> bool:
     """The verdict of the last rule that matches."""
     verdict = False
     for rule in rules:
-        if (
-            verdict == rule.is_negated
-            and (is_folder or not rule.only_folders)
-            and glob_matches(rule.parts, names[rule.depth :])
-        ):
-            verdict = not rule.is_negated
+        if verdict == rule.is_negated and (is_folder or not rule.only_folders):
+            verdict ^= glob_matches(rule.parts, names[rule.depth :])
     return verdict
 
 

@@ -21,13 +21,8 @@ def db() -> apsw.Connection:
 
 def test_a_fact_is_found_and_its_key_is_trimmed(db: apsw.Connection) -> None:
     fact = facts.set_fact(db, "  favorite_color ", "blue")
-    assert (fact.key, fact.value, fact.kind, fact.status, fact.ended_ms) == (
-        "favorite_color",
-        "blue",
-        "fact",
-        "current",
-        None,
-    )
+    found = (fact.key, fact.value, fact.kind, fact.status, fact.ended_ms)
+    assert found == ("favorite_color", "blue", "fact", "current", None)
     assert facts.get_fact(db, "favorite_color\n") == fact
     assert facts.get_fact(db, "favorite_food") is None
 
@@ -45,11 +40,8 @@ def test_a_key_is_found_in_other_spellings(db: apsw.Connection, asked: str) -> N
 def test_the_exact_key_is_found_before_its_other_spellings_and_those_newest_first(db: apsw.Connection) -> None:
     for key, value in [("room_12", "attic"), ("room_1_2", "cellar"), ("Room 12", "hall")]:
         facts.set_fact(db, key, value)
-    assert [getattr(facts.get_fact(db, key), "value", None) for key in ("room_12", "room_1_2", "ROOM-12")] == [
-        "attic",
-        "cellar",
-        "hall",
-    ]
+    found = [getattr(facts.get_fact(db, key), "value", None) for key in ("room_12", "room_1_2", "ROOM-12")]
+    assert found == ["attic", "cellar", "hall"]
 
 
 def test_a_new_value_ends_the_old_one_and_the_same_value_changes_nothing(db: apsw.Connection) -> None:
