@@ -89,7 +89,7 @@ async def test_every_figure_of_a_request_is_there_when_its_answer_ends(
         for name, (path, body) in REQUESTS.items():
             seen.clear()
             await client.post(path, json={**body, "stream": stream} if "count" not in path else body)
-            for backend in app.backends().values():  # behind it, an engine has nothing left to do
+            for backend in app._backends().values():  # behind it, an engine has nothing left to do
                 await backend.engine.held(array("i", [1]), (), UNOWNED, holes=False)
             later = await look()
             assert seen, name
