@@ -1,8 +1,8 @@
-"""What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread and sampled.
+"""What many tests need: the embedded model, the shared data that a clone may lack, and how a run is spread.
 
 A run of whole folders takes three workers, a file to each at a time; `-n 0`, and a run that names files or tests, takes
-none. `@pytest.mark.sampled(share)` marks a grid of which a quick run takes only a share; `@pytest.mark.costly` marks a
-test of seconds, which one quick run in 25 takes (`sampling.py`).
+none. `@pytest.mark.grid(share)` marks a grid of which the gate takes a fixed part (`cases.py`). README.md tells the
+three folders apart.
 """
 
 import gc
@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import sampling
+from tests import cases
 from tests.places import CONFORMANCE, ROOT, SOURCE
 
 if TYPE_CHECKING:  # a run without the model loads no native library
@@ -52,16 +52,11 @@ def _trust_one() -> None:
 _keep_bytecode()
 _trust_one()
 
-WORKERS = 2 if sampling.LEVEL < 0 else 3
+WORKERS = 3
 """Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
 
-LONGEST = (
-    "tests/unit/test_soak.py", "tests/unit/test_conversations.py", "tests/unit/test_scenarios.py",
-    "tests/unit/cli/test_process.py", "tests/unit/test_memory.py", "tests/unit/server/endpoints/test_mcp.py",
-    "tests/unit/cli/test_terminal.py", "tests/unit/server/test_stall.py", "tests/unit/test_liveness.py",
-    "tests/unit/engine/test_matrix.py", "tests/unit/test_sessions.py", "tests/unit/server/test_extremes.py",
-)  # fmt: skip
-"""The files that take longest, and run first: no worker begins one when the other has nothing left to do."""
+PROCESS = "tests/process/"
+"""What starts programs: one worker runs all of it, one test after the other, beside those of the other folders."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -75,10 +70,24 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.numprocesses, option.dist, option.loadscopereorder = WORKERS, "loadfile", False
 
 
-# A slow machine fails no search. Random numbers come from the commit, like the share: a failure can be repeated.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file to each worker at a time, and `tests/process` to one of them."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # only in the process that spreads a run
+
+    class ProcessesOneByOne(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return PROCESS if nodeid.startswith(PROCESS) else str(super()._split_scope(nodeid))
+
+    return ProcessesOneByOne(config, log)
+
+
+# The gate's examples follow from the source of each test, a search's from its seed. A slow machine fails neither.
 settings.register_profile(
     "shepherd",
-    max_examples=sampling.examples(100),
+    max_examples=cases.examples(100),
+    derandomize=cases.SEED is None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
@@ -89,82 +98,37 @@ settings.load_profile("shepherd")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if sampling.LEVEL < 2 and config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(sampling.seed())
+    if cases.SEED is not None and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(cases.SEED)
     # A worker, like any background job of a shell, ignores SIGINT, and its children would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str | None:
-    if sampling.LEVEL > 0:
-        return None
-    return f"sampled: SHEPHERD_SAMPLE={sampling.turn()} (SHEPHERD_THOROUGH=1 leaves nothing out)"
+    return None if cases.SEED is None else f"search: SHEPHERD_SEARCH={cases.SEED} repeats it"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first, and leave out what is not in this run's share of the grids that are marked."""
-    ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
-    if sampling.LEVEL > 0 or _names_tests(config) or config.option.keyword:
+    """Put `tests/process` and the largest files first, and leave out what the gate does not take of its grids."""
+    sizes = {path: path.stat().st_size for path in {item.path for item in items}}
+    items.sort(key=lambda item: (not item.nodeid.startswith(PROCESS), -sizes[item.path], item.path))
+    if _names_tests(config) or config.option.keyword:
         return
-    costly = {item: mark for item in items if (mark := item.get_closest_marker("costly"))}
-    shares = {item: share for item in items if (share := _share_of(item)) is not None}
+    grids = {item: mark for item in items if (mark := item.get_closest_marker("grid"))}
 
     def family(item: pytest.Item) -> tuple[str, object]:
-        test, name = item.nodeid.partition("[")[0], shares[item][1]
+        test, name = item.nodeid.partition("[")[0], grids[item].kwargs.get("family")
         if name is None:
             return test, None
         assert isinstance(item, pytest.Function)
         return test, item.callspec.params[name]
 
-    chosen = sampling.sampled(shares, lambda item: shares[item][0], name=lambda item: item.nodeid, family=family)
-    gone = (shares.keys() - chosen) | {item for item, mark in costly.items() if not _is_due(item, mark)}
-    left_out = [item for item in items if item in gone]
+    taken = cases.few(grids, lambda item: grids[item].args[0], name=lambda item: item.nodeid, family=family)
+    left_out = grids.keys() - taken
     if left_out:
-        items[:] = [item for item in items if item not in gone]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def _share_of(item: pytest.Item) -> tuple[float, str | None] | None:
-    """The share of a test's cases that this run takes, and the parameter whose families it takes the first of; None
-    for all cases."""
-    if sampling.LEVEL < 0:
-        return sampling.GLANCE, None
-    if (mark := item.get_closest_marker("sampled")) is not None:
-        return float(mark.args[0]), mark.kwargs.get("family")
-    return None if item.get_closest_marker("costly") else (sampling.HALF, None)
-
-
-def _is_due(item: pytest.Item, costly: pytest.Mark) -> bool:
-    """Whether this run takes a test that is marked `costly`: all its cases, or all tests of the name in the mark."""
-    return sampling.is_chosen(costly.args[0] if costly.args else item.nodeid.partition("[")[0], sampling.COSTLY)
-
-
-WITHOUT_MODEL = "not model"
-"""The expression (`-m`) of a run that loads no native library."""
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file all of whose tests need the model, where none of them is wanted."""
-    if config.option.markexpr != WITHOUT_MODEL or collection_path.suffix != ".py":
-        return None
-    return "\npytestmark = pytest.mark.model\n" in collection_path.read_text("utf-8") or None
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    if (
-        item.config.option.markexpr == WITHOUT_MODEL
-        and "llama_cpp" in sys.modules
-        and not item.session.stash.get(_NATIVE, False)
-    ):
-        item.session.stash[_NATIVE] = True
-        pytest.fail("this test loads the native library: mark it `model`, or import what it needs where it is needed")
-
-
-_NATIVE = pytest.StashKey[bool]()
-"""Whether a test has been found that loads the native library: only the first is reported."""
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -121,7 +121,6 @@ def original(files: Files) -> Iterator[Client]:
 # ---- the same tokens
 
 
-@pytest.mark.costly
 def test_greedy_tokens_are_those_of_llama_server(ours: Client, original: Client) -> None:
     """In any order: each request finds what the others have left in the cache."""
     asked = [(prompt, lora) for prompt in PROMPTS for lora in SETS] * 2
@@ -132,7 +131,6 @@ def test_greedy_tokens_are_those_of_llama_server(ours: Client, original: Client)
         assert ours.tokens(*one) == expected[one], one
 
 
-@pytest.mark.costly
 def test_a_control_vector_is_that_of_llama_server(ours: Client, files: Files) -> None:
     scaled = ("--control-vector-scaled", f"{files.calm}:0.8", "--control-vector-layer-range", "2", "3")
     with theirs(*scaled) as client:

@@ -27,8 +27,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_ends_and_says_the_same_here_and_in_a_process_of_its_own(name: str, tmp_path: Path) -> None:
     arguments, stdin = COMMANDS[name]
@@ -54,7 +53,6 @@ def test_a_file_can_be_standard_input(tmp_path: Path) -> None:
     assert "There is no system prompt." in done.stdout
 
 
-@pytest.mark.costly
 def test_this_process_is_afterwards_as_it_was_before(tmp_path: Path) -> None:
     def state() -> object:
         root = logging.getLogger()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.places import ROOT
-from tests.sampling import examples
 
 from shepherd import config
 from shepherd.backends.router import Route

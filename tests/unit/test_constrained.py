@@ -12,7 +12,7 @@ import httpx2
 import jsonschema
 import openai
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 
 pytestmark = pytest.mark.model
 
@@ -150,7 +150,7 @@ def form(schema: Json, **more: Any) -> Json:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, **more}}
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     "fields",
@@ -271,7 +271,7 @@ def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
 # What cannot be done
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("fields", "field", "reason"),
     [
@@ -314,7 +314,7 @@ def test_what_cannot_be_kept_to_is_refused_by_name(
     assert reason in error["message"]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "parameters",
     [

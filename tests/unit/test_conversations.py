@@ -21,8 +21,8 @@ from typing import Any
 import httpx2
 import pytest
 from tests import command_line
+from tests.cases import amount
 from tests.own_server import serving
-from tests.sampling import amount
 
 pytestmark = pytest.mark.model
 
@@ -218,7 +218,6 @@ def test_10_the_first_request_does_not_warn(tmp_path: Path, caplog: pytest.LogCa
 N_BACKGROUND = amount(3, 6)
 
 
-@pytest.mark.costly
 def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches) as address:
         history: Messages = [said("system", "You are Lamb."), said("user", "My name is Emma.")]
@@ -240,7 +239,6 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Pa
 # 20. Parallel clients
 
 
-@pytest.mark.costly
 def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> None:
     """A soak: eight clients, two caches, cells for a few of them only; every answer is compared with a lonely one's."""
     generator = random.Random(20)
@@ -285,7 +283,6 @@ def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> Non
         assert all(healthy), "whatever goes on"
 
 
-@pytest.mark.costly
 def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_caches: str) -> None:
     with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 600")) as address:
         short: Messages = [
@@ -334,7 +331,6 @@ def test_20_a_full_queue_is_a_429_with_retry_after(tmp_path: Path, two_caches: s
 N_TURNS = amount(30, 60)
 
 
-@pytest.mark.costly
 def test_22_many_turns_in_the_terminal_on_512_tokens(tmp_path: Path) -> None:
     """Sixty in a thorough run."""
     lines = "".join(SAID[n % len(SAID)].format(NAMES[n % 8]) + "\n" for n in range(N_TURNS))
@@ -361,7 +357,6 @@ n_ctx = 512
 """
 
 
-@pytest.mark.costly
 def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Path) -> None:
     with serving(tmp_path, EVICTING) as address:
         history: Messages = [said("system", "You are Lamb.")]
@@ -379,7 +374,6 @@ def test_22_a_client_that_resends_its_whole_history_hits_the_cache(tmp_path: Pat
         assert caches(address)["main"]["evicted_messages"] == evicted
 
 
-@pytest.mark.costly
 def test_22_what_must_stay_and_does_not_fit_is_a_400(tmp_path: Path) -> None:
     with serving(tmp_path, EVICTING) as address:
         for messages in (
@@ -410,7 +404,6 @@ folder = {folder}
 """
 
 
-@pytest.mark.costly
 def test_conversations_are_warm_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """That of a whole process is in `server/test_house.py`."""
     config = DISK.format(folder=json.dumps(str(tmp_path / "kept")))

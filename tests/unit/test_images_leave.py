@@ -24,7 +24,7 @@ from shepherd.core import Evicted, Image, Started, Text
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import LOCAL
 
-pytestmark = [pytest.mark.model, pytest.mark.costly]
+pytestmark = pytest.mark.model
 
 N_CTX = 2560
 PICTURE = png(1)

@@ -53,8 +53,7 @@ def ollama(messages: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
     return "/api/chat", {"messages": messages, "truncate": True, "stream": False, "options": options}
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("form", "overflow"),
     [(chat, 'overflow = "evict"\n'), (responses, ""), (ollama, "")],
@@ -77,7 +76,6 @@ def test_conversations_that_begin_alike_are_all_answered(
         assert client.get(f"{address}/health").json()["status"] == "ok"
 
 
-@pytest.mark.costly
 def test_conversations_that_begin_alike_are_all_answered_in_the_terminal(tmp_path: Path) -> None:
     home = Home(tmp_path, proven(tmp_path / "cache"))
     home.timeout_s = PATIENCE_S

@@ -18,8 +18,8 @@ from typing import Any
 import httpx2
 import pytest
 from tests import command_line
+from tests.cases import amount
 from tests.own_server import serving
-from tests.sampling import amount
 
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
@@ -66,7 +66,6 @@ def bodies(path: Path, role: str = "") -> list[str]:
         return [message.body for message in store.stored(ids) if role in {"", message.role}]
 
 
-@pytest.mark.costly
 def test_22_everything_that_was_said_in_a_context_too_small_for_it_is_archived_once(tmp_path: Path, path: Path) -> None:
     lines = [f"The number of box {n} is {n * 37}." for n in range(amount(25, 40))]
     output = chat(tmp_path, *lines, flags=("--context-size", "512", "--notools", "--verbose"))
@@ -79,7 +78,6 @@ def test_22_everything_that_was_said_in_a_context_too_small_for_it_is_archived_o
         assert store.stats().evicted > amount(5, 20)
 
 
-@pytest.mark.costly
 def test_23_what_has_left_the_context_is_found_by_a_script_and_comes_back_into_the_conversation(
     tmp_path: Path, path: Path
 ) -> None:
@@ -103,7 +101,6 @@ def test_23_what_has_left_the_context_is_found_by_a_script_and_comes_back_into_t
     assert bodies(path, "user").count("What is the capital of France?") == 1, "quotes are not archived again"
 
 
-@pytest.mark.costly
 def test_23_the_model_searches_for_what_it_was_told_in_another_conversation(tmp_path: Path, path: Path) -> None:
     chat(tmp_path, "My favourite colour is turquoise.", flags=("--notools",))
     output = chat(tmp_path, "/memory off", "What is my favourite colour?", flags=("--enable-tools", "memory"))
@@ -113,7 +110,6 @@ def test_23_the_model_searches_for_what_it_was_told_in_another_conversation(tmp_
     assert sum("turquoise" in body for body in bodies(path)) <= 3, "results are not archived again"
 
 
-@pytest.mark.costly
 def test_23_a_new_conversation_knows_what_an_old_one_was_told(tmp_path: Path) -> None:
     chat(tmp_path, "My hamster is called Bertram.", flags=("--notools",))
     output = chat(tmp_path, "What is my hamster called?", flags=("--notools",))
@@ -135,7 +131,6 @@ def test_23_any_text_can_be_searched_for(tmp_path: Path, path: Path, query: str)
         assert [hit.user_message for hit in hits] == (["法国的首都是巴黎 🦙🦙"] if query == "巴黎" else [])
 
 
-@pytest.mark.costly
 def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "shepherd", "--threads", "1", "--enable-tools", "set_fact,get_fact"],
@@ -165,7 +160,6 @@ def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path:
     shelf.close()
 
 
-@pytest.mark.costly
 def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
     limit, batch, n_answers = 2**20, 64 * 2**10, amount(50, 160)
     with MemoryStore(path, max_size_bytes=limit) as store:
@@ -247,7 +241,6 @@ def test_what_is_put_into_the_prompt_does_not_cost_its_prefix(remembering: str) 
         said += [answer, question]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("way", ["header", "body"])
 def test_users_of_one_server_never_meet_and_nobody_is_no_one(remembering: str, path: Path, way: str) -> None:
     def as_user(name: str) -> dict[str, Any]:
@@ -260,7 +253,6 @@ def test_users_of_one_server_never_meet_and_nobody_is_no_one(remembering: str, p
     assert not path.exists() or bodies(path) == [], "who is not named has no memory, the owner's neither"
 
 
-@pytest.mark.costly
 def test_turns_that_an_agent_drops_from_its_history_are_in_the_archive(remembering: str, path: Path) -> None:
     said = ["The build is broken by the flag --frobnicate."]
     for n in range(3):
@@ -278,7 +270,6 @@ def test_turns_that_an_agent_drops_from_its_history_are_in_the_archive(rememberi
     assert "--frobnicate" in json.dumps(told.json())
 
 
-@pytest.mark.costly
 def test_what_is_forgotten_is_nowhere_any_more(tmp_path: Path, path: Path) -> None:
     snapshots = tmp_path / "kv"
     with serving(tmp_path, f'{ROUTES}\n[kv]\ndisk = true\nfolder = "{snapshots}"\n') as address:
@@ -300,7 +291,6 @@ def test_what_is_forgotten_is_nowhere_any_more(tmp_path: Path, path: Path) -> No
     assert not any("Xylophontes" in body for body in bodies(path))
 
 
-@pytest.mark.costly
 def test_a_memory_that_is_switched_off_keeps_nothing_but_facts(tmp_path: Path, path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text("[rag]\nenable_archival = false\n")
     output = chat(tmp_path, "My hamster is called Bertram.", "Set favorite_color to blue")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import few
 from tests.providers_replay import Answer, Way
 from tests.providers_scripted import SENTINEL, Heard, Said, Script, ScriptedProvider, scripted
-from tests.sampling import sampled
 from tests.unit.agent.scripted import Doubling
 
 from shepherd.agent.session import Session
@@ -75,7 +75,7 @@ class Row:
 
 ROWS = [Row(kind, protocol) for kind in KINDS.values() for protocol in kind.protocols]
 FIRST = {row.protocol: row for row in reversed(ROWS)}
-SOME = [*FIRST.values(), *sampled([row for row in ROWS if row not in FIRST.values()], 0.2, name=lambda row: row.name)]
+SOME = [*FIRST.values(), *few([row for row in ROWS if row not in FIRST.values()], 0.2, name=lambda row: row.name)]
 """One of each protocol, and some of the others; all of them in a thorough run."""
 
 

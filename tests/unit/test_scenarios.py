@@ -23,9 +23,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 from tests import command_line
+from tests.cases import amount
 from tests.in_time import becomes_true
 from tests.own_server import serving
-from tests.sampling import amount
 
 pytestmark = pytest.mark.model
 
@@ -75,7 +75,6 @@ def test_1_tools_can_be_listed() -> None:
     assert {"read_file", "search_memory", "http_get", "json_path", "execute_command"} <= set(done.stdout.split())
 
 
-@pytest.mark.costly
 def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -> None:
     done = shepherd(stdin="Hello!\n", XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == 0
@@ -87,7 +86,6 @@ def test_1_without_a_model_the_embedded_one_starts_and_says_so(tmp_path: Path) -
 # 2. First chat in the terminal
 
 
-@pytest.mark.costly
 def test_2_the_banner_has_its_five_lines_and_the_end_of_input_leaves_with_status_0(lamb: Path) -> None:
     done = shepherd(str(lamb), stdin="Hello\n")
     assert done.returncode == 0
@@ -151,7 +149,6 @@ def test_3_tools_of_the_users_own_work_with_good_and_bad_arguments(tmp_path: Pat
     assert "Traceback" not in said
 
 
-@pytest.mark.costly
 def test_4_what_is_disabled_is_neither_listed_nor_carried_out(tmp_path: Path) -> None:
     text = '{"tools": {"enabled": ["filesystem", "http", "memory", "command"], "disabled": ["command_execution"]}}'
     (tmp_path / "shepherd.json").write_text(text)
@@ -444,7 +441,6 @@ def test_17_half_an_emoji_is_a_normal_answer(server: str, body: str) -> None:
     assert post(server, body).status_code == 200
 
 
-@pytest.mark.costly
 def test_17_megabytes_are_refused_with_counts_and_the_server_goes_on(server: str) -> None:
     """Twenty of them in a thorough run."""
     body = json.dumps({"messages": [{"role": "user", "content": "word " * amount(400_000, 4_000_000)}]}).encode()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import amount
 from tests.recorded_sessions import (
     FORGETFUL,
     N_VOCAB,
@@ -27,7 +28,6 @@ from tests.recorded_sessions import (
     said,
     write_model,
 )
-from tests.sampling import amount
 
 from shepherd.server.observe.recordings import Recording
 
@@ -70,8 +70,7 @@ def too_much(requests: Sequence[Played], tail: int) -> list[Played]:
     return [one for one in requests if one.prefilled > one.new * 1.02 + tail]
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("name", "kind", "template"),
     [
@@ -115,9 +114,8 @@ def restless(recordings: Sequence[Recording]) -> list[Recording]:
     return made
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", ["opencode local", "claude-code claude-opus-4-8"])
-@pytest.mark.costly
 async def test_what_clients_change_with_each_request_costs_nothing(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]], name: str
 ) -> None:
@@ -125,7 +123,6 @@ async def test_what_clients_change_with_each_request_costs_nothing(
     assert second.prefilled <= (second.prompt - first.prompt) * 1.02
 
 
-@pytest.mark.costly
 async def test_a_new_chat_behind_a_session_computes_what_is_behind_its_system_prompt(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]]
 ) -> None:
@@ -140,7 +137,6 @@ async def test_a_new_chat_behind_a_session_computes_what_is_behind_its_system_pr
     assert requests[-1].prefilled < 200
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "template"),
     [
@@ -161,7 +157,6 @@ async def test_a_small_change_at_the_front_costs_what_a_reminder_of_it_costs(
     assert max(growth) < 0.1 * requests[0].prompt
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "template"),
     [("a line of the system", TEMPLATE), ("a line of the system", FORGETFUL), ("the state of git", TEMPLATE)],
@@ -181,7 +176,6 @@ async def test_a_small_change_costs_no_more_where_each_request_comes_to_a_new_se
     assert [one for one, own in zip(apart, together, strict=True) if one.prefilled > own.prefilled + TAIL] == []
 
 
-@pytest.mark.costly
 async def test_a_change_that_nobody_knows_of_is_measured(
     model: Make, tmp_path: Path, sessions: dict[str, list[Recording]]
 ) -> None:

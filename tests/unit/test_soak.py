@@ -18,7 +18,7 @@ from bench.soak.surfaces import Answer, Ask, Hang, Malformed, Turn, ask
 from bench.soak.traffic import LULL_S, may_not_be_full
 from bench.soak.watch import read_metrics
 from rich.console import Console
-from tests.sampling import amount
+from tests.cases import amount
 
 # -- what grows --------------------------------------------------------------------------------------------------------
 
@@ -351,7 +351,6 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.costly("soak")
 def test_nothing_hangs_is_wrong_or_lost(result: dict[str, Any]) -> None:
     assert result["plan"]["ended"] == "requests"
     assert result["findings"] == []
@@ -365,7 +364,6 @@ def test_nothing_hangs_is_wrong_or_lost(result: dict[str, Any]) -> None:
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.costly("soak")
 def test_the_server_lets_go_of_what_the_traffic_needed(result: dict[str, Any]) -> None:
     assert soak.failures(result) == []
     assert result["settled"]["children"]["at the end"] == 0
@@ -373,7 +371,6 @@ def test_the_server_lets_go_of_what_the_traffic_needed(result: dict[str, Any]) -
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.costly("soak")
 def test_a_result_is_drawn_and_shown(result: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "soak.json"
     path.write_text(json.dumps({"machine": {"cpu": "", "date": ""}, **result}))

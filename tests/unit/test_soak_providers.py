@@ -12,7 +12,7 @@ from bench.soak import providers
 from bench.soak.providers import Client, FaultyProvider, Plan, Stage, check_the_end, key_of, text_for
 from bench.soak.server import Running
 from bench.soak.surfaces import Answer, Ask, Turn
-from tests.sampling import amount
+from tests.cases import amount
 
 TOKEN = "t1-7"
 WHOLE = text_for(TOKEN)
@@ -76,7 +76,6 @@ def test_a_stream_without_an_end_and_a_key_in_an_error_are_noticed() -> None:
 
 @pytest.mark.model
 @pytest.mark.timeout(600)
-@pytest.mark.costly
 def test_nothing_is_lost_or_doubled_between_faulty_providers(tmp_path: Path) -> None:
     plan = Plan(1e6, clients=5, seed=7, requests=amount(80, 400), pause_s=0.0)
     result = asyncio.run(providers.soak(plan, tmp_path))

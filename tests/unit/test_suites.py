@@ -56,7 +56,6 @@ def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right
     assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
 
 
-@pytest.mark.costly
 def test_the_outcome_of_each_foreign_test_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(PLANTED)
     rows = rows_of(sys.executable, "-p", "no:xdist", "test_planted.py", cwd=tmp_path, environment={})
@@ -76,7 +75,6 @@ def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it
     assert (tmp_path / "page.md").read_text().startswith("# Conformance")
 
 
-@pytest.mark.costly
 def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
     answers: dict[str, Callable[[], object]] = {"/right": lambda: 1, "/wrong": lambda: "one", "/broken": lambda: 1 // 0}
     ok = {"description": "", "content": {"application/json": {"schema": {"type": "integer"}}}}

@@ -148,7 +148,6 @@ async def test_tools_of_the_client_and_a_choice_of_none_are_left_alone(folder: P
         assert service.n_running == 0
 
 
-@pytest.mark.costly
 async def test_what_needs_consent_is_refused_unless_the_operator_gave_it(folder: Path) -> None:
     writing = Model("write_file", path="new.txt", content="x")
     for flags, is_written in (({}, False), ({"allow_tools": ("write_file",), "read_only": True}, False),
@@ -159,7 +158,6 @@ async def test_what_needs_consent_is_refused_unless_the_operator_gave_it(folder:
             assert (folder / "new.txt").exists() is is_written
 
 
-@pytest.mark.costly
 async def test_a_client_that_leaves_in_the_middle_of_a_call_ends_what_the_call_has_started(folder: Path) -> None:
     fifo = folder / "started"
     os.mkfifo(fifo)

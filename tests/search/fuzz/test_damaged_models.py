@@ -1,7 +1,7 @@
 """Two thousand damaged models: each is refused in one sentence, or loads, or ends a child at the most; none takes long.
 
     uv run --no-sync pytest tests/search/fuzz/test_damaged_models.py                      2,000 files, always the same
-    SHEPHERD_THOROUGH=2 uv run --no-sync pytest tests/search/fuzz/test_damaged_models.py  more of other seeds
+    SHEPHERD_SEARCH=1 uv run --no-sync pytest tests/search/fuzz/test_damaged_models.py  more of other seeds
 
 The reader sees them in this process, and the library what the reader accepts, in children that load many in a row.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 from tests.search.fuzz import models
 from tests.search.fuzz.models import Damaged, Sound
 
@@ -24,7 +24,7 @@ from shepherd.core import ConfigError
 from shepherd.models import gguf, soundness
 from shepherd.models.sizing import Cells, context_size
 
-SEEDS = range(1, amount(2, 2, 6))
+SEEDS = range(1, amount(2, 6))
 N_FILES = amount(250, 2000)
 MOST_S = 2.0
 """Of processor time, for one header; a hundred times what any takes here."""
@@ -91,7 +91,6 @@ def loader() -> Iterator[Loader]:
     made.close()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "hybrid-swa", "mixture", "vocab-llama", "vocab-bert", "embedded"])
 def test_the_models_load_before_they_are_damaged(
     name: str, sounds: list[Sound], tmp_path: Path, loader: Loader
@@ -102,7 +101,6 @@ def test_the_models_load_before_they_are_damaged(
     assert loader.load(Damaged(name, b"", 0), path) == ""
 
 
-@pytest.mark.costly
 @pytest.mark.model
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_damaged_model_ends_this_process_nor_takes_long(
@@ -130,7 +128,6 @@ def test_no_damaged_model_ends_this_process_nor_takes_long(
     assert len(loader.crashes) <= CRASHES, loader.crashes
 
 
-@pytest.mark.costly
 def test_the_loader_notices_a_model_that_ends_its_child(sounds: list[Sound], tmp_path: Path, loader: Loader) -> None:
     """The judge is judged: two tokens that are one, which the reader would have refused."""
     sound = next(sound for sound in sounds if sound.name == "vocab-gpt2")

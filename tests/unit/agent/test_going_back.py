@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.agent.scripted import Doubling, Playing, Scripted, calling, play, results
 from tests.unit.agent.test_turn import valid
 

@@ -104,7 +104,6 @@ async def had(tmp_path: Path, *, lines: tuple[str, ...] = LINES, n_ctx: int = 40
         return ConversationStore(tmp_path / "saves").save(chat.to_saved()), n_calls
 
 
-@pytest.mark.costly
 async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) -> None:
     name, n_calls = await had(tmp_path)
     assert n_calls, "there are calls in it"
@@ -121,7 +120,6 @@ async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) 
     assert usage.input < NEW_TOKENS
 
 
-@pytest.mark.costly
 async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path: Path) -> None:
     wild = Sampling(temperature=3.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
     async with process(tmp_path) as app:
@@ -144,7 +142,6 @@ async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path
         assert (await say(stranger, "Thank you. And now?"))[0].input < NEW_TOKENS
 
 
-@pytest.mark.costly
 async def test_what_is_not_said_of_it_is_what_it_takes(tmp_path: Path) -> None:
     """The test above could fail: without what the file says besides the messages, it is computed again."""
     name, _ = await had(tmp_path)
@@ -156,7 +153,6 @@ async def test_what_is_not_said_of_it_is_what_it_takes(tmp_path: Path) -> None:
     assert usage.input > NEW_TOKENS
 
 
-@pytest.mark.costly
 async def test_what_had_left_the_context_stays_away_and_is_not_computed_for_that(tmp_path: Path) -> None:
     lines = LINES * 6
     name, _ = await had(tmp_path, lines=lines, n_ctx=768)
@@ -170,7 +166,6 @@ async def test_what_had_left_the_context_stays_away_and_is_not_computed_for_that
         assert usage.input < NEW_TOKENS
 
 
-@pytest.mark.costly
 async def test_turns_are_sent_away_by_hand_and_the_model_is_told(tmp_path: Path) -> None:
     async with process(tmp_path) as app:
         chat = session(app)
@@ -206,14 +201,12 @@ async def test_an_answer_that_was_stopped_is_gone_on_with_and_nothing_of_it_is_c
         assert isinstance(events[-1], Finished)
 
 
-@pytest.mark.costly
 async def test_the_file_is_plain_json(tmp_path: Path) -> None:
     name, _ = await had(tmp_path, lines=LINES[:1])
     read = json.loads((tmp_path / "saves" / f"{name}.json").read_text())
     assert (read["format"], read["version"], read["messages"][0]["role"]) == ("shepherd conversation", 1, "user")
 
 
-@pytest.mark.costly
 async def test_what_was_sent_away_does_not_come_back_from_the_disk(tmp_path: Path) -> None:
     """Longer turns than a restart is worth: what was saved before they left would bring them back."""
     long = "I have a long story about a sheep that went up the hill and down again, and so it went on. " * 4

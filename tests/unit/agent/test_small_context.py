@@ -57,7 +57,6 @@ async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Session]:
         yield Session(backend, model="fake", n_ctx=900, toolbox=Book(), on_full="evict")
 
 
-@pytest.mark.costly
 async def test_the_question_and_the_newest_pages_stay_and_the_transcript_keeps_everything(chat: Session) -> None:
     left, n_returned, widest = 0, 0, 0
     async with aclosing(chat.chat("Read all of the book.")) as happenings:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.agent.storage import (
     ConversationStore,
@@ -71,7 +71,6 @@ def one(text: str = "How are you, old friend?", id: str = "a", **fields: Any) ->
     return SavedConversation(id, (Message.user(text), Message.assistant("Fine.")), began=BEGAN, **fields)
 
 
-@pytest.mark.costly
 @given(conversations())
 @settings(deadline=None)
 def test_every_part_comes_back_exactly(saved: SavedConversation) -> None:

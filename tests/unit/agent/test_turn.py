@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.agent.scripted import Answers, Doubling, Scripted, calling, play, results
 
 from shepherd.agent.turn import (

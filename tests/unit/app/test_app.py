@@ -72,7 +72,6 @@ def jobs(app: App) -> dict[str, int]:
     return {name: stats.jobs for name, stats in app.stats().items()}
 
 
-@pytest.mark.costly
 async def test_nothing_configured_is_the_embedded_model(tmp_path: Path) -> None:
     app = make(tmp_path)
     assert app.health().status == "loading"
@@ -492,7 +491,6 @@ async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_loo
         assert {card.id: card.n_ctx for card in app.catalogue.models()}["other"] == 512
 
 
-@pytest.mark.costly
 async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path: Path) -> None:
     alien = write_gguf(tmp_path / "alien.gguf", architecture="alien")
     async with running(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:
@@ -643,7 +641,6 @@ async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Pat
             app.conversations.session()
 
 
-@pytest.mark.costly
 async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:
     kv = f"[kv]\ndisk = true\nfolder = '{tmp_path / 'kv'}'\n"
     async with running(make(tmp_path, kv + DEMAND)) as app:

@@ -81,7 +81,6 @@ def loaded(app: App) -> list[str]:
     return [card.id for card in app.catalogue.models() if card.loaded]
 
 
-@pytest.mark.costly
 async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "shepherd")
     async with running(tmp_path, TWO) as app:
@@ -109,7 +108,6 @@ async def test_a_conversation_moves_to_another_model_and_back(tmp_path: Path, ca
         assert loaded(app) == ["ann"]
 
 
-@pytest.mark.costly
 async def test_what_cannot_be_moved_to_leaves_the_conversation_where_it_is(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
         session = app.conversations.session(user=LOCAL)
@@ -155,7 +153,6 @@ async def test_any_model_of_this_machine_takes_the_place_of_the_current_one(tmp_
         assert app.totals().n_loads["other"] == 2
 
 
-@pytest.mark.costly
 async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
     async with running(tmp_path) as app:
@@ -172,7 +169,6 @@ async def test_the_model_uses_our_tools_and_answers_with_what_they_say(tmp_path:
         assert again
 
 
-@pytest.mark.costly
 async def test_another_model_can_be_asked_when_somebody_says_so(tmp_path: Path) -> None:
     async with running(tmp_path, TWO) as app:
         assert not any(spec.name.startswith("ask_") for spec in app.conversations.session(user=LOCAL).tools)
@@ -196,7 +192,6 @@ async def answer(app: App, text: str, **fields: Any) -> Message:
         return fold([event async for event in events]).message
 
 
-@pytest.mark.costly
 async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path: Path) -> None:
     (tmp_path / "plan.txt").write_text("The meeting is on Friday.\n")
     async with running(tmp_path) as app:
@@ -211,7 +206,6 @@ async def test_http_callers_have_our_tools_only_if_the_operator_says_so(tmp_path
         assert "Friday" not in (await answer(app, "Read the file plan.txt")).text
 
 
-@pytest.mark.costly
 async def test_the_model_can_search_what_has_left_its_own_conversation(tmp_path: Path) -> None:
     window = '[models.lamb]\npath = "embedded"\n[caches.main]\nmodel = "lamb"\nn_ctx = 1024\nwindow = "8x"\n'
     told = [Message.user("The code word is Bluebird."), Message.assistant("I see.")]
@@ -316,7 +310,6 @@ def test_a_name_that_no_tool_has_is_an_error_and_not_ignored(tmp_path: Path, key
         App(config)
 
 
-@pytest.mark.costly
 async def test_one_answer_for_a_script_has_the_tools_that_somebody_has_spoken_of(tmp_path: Path) -> None:
     async with running(tmp_path) as app:
         assert app.conversations.session(tools=False).toolbox is None

@@ -7,7 +7,6 @@ from tests.unit.dialects.test_derive import CALLS, template
 
 from shepherd.app.derivation import derived_dialect
 
-pytestmark = pytest.mark.costly
 ENDLESS = "".join(f"{{% for {name} in range(99999) %}}" for name in "abc") + "{% endfor %}" * 3
 
 

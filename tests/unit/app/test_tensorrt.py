@@ -21,8 +21,8 @@ import httpx2
 import psutil
 import pytest
 from tests import command_line
+from tests.cases import amount
 from tests.own_server import serving
-from tests.sampling import amount
 
 from shepherd import config as configuration
 from shepherd.agent.session import Session
@@ -263,7 +263,6 @@ def environment(folder: Path, version: str = "1.2.1") -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.mark.costly
 @needs_mpirun
 async def test_the_library_may_be_in_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It demands versions of packages that Shepherd cannot use: its processes get Shepherd's code, and no more."""
@@ -288,7 +287,6 @@ async def test_the_library_may_be_in_an_environment_of_its_own(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", pytest.param("engine", marks=needs_mpirun)])
-@pytest.mark.costly
 @pytest.mark.usefixtures("fake")
 def test_30_the_command_line_chats_with_a_directory(tmp_path: Path, kind: Any) -> None:
     folder = model_directory.make(tmp_path / "two", kind, pp=2 if kind == "engine" else 1, say=SAYS)
@@ -304,7 +302,6 @@ def test_30_the_command_line_chats_with_a_directory(tmp_path: Path, kind: Any) -
     assert "TensorRT-LLM version" not in done.stdout, "the library's banner is not on our standard output"
 
 
-@pytest.mark.costly
 @needs_mpirun
 @pytest.mark.usefixtures("fake")
 async def test_30_a_long_conversation_leaves_turns_out_and_keeps_them_in_the_archive(tmp_path: Path) -> None:
@@ -323,7 +320,6 @@ async def test_30_a_long_conversation_leaves_turns_out_and_keeps_them_in_the_arc
         assert any("cup number 0" in hit.user_message for hit in store.search("cup number 0"))
 
 
-@pytest.mark.costly
 @needs_mpirun
 @pytest.mark.usefixtures("fake")
 async def test_27_the_old_model_has_ended_before_the_next_one_starts_and_a_failed_load_leaves_a_prompt(
@@ -362,7 +358,6 @@ async def test_27_the_old_model_has_ended_before_the_next_one_starts_and_a_faile
         assert not ranks()
 
 
-@pytest.mark.costly
 @needs_mpirun
 @pytest.mark.usefixtures("fake")
 async def test_30_a_rank_that_is_killed_is_a_clear_error_and_the_prompt_stays(tmp_path: Path) -> None:
@@ -396,7 +391,6 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-@pytest.mark.costly
 @pytest.mark.usefixtures("fake")
 def test_the_surfaces_serve_it_with_tools_and_forms(tmp_path: Path) -> None:
     folder = model_directory.make(tmp_path / "hf", n_ctx=4096, say=[["weather", CALL], *SAYS])

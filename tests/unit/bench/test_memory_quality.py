@@ -17,8 +17,8 @@ from bench.memory.datasets import Case, Question, SourceMessage
 from bench.memory_quality import Outcome, Retrieve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.places import BENCH
-from tests.sampling import examples
 from tests.unit.engine.tiny_bert import write_bert
 
 from shepherd.core import InvalidRequest
@@ -390,7 +390,6 @@ def plain(connection: apsw.Connection) -> Retrieve:
     return retrieve
 
 
-@pytest.mark.costly
 def test_facts_given_once_among_hundreds_of_turns_are_found() -> None:
     cases = corpus.cases(2, seed=20)
     assert memory_quality.score(cases, plain)["R@5"] < 0.2

@@ -68,7 +68,6 @@ def bench(folder: Path, *options: str | Path, text: str = "") -> subprocess.Comp
     return run("bench", "--config", file, "--threads", "1", *options, cwd=folder, env=env)
 
 
-@pytest.mark.costly
 def test_a_real_run_measures_every_figure_and_touches_nothing(tmp_path: Path) -> None:
     found, picture = tmp_path / "report.json", tmp_path / "picture.svg"
     done = bench(tmp_path, "--budget", "4s", "--json", found, "--svg", picture)
@@ -109,7 +108,6 @@ def test_a_real_run_measures_every_figure_and_touches_nothing(tmp_path: Path) ->
     assert "(earlier)" in picture.read_text()
 
 
-@pytest.mark.costly
 def test_another_server_is_measured_in_turn(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with serving(tmp_path / "there", "context_size = 2048", api_keys=["sk-there-secret"]) as url:
@@ -165,7 +163,7 @@ BROKEN: dict[str, tuple[list[Answer], str]] = {
 }
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.grid(0.4)
 @pytest.mark.parametrize(("answers", "message"), BROKEN.values(), ids=BROKEN)
 def test_a_server_that_cannot_be_measured_gets_one_sentence(
     answers: list[Answer], message: str, tmp_path: Path
@@ -230,7 +228,6 @@ def started(folder: Path, *options: str | Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen((*command, *options), stdout=PIPE, stderr=PIPE, env=env, cwd=folder)
 
 
-@pytest.mark.costly
 def test_an_interrupt_shows_and_writes_what_is_known(tmp_path: Path) -> None:
     found = tmp_path / "report.json"
     with started(tmp_path, "--budget", "10s", "--json", found) as process:
@@ -250,7 +247,6 @@ def test_an_interrupt_shows_and_writes_what_is_known(tmp_path: Path) -> None:
     assert list((tmp_path / "cache" / "shepherd").glob("bench-*")) == []
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_before_the_first_figure_writes_nothing(number: signal.Signals, tmp_path: Path) -> None:
     found = tmp_path / "report.json"
@@ -268,7 +264,6 @@ def test_an_interrupt_before_the_first_figure_writes_nothing(number: signal.Sign
     assert list((tmp_path / "cache" / "shepherd").glob("bench-*")) == []
 
 
-@pytest.mark.costly
 def test_an_interrupt_ends_the_server_that_the_other_one_is_compared_with(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with (

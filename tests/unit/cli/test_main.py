@@ -280,7 +280,6 @@ def test_models_info_says_what_a_model_is_and_needs(empty_home: Path, lamb: Path
     assert told["memory_bytes"]["4096"] > told["memory_bytes"]["2048"] > told["size_bytes"]
 
 
-@pytest.mark.costly
 def test_models_info_says_that_the_markup_of_calls_is_derived(empty_home: Path) -> None:
     writer = gguf.GGUFWriter(empty_home / "own.gguf", "llama")
     writer.add_chat_template(template(CALLS["json"]))

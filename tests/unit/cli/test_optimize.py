@@ -117,7 +117,6 @@ def test_a_file_without_the_table_of_the_model_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_a_real_search_prints_toml_and_leaves_the_file_as_it_is(tmp_path: Path) -> None:
     file, found = tmp_path / "shepherd.toml", tmp_path / "report.json"
     file.write_text(FILE.replace('cache_type_v = "q8_0"\n', ""))
@@ -151,7 +150,6 @@ n_ctx = 512   # short
 
 
 @pytest.mark.model
-@pytest.mark.costly
 async def test_a_slow_setting_is_found_proved_and_written_and_reaches_the_engine(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,7 +182,6 @@ async def test_a_slow_setting_is_found_proved_and_written_and_reaches_the_engine
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_an_interrupt_prints_what_is_known_and_the_next_run_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "shepherd.toml"
     file.write_text(FILE.replace('cache_type_v = "q8_0"\n', ""))

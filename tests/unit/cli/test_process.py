@@ -39,7 +39,6 @@ def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
     assert home.run("chat", text="Hello\n").stdout == done.stdout
 
 
-@pytest.mark.costly
 def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
     program = (
         "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -55,7 +54,6 @@ def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
     assert joined == apart
 
 
-@pytest.mark.costly
 def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
     apart = home.run_apart("--max-tokens", "8", "-p", b"Hello \xff")
     assert (apart.returncode, apart.stderr) == (0, b"")
@@ -66,7 +64,6 @@ def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
         assert done.stdout
 
 
-@pytest.mark.costly
 def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
     home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = home.run_apart("--max-tokens", "8", "--system", "Say é.", raw="Hello é\n/system\n".encode())
@@ -74,7 +71,6 @@ def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> 
     assert b"Say ?" in done.stdout
 
 
-@pytest.mark.costly
 def test_closed_streams_are_no_trouble(home: Home) -> None:
     command = '"$@" <&- >&- 2>&-'
     shell = ["sh", "-c", command, "sh", *home.command, "-p", "Hello"]
@@ -115,7 +111,6 @@ def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.costly
 def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
     home.never_ending()
     with home.start("-p", "Hello") as process:
@@ -136,7 +131,6 @@ def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) 
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.costly
 def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, number: int, status: int) -> None:
     home.never_ending()
     for name, n_tokens in (("1", 1), ("2", 30_000)):
@@ -151,7 +145,6 @@ def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, num
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.costly
 def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int, status: int) -> None:
     os.mkfifo(home.folder / "started")
     command = f"echo $$ > {home.folder / 'started'}; exec sleep 1000"
@@ -169,7 +162,6 @@ def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int
 # -- a conversation in a pipe -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 def test_a_pipe_plays_one_turn_per_line_with_banner_and_prompts(home: Home) -> None:
     done = home.run(text="My name is Bob.\n\nWhat is my name?\n")
     assert (done.returncode, done.stderr) == (0, "")
@@ -249,7 +241,6 @@ def address_of(process: Program) -> str:
     return line.removeprefix("Listening on: ").strip()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
     with home.start("--server", "--port", "0") as process:
@@ -361,7 +352,6 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
     assert "cache=side" in done.stderr
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
 def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
     # In a process of its own, where the engine is imported after the log level is set.

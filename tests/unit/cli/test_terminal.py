@@ -133,7 +133,6 @@ def start(home: Home) -> Iterator[Start]:
         yield started
 
 
-@pytest.mark.costly
 def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
     person = start("--temperature", "0")
     assert re.search(home.banner, person.waits_for("> "))
@@ -148,7 +147,6 @@ def test_a_first_chat_in_the_terminal(home: Home, start: Start) -> None:
     assert history.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.costly
 def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -> None:
     home.never_ending()
     person = start("-c", "32k")
@@ -169,7 +167,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home: Home, start: Start) -
     assert person.waits_for_the_end() == 0
 
 
-@pytest.mark.costly
 def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> None:
     person = start()
     person.waits_for("> ")
@@ -178,7 +175,6 @@ def test_sigterm_at_the_prompt_leaves_the_terminal_in_order(start: Start) -> Non
     assert person.echoes_and_lines()
 
 
-@pytest.mark.costly
 def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     person = start("--temperature", "0", "--notools")
     person.waits_for("> ")
@@ -196,7 +192,6 @@ def test_lines_are_edited_as_documented(home: Home, start: Start) -> None:
     assert [m["parts"][0]["text"] for m in messages[::2]] == ["one\ntwo\nthree", "```\nx = 1\n```"]
 
 
-@pytest.mark.costly
 def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, start: Start) -> None:
     home.never_ending()
     person = start("--max-tokens", "600")
@@ -213,7 +208,6 @@ def test_what_is_typed_during_an_answer_goes_to_the_next_prompt(home: Home, star
 # -- shepherd top -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listening: Listening, key: str) -> None:
     with listening(ScriptedService(saying("Hi"))) as port:
@@ -227,7 +221,6 @@ def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listeni
     assert "Traceback" not in person.seen
 
 
-@pytest.mark.costly
 def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     with listening(service) as port:
@@ -246,7 +239,6 @@ def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Sta
     assert person.echoes_and_lines()
 
 
-@pytest.mark.costly
 def test_top_waits_for_a_model_that_is_loading(start: Start, listening: Listening) -> None:
     loading = Health("loading", "llamacpp", "m.gguf")
     with listening(ScriptedService(saying("Hi"), health=loading, stats={})) as port:
@@ -357,7 +349,6 @@ def saved_by_others(home: Home) -> None:
     (folder / f"broken{IN_A_NAME}.json").write_text("{")
 
 
-@pytest.mark.costly
 def test_no_text_of_others_steers_the_terminal_of_a_chat(home: Home, start: Start, lamb: Path) -> None:
     (home.folder / "shepherd.toml").write_text(server_of_others(home.folder))
     saved_by_others(home)
@@ -376,7 +367,6 @@ def test_no_text_of_others_steers_the_terminal_of_a_chat(home: Home, start: Star
     assert {line: bad for line, bad in found.items() if bad} == {}
 
 
-@pytest.mark.costly
 def test_no_text_of_others_steers_the_terminal_of_a_command(home: Home, start: Start) -> None:
     (home.folder / "shepherd.toml").write_text(
         f"models.{json.dumps('a' + NASTY)} = {{ path = {json.dumps(NASTY)} }}\n"

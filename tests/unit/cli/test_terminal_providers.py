@@ -57,7 +57,6 @@ def configured(home: Home, providers: dict[str, ScriptedProvider]) -> None:
         home.env.pop(name, None)
 
 
-@pytest.mark.costly
 @pytest.mark.timeout(300)
 def test_a_visit_to_every_kind_of_provider(home: Home, providers: dict[str, ScriptedProvider]) -> None:
     configured(home, providers)

@@ -189,7 +189,6 @@ def test_commands_and_their_arguments_are_completed(home: Home, opened: Opened) 
     assert "The llama is called Dolly." in (home.folder / "talk.json").read_text()
 
 
-@pytest.mark.costly
 def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> None:
     with opened("--temperature", "0", "--notools") as pane:
         pane.pastes("first line\r\n" + "".join(f"line {n}\r\n" for n in range(2, 40)) + "last line")
@@ -206,7 +205,6 @@ def test_many_lines_are_pasted_as_one_message(home: Home, opened: Opened) -> Non
 # -- while an answer comes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(("width", "height"), [(50, 12), (140, 50)])
 def test_a_terminal_may_change_its_size_in_the_middle_of_an_answer(
     home: Home, opened: Opened, width: int, height: int
@@ -265,7 +263,6 @@ def sleeping(opened: Opened) -> Iterator[tuple[Pane, Callable[[], bool]]]:
         yield pane, lambda: any(["sleep", time_s] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
-@pytest.mark.costly
 def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
         assert becomes_true(runs)
@@ -278,7 +275,6 @@ def test_ctrl_c_stops_a_command_that_runs_and_the_conversation_goes_on(opened: O
         assert pane.waits_for_the_end() == 0
 
 
-@pytest.mark.costly
 def test_a_terminal_that_is_closed_leaves_no_command_behind(opened: Opened) -> None:
     with sleeping(opened) as (pane, runs):
         assert becomes_true(runs)
@@ -290,7 +286,6 @@ def test_a_terminal_that_is_closed_leaves_no_command_behind(opened: Opened) -> N
 # -- how it looks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 def test_colours_are_shown_unless_nobody_wants_them(opened: Opened) -> None:
     for unwanted, has_colours in (("", True), ("1", False)):
         with opened("--temperature", "0", "--notools", NO_COLOR=unwanted) as pane:
@@ -301,7 +296,6 @@ def test_colours_are_shown_unless_nobody_wants_them(opened: Opened) -> None:
             assert re.search(r"▕.*[█▓▒▚].*▏", pane.shows()), "signs say it without colours, too"
 
 
-@pytest.mark.costly
 def test_the_simplest_terminal_gets_plain_text_and_ctrl_c(home: Home, opened: Opened) -> None:
     home.never_ending()
     with opened("-c", "32k", TERM="dumb") as pane:
@@ -320,7 +314,6 @@ def test_the_simplest_terminal_gets_plain_text_and_ctrl_c(home: Home, opened: Op
 # -- the editor, and saved conversations -------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Opened) -> None:
     editor = home.folder / "editor"
     editor.write_text('#!/bin/sh\ncat "$1"; printf "What then? "; read line; printf "%s\\n" "$line" > "$1"\n')
@@ -345,7 +338,6 @@ def test_the_last_question_is_changed_in_the_users_editor(home: Home, opened: Op
     assert "Eve" not in (home.folder / "talk.md").read_text()
 
 
-@pytest.mark.costly
 def test_a_conversation_is_gone_on_with_after_the_terminal_has_died(home: Home, opened: Opened) -> None:
     with opened("--temperature", "0", "--notools") as pane:
         pane.enters("My name is Ann.", "/4096")

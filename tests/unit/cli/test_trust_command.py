@@ -126,7 +126,6 @@ def test_a_server_added_by_the_user_is_trusted_unless_the_file_was_not(clone: Ho
     assert clone.run("mcp", "list", "--json").stdout.strip() == "[]"
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_a_memory_in_the_folder_is_used_once_it_is_trusted_and_is_named(clone: Home) -> None:
     (clone.folder / "shepherd.toml").unlink()
@@ -163,7 +162,6 @@ def test_a_model_that_may_write_files_writes_no_configuration_hook_or_memory(clo
     assert clone.run("tools", "run", "write_file", "path=a.txt", "content=x").returncode == 0
 
 
-@pytest.mark.costly
 @pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 def test_in_a_terminal_the_question_comes_before_anything_starts_and_only_once(clone: Home) -> None:

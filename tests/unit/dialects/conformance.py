@@ -73,7 +73,7 @@ def grid(
         kind = family(case) if family else None
         is_sure = name(case).startswith("own-") or (family is not None and kind not in seen)
         seen.add(kind)
-        made.append(pytest.param(case, id=name(case), marks=() if is_sure else pytest.mark.sampled(share)))
+        made.append(pytest.param(case, id=name(case), marks=() if is_sure else pytest.mark.grid(share)))
     return made
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.laws import (
     DICE,
     TOOLS,
@@ -43,7 +43,7 @@ def test_without_tools_no_bare_json_and_no_tag_is_ever_touched(raw: str, name: s
     assert parse(text, dialect=name).text == text
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("raw", "calls"),
     [
@@ -112,7 +112,7 @@ NO_CALLS = [
 ]
 
 
-@pytest.mark.sampled(0.2, family="name")
+@pytest.mark.grid(0.2, family="name")
 @pytest.mark.parametrize("text", NO_CALLS)
 @pytest.mark.parametrize("name", ["llama-3", "plain", "hermes", "kimi-k2"])
 def test_json_that_calls_nothing_is_text(name: str, text: str) -> None:  # S4

@@ -135,7 +135,6 @@ def test_a_word_before_calls_stays_text_where_no_call_follows() -> None:
     assert "empty" in bad.error
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", CALLS)
 def test_what_a_derived_dialect_may_write_is_read_back(name: str) -> None:
     for tool in (AWKWARD["nothing"], AWKWARD["write"], AWKWARD["nested"]):
@@ -166,7 +165,6 @@ def test_what_does_not_prove_itself_is_not_used(calls: str) -> None:
     assert derive.derived(derive.observed(template(calls))) is None
 
 
-@pytest.mark.costly
 def test_texts_that_are_no_conversation_derive_nothing() -> None:
     printed = derive.observed(template(CALLS["json"]))
     assert derive.derived(printed)
@@ -196,13 +194,11 @@ def hidden(name: str) -> TagDialect | None:
     return found.fitted(source) if found else None
 
 
-@pytest.mark.costly
 def test_our_own_templates_are_derived_when_their_families_are_hidden() -> None:
     unread = {name for name in own_templates() if hidden(name) is None}
     assert unread == {"own-gemma4.jinja", "own-plain.jinja"}
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(not shared_templates(), reason=ABSENT)
 def test_nearly_all_real_templates_are_derived_when_their_families_are_hidden() -> None:
     spoken = {name: detect(source).name for name, source in shared_templates().items()}
@@ -223,7 +219,6 @@ MISSED = (
 """What a family knows and its template does not show."""
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("case", grid(READ, 0.1, name=lambda case: str(case["id"]), family=lambda case: case["family"]))
 def test_the_calls_of_hidden_families_are_read(case: Json) -> None:
     found = hidden(case["template"])

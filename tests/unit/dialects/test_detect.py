@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.conformance import ABSENT, shared_templates
 
 from shepherd.core import Message, Reasoning, Text

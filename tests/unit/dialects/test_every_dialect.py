@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import LEVEL, amount
+from tests.cases import SEED, amount
 from tests.unit.dialects.outputs import (
     ALL,
     CHECKS,
@@ -51,10 +51,10 @@ def outputs(name: str) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(pieces(name)) | st.text(max_size=3), max_size=14).map("".join)
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @names
 def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], given, chance)
@@ -62,10 +62,10 @@ def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
     holds()
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @names
 def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
     @given(st.sampled_from((*markers(name), *OPENED)), outputs(name), options, chances)
     def holds(opened: str, text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], {**given, "opened": opened}, chance)
@@ -73,10 +73,10 @@ def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting
     holds()
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @names
 def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not makes_sense(text, ALL[name], given, chance)
@@ -84,10 +84,10 @@ def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: st
     holds()
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @names
 def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name: str) -> None:  # SCN-20
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not accounts(text, ALL[name], given, chance)
@@ -95,14 +95,14 @@ def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name:
     holds()
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @names
 def test_plain_text_is_held_back_by_less_than_the_longest_marker(name: str) -> None:  # SCN-17
     longest = max(map(len, markers(name)), default=1)
     plain = [word for word in WORDS if not any(word in marker or marker in word for marker in markers(name))]
     near = [marker[:length] for marker in markers(name) for length in range(1, len(marker))]
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
     @given(st.lists(st.sampled_from((*plain, *plain, *near)), min_size=1, max_size=12))
     def holds(words: list[str]) -> None:
         text = "".join(f"{word}Zebra." for word in words)
@@ -124,7 +124,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_as_the_family_spells_it_is_read_whole_with_text_around_it(dialect: TagDialect, block: Block) -> None:
     before = "" if block.where == "start" else "Zebra one.\n"
@@ -146,7 +146,7 @@ def wanted(full: bool) -> dict[str, object]:
     return {"city": "Rome", **(optional if full else {})}
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_that_is_cut_off_leaks_nothing_and_is_never_empty(dialect: TagDialect, block: Block) -> None:  # S9
     call = next(calls_of(block))

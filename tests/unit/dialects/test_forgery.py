@@ -120,7 +120,7 @@ def check(rendered: Sequence[Piece], encoder: Encoder, vocabulary: Vocabulary) -
 
 
 @each_template(0.15)
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 def test_no_special_token_can_be_forged_in_any_kind_of_content(name: str) -> None:
     source = templates()[name]
     assert NONCE not in source

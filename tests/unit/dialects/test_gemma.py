@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects import outline
 from tests.unit.dialects.streams import events_of
 
@@ -123,7 +123,7 @@ ROME = "<|tool_call>call:weather{city:@Rome@}<tool_call|>"
 CALLED = ["weather", {"city": "Rome"}]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [

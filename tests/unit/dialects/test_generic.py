@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.laws import (
     DICE,
     TOOLS,
@@ -43,7 +43,7 @@ FORMS = {
 }
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("raw", FORMS.values(), ids=FORMS.keys())
 def test_a_plain_model_may_call_in_any_form_and_however_the_text_is_cut(raw: str) -> None:
     for before, after in (("", ""), ("Let me see.\n\n", ""), ("\n\n", "\n\nI will report back.")):
@@ -62,7 +62,7 @@ def test_without_tools_every_form_is_text(raw: str) -> None:
     assert parse(raw, dialect="plain").text == raw
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -99,7 +99,7 @@ def test_html_json_and_talk_about_tags_are_text_even_if_there_are_tools(name: st
     assert assert_alike(text, dialect(name), range(1, len(text), 2)) == [TextDelta(text)]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("raw", "arguments"),
     [

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import amount
+from tests.cases import amount
 from tests.unit.dialects.conformance import each_template, templates
 from tests.unit.dialects.grammars import TOOLS, allows, allows_beginning, compiled, sampled
 from tests.unit.dialects.outputs import TOOLS as OFFERED
@@ -62,7 +62,7 @@ EACH = [(name, tool) for name in SPELLING for tool in TOOLS.values()]
 @pytest.mark.parametrize(
     ("name", "tool"),
     # Neither five nor eleven has a common factor with the number of tools: no tool is left out.
-    [pytest.param(name, tool, id=f"{name}-{tool.name}") for name, tool in EACH[:: amount(11, 5, 1)]],
+    [pytest.param(name, tool, id=f"{name}-{tool.name}") for name, tool in EACH[:: amount(11, 1)]],
 )
 def test_what_a_family_may_write_are_calls_that_satisfy_their_schema(name: str, tool: ToolSpec) -> None:
     spoken = dialect(name)
@@ -71,7 +71,7 @@ def test_what_a_family_may_write_are_calls_that_satisfy_their_schema(name: str, 
         for parallel in (False, True)
         for lark in [grammar(spoken.markup, [tool], choice="required", parallel=parallel, thinks=False)]
         if lark is not None
-        for text in sampled(lark, hints(spoken, tool), amount(1, 1, 6))
+        for text in sampled(lark, hints(spoken, tool), amount(1, 6))
     ]
     assert texts
     for text in texts:
@@ -214,7 +214,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=amount(15, 60, 3000))
+@settings(deadline=None, max_examples=amount(15, 3000))
 @given(st.lists(FRAGMENTS, max_size=8).map("".join))
 @example(THOUGHT + ONE + WRONG)
 def test_what_the_parser_takes_for_text_is_free_and_what_it_takes_for_a_call_is_not(text: str) -> None:
@@ -233,10 +233,10 @@ def is_right(call: ToolCall) -> bool:
     return schema is not None and jsonschema.Draft202012Validator(dict(schema)).is_valid(json.loads(call.arguments))
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", SPELLING)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[{`~]>"), max_size=60))
-@settings(deadline=None, max_examples=amount(1, 3, 100))
+@settings(deadline=None, max_examples=amount(1, 100))
 def test_text_without_markup_is_free_in_every_family(name: str, text: str) -> None:
     lark = grammar(dialect(name).markup, [SAY, WRITE])
     assert lark is not None
@@ -538,7 +538,7 @@ def test_what_can_be_kept_to_of_a_schema_is_asked() -> None:
 # ---- what is written by the letter
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", SPELLING)
 def test_everything_that_a_family_writes_by_the_letter_is_known(name: str) -> None:
     markup = dialect(name).markup

@@ -37,7 +37,7 @@ def test_channels_become_reasoning_text_and_calls() -> None:  # SCN-01..07, C27
     assert heard(raw) == [("thinks", "Hm."), ("says", "I will look."), *CALLED]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "header",
     [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.laws import arguments, hard_arguments
 from tests.unit.dialects.outline import TOOLS, WEATHER, Outline, outline, outlined
 from tests.unit.dialects.streams import dialect, events_of
@@ -243,7 +243,7 @@ IN_JSON = f'{{"name": "get_weather", "arguments": {ARGUMENTS}}}'
 SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{ARGUMENTS}"
 
 
-@pytest.mark.sampled(0.2, family="name")
+@pytest.mark.grid(0.2, family="name")
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [

@@ -19,7 +19,7 @@ SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "arguments": {"sides": 6}}'
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("name", "raw"),
     [

@@ -108,7 +108,7 @@ def test_kimi_ids_are_kept_whatever_they_look_like(head: str, name: str) -> None
     assert call.id == head
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "raw",
     [

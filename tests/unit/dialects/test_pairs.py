@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects import outline
 from tests.unit.dialects.streams import events_of
 
@@ -46,7 +46,7 @@ def told(raw: str, dialect: TagDialect = GLM, *, opened: str = "") -> list[Any]:
 ROME = "weather<arg_key>city</arg_key><arg_value>Rome</arg_value>"
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "inside",
     [
@@ -73,7 +73,7 @@ def test_a_call_is_read_whichever_tag_is_missing_or_doubled(inside: str) -> None
     assert told(raw) == ["Let me see.", ["weather", {"city": "Rome", "days": 2}], "Done."]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "value",
     [
@@ -169,7 +169,6 @@ def suffixed(text: str, suffix: str) -> str:
     return text
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("suffix", [":opensource", ""])
 def test_hunyuan_has_a_wrapper_a_separator_and_a_suffix(suffix: str) -> None:
     call = "<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.streams import cuts, events_of, message_of
 
 from shepherd.core import BadCall, Event, Reasoning, Text, TextDelta, ToolCall, ToolSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.streams import dialect, events_of
 from tests.unit.dialects.tagged import CLOCK, DSML, EDIT, PRINTED, READ, TOOLS, Outcome, told
 from tests.unit.dialects.tagged_slips import OTHERS, QWEN, A
@@ -29,7 +29,7 @@ def one_call(raw: str, name: str, tools: tuple[ToolSpec, ...] = TOOLS) -> tuple[
 # ---- as it should be
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", PRINTED)
 @pytest.mark.parametrize(
     "arguments",
@@ -199,7 +199,7 @@ def test_a_value_may_speak_of_calls_in_other_families(name: str, text: str) -> N
 # ---- as models write it
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("case", QWEN)
 def test_qwen_is_read_however_it_writes(case: str) -> None:
     raw, expected = QWEN[case]
@@ -229,7 +229,7 @@ def test_other_families_are_read_however_they_write(case: str) -> None:
 # ---- cut off
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("name", PRINTED)
 @pytest.mark.parametrize("truncated", [True, False])
 def test_a_call_that_is_cut_off_anywhere_is_whole_or_bad_and_never_text(name: str, truncated: bool) -> None:  # S9

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.outline import TOOLS, Outline, outline, outlined
 from tests.unit.dialects.streams import events_of
 

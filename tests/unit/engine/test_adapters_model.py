@@ -62,7 +62,6 @@ def test_every_set_has_an_answer_of_its_own(weights: Weights) -> None:
     assert len(set(answers)) == len(answers)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 def test_every_answer_is_that_of_a_cold_cache_with_the_same_set(weights: Weights, tmp_path: Path, seed: int) -> None:
     """Chats of several sets begin alike, change their sets, leave for the tiers and come back after a restart."""

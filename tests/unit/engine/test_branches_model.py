@@ -31,7 +31,6 @@ def real(weights: Weights, *, swa_full: bool = False) -> LlamaRuntime:
     return LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_seq=6, n_threads=1, swa_full=swa_full))
 
 
-@pytest.mark.costly
 def test_real_models_answer_in_every_branch_as_a_cold_cache_does(weights: Weights) -> None:
     cache = Cache(real(weights))
     chat = cache.talk(words(500, 1), 8)
@@ -48,7 +47,6 @@ def test_real_models_answer_in_every_branch_as_a_cold_cache_does(weights: Weight
         each.runtime.close()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "qwen3", "mrope", "gemma2"])
 def test_chats_that_are_saved_without_their_system_prompt_answer_as_a_cold_cache_does(
     name: str, tmp_path: Path

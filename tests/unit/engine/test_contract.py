@@ -305,7 +305,6 @@ async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(ma
         await engine.clear()
 
 
-@pytest.mark.costly
 async def test_a_stall_ends_all_that_waits_until_the_engine_recovers(make: Make, gate: Gate) -> None:
     engine = make(stall_s=0.05)
     await steps(engine.submit(job("a", 3)))  # the speed is known
@@ -426,7 +425,6 @@ def counts(stats: CacheStats) -> dict[str, Any]:
 
 
 @pytest.mark.model
-@pytest.mark.costly
 async def test_a_real_model_says_the_same_in_a_child() -> None:
     asked = [
         job("Once upon a time", 30, sampling=Sampling(temperature=0.0)),

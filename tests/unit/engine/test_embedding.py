@@ -45,7 +45,6 @@ def test_an_encoder_computes_what_the_same_sums_give_in_numpy(bert: Bert, poolin
     assert same(vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
 
 
-@pytest.mark.costly
 def test_without_pooling_each_token_has_a_vector_as_it_was_computed(bert: Bert, llama: Llama) -> None:
     for made, texts in ((bert, LETTERS), (llama, ["a", lettered(700), "b c"])):
         each = [made.states(made.tokens(text)) for text in texts]
@@ -315,8 +314,7 @@ def lettered(n: int) -> str:
     return " ".join("abcdefghijklmnop"[at * at % 31 % 16] for at in range(n))
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_a_decoder_computes_what_the_same_sums_give_in_numpy(llama: Llama, pooling: Pooling) -> None:
     """Long texts, which are computed in pieces, among short ones."""
@@ -332,7 +330,6 @@ def test_a_decoder_computes_what_the_same_sums_give_in_numpy(llama: Llama, pooli
     assert same(made.vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
 
 
-@pytest.mark.costly
 def test_an_encoder_reads_long_texts_at_once_when_they_come(tmp_path: Path) -> None:
     bert = write_bert(tmp_path / "long.gguf", n_ctx=1500)
     texts = ["a b", lettered(1100), "c", lettered(600)]
@@ -388,7 +385,6 @@ def test_vectors_have_length_one_and_like_texts_are_alike(model: EmbeddingModel)
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
 
 
-@pytest.mark.costly
 def test_a_text_has_the_same_vector_alone_as_among_others(model: EmbeddingModel) -> None:
     many = TEXTS * 15  # more than one batch of sequences, and more than one of tokens
     together = model.embed(many)
@@ -410,7 +406,6 @@ def test_the_name_is_that_of_the_weights_and_the_pooling(weights: Weights, model
         assert same(other.embed(TEXTS), model.embed(TEXTS)) < 0.99
 
 
-@pytest.mark.costly
 def test_threads_take_turns(model: EmbeddingModel) -> None:
     expected = model.embed(TEXTS)
     made: list[Values] = []
@@ -434,7 +429,6 @@ def test_any_limit_is_possible(bert: Bert, weights: Weights, n_tokens: int) -> N
         assert model.encode([long, "a"]).n_tokens[0] <= model.n_tokens == max(n_tokens, 8)
 
 
-@pytest.mark.costly
 def test_questions_do_not_wait_for_a_long_list(weights: Weights) -> None:
     with EmbeddingModel(weights, n_threads=1, n_tokens=32) as model:
         many = threading.Thread(target=model.embed, args=(["The lamb sleeps. " * 20] * 100,))

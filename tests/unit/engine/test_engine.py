@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import amount
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from tests.in_time import PATIENCE_S, until
-from tests.sampling import amount
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Ticket, Vocabulary, Whose

@@ -19,8 +19,8 @@ from random import Random
 from typing import Any, Literal, cast
 
 import pytest
+from tests.cases import amount
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.sampling import amount
 from tests.unit.engine.test_scheduler import APART, END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
 
 from shepherd.engine.admission import MAX_REFUSED
@@ -248,8 +248,8 @@ def in_folder(tiers: Tiers, folder: Path) -> Tiers:
     return replace(tiers, folder=folder) if tiers.folder else tiers
 
 
-@pytest.mark.sampled(0.15)
-@pytest.mark.parametrize("seed", range(amount(2, 5, 60)))
+@pytest.mark.grid(0.15)
+@pytest.mark.parametrize("seed", range(amount(2, 60)))
 @pytest.mark.parametrize("tiers", [RAM, DISK, BOTH, APART], ids=["ram", "disk", "both", "apart"])
 @pytest.mark.parametrize("memory", [PLAIN, SHIFTLESS, RECURRENT], ids=["plain", "shiftless", "recurrent"])
 def test_every_job_starts_after_a_bounded_number_of_operations(
@@ -261,7 +261,6 @@ def test_every_job_starts_after_a_bounded_number_of_operations(
     assert day.watched.most <= 1.0
 
 
-@pytest.mark.costly
 def test_these_days_are_eventful(tmp_path: Path) -> None:
     happened = dict.fromkeys(("evictions", "preemptions", "dropped", "saved", "restored"), 0)
     most = 0.0
@@ -455,7 +454,6 @@ class Restless(Pool):
         return False
 
 
-@pytest.mark.costly
 def test_a_planted_loop_over_snapshots_is_found() -> None:
     def many_days() -> None:
         for seed in range(40):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import (
@@ -214,7 +214,6 @@ def test_a_bias_forces_and_forbids_tokens(weights: Weights, runtime: LlamaRuntim
     assert generate(runtime, tokens, 1, Sampling(temperature=0, logit_bias=((first, -100.0),))) != [first]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     "looking",
     [
@@ -305,7 +304,6 @@ def test_each_token_of_a_chunk_can_have_its_logits(weights: Weights) -> None:
             assert score.top[0][0] == expected.top[0][0]
 
 
-@pytest.mark.costly
 def test_an_interrupt_stops_a_prefill_without_python(weights: Weights) -> None:
     runtime = LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_batch=2048, n_threads=1))
     tokens = array("i", [7]) * 2048

@@ -129,7 +129,7 @@ def named(value: object) -> str | None:
     return value if isinstance(value, str) else ""
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("name", "chosen"), [life[:2] for life in LIVES], ids=named)
 def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: str, chosen: dict[str, Any]) -> None:
     told = tell(**model(name), **chosen, story="schedule")
@@ -140,7 +140,7 @@ def test_the_engine_answers_on_every_model_like_a_cold_one(tell: Teller, name: s
     assert told["facts"]["evicted"] > 200
 
 
-@pytest.mark.sampled(0.15, family="gate")
+@pytest.mark.grid(0.15, family="gate")
 @pytest.mark.parametrize(("name", "chosen", "gate", "tolerance"), LIVES, ids=named)
 def test_a_whole_life_equals_a_cold_run_of_what_is_left(
     tell: Teller, name: str, chosen: dict[str, Any], gate: tuple[bool, str, bool, bool, bool], tolerance: float
@@ -239,7 +239,6 @@ def test_one_token_too_many_in_a_hole_would_be_noticed(tell: Teller) -> None:
     assert tell(kind="plain", story="hole_elsewhere")["errors"]["evict"] > NOTICED
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "gemma3", "hybrid"])
 def test_a_full_pool_refuses_a_batch_and_changes_nothing(tell: Teller, name: str) -> None:
     told = tell(kind=name, story="fill")
@@ -247,7 +246,6 @@ def test_a_full_pool_refuses_a_batch_and_changes_nothing(tell: Teller, name: str
     assert told["errors"]["full"] < EXACT
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", ["plain", "gemma3", "mrope", "recurrent", "hybrid"])
 def test_nothing_that_can_be_asked_ends_the_process(tell: Teller, name: str) -> None:
     told = tell(kind=name, story="refuse")

@@ -84,7 +84,6 @@ def test_a_decoder_scores_what_the_same_sums_give_in_numpy(decoder: RerankModel,
     assert made.probabilities == made.values
 
 
-@pytest.mark.costly
 def test_a_decoder_reads_long_pairs_piece_by_piece(decoder: RerankModel, qwen3: Qwen3) -> None:
     pairs = asked("Who?", ["a", "The lamb sleeps. " * 60, "It rains. " * 130, "b"])
     check(decoder.score(pairs), qwen3, pairs, 1e-2)
@@ -250,7 +249,6 @@ def test_a_request_that_nobody_wants_any_more_ends(encoder: RerankModel) -> None
         encoder.score(asked(QUERY, ["c"]), lambda: False)
 
 
-@pytest.mark.costly
 def test_a_question_does_not_wait_for_a_long_list(decoder: RerankModel) -> None:
     many = threading.Thread(target=decoder.score, args=(asked("Who?", ["The lamb sleeps. " * 10] * 150),))
     many.start()
@@ -265,7 +263,6 @@ def test_a_question_does_not_wait_for_a_long_list(decoder: RerankModel) -> None:
 # -- llama-server ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["encoder", "several labels", "decoder", "decoder without a template"])
 def test_scores_and_tokens_are_those_of_llama_server(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "made.gguf"

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from tests.cases import amount
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.sampling import amount
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special, Ticket
@@ -325,7 +325,7 @@ APART = replace(RAM, least_base=8)
 """Saves even short system prompts once."""
 
 
-@pytest.mark.sampled(0.1, family="memory")
+@pytest.mark.grid(0.1, family="memory")
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(
     ("memory", "tiers"),
@@ -336,7 +336,6 @@ def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, 
     Day(seed, memory, tiers, reuse_tail=seed % 2 == 1).pass_by(150)
 
 
-@pytest.mark.costly
 def test_these_days_are_eventful() -> None:
     """The test above is only as good as what happens in it."""
     happened = dict.fromkeys(

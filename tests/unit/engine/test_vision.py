@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests import recordings
-from tests.sampling import amount
+from tests.cases import amount
 from tests.unit.engine import kinds
 from tests.unit.engine.tiny_projector import PROJECTORS, TILED, png, write_projector, write_seeing
 
@@ -160,7 +160,6 @@ async def live(model: Model, folder: Path, seed: int) -> list[Talk]:
     return talks
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 def test_every_answer_is_that_of_a_fresh_cache(model: Model, tmp_path: Path, seed: int) -> None:
     async def alone(talk: Talk) -> list[list[int]]:
@@ -320,7 +319,6 @@ async def test_images_cross_into_a_child() -> None:
     assert len([step for step in answers[0] if isinstance(step, int)]) == 3
 
 
-@pytest.mark.costly
 async def test_a_model_in_a_child_sees_what_it_sees_here(model: Model) -> None:
     """Only jobs cross: the image is encoded in the child. A second turn computes new tokens only."""
     names = (str(model.weights.path), str(model.projector.path), N_CTX)
@@ -415,7 +413,6 @@ print(n_read)
 """
 
 
-@pytest.mark.costly
 def test_damaged_recordings_never_end_the_process(tmp_path: Path) -> None:
     n_files = amount(60, 300)
     task = json.dumps([*map(str, write_seeing("speech", tmp_path)), 1, n_files])

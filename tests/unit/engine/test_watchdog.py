@@ -172,7 +172,6 @@ async def test_the_last_step_is_delivered_even_if_it_comes_while_the_reader_look
     assert await answer(ticket) == [Done("end")]
 
 
-@pytest.mark.costly
 async def test_a_thread_that_does_not_end_does_not_hold_up_the_end_of_the_program(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.cases import amount
 from tests.fake_engine import FakeRuntime
 from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.places import ROOT
-from tests.sampling import amount
 from tests.unit.engine.kinds import COMMAND, GatedRuntime, Setup, child, environment, in_process
 from tests.unit.engine.test_contract import expected, job, steps, tokens
 
@@ -294,7 +294,6 @@ async def test_a_process_without_the_key_is_refused_and_the_right_one_still_come
     engine.close()
 
 
-@pytest.mark.costly
 async def test_a_process_that_connects_and_says_nothing_does_not_keep_the_right_one_out() -> None:
     engine = started(SILENT + SERVE)
     assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
@@ -327,7 +326,6 @@ async def test_noise_of_a_library_is_not_on_our_output_and_blocks_nothing(
 # -- a child that freezes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("time_", TIMES)
 async def test_a_frozen_child_is_found_and_continues_when_it_can(
     time_: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -360,7 +358,6 @@ async def test_a_frozen_child_is_found_and_continues_when_it_can(
         engine.close()
 
 
-@pytest.mark.costly
 async def test_a_frozen_child_can_be_closed() -> None:
     engine = child(Setup(), timeouts=QUICK)
     ticket = engine.submit(job("a" * 9, 1))
@@ -370,7 +367,6 @@ async def test_a_frozen_child_can_be_closed() -> None:
         await steps(ticket)
 
 
-@pytest.mark.costly
 async def test_a_frozen_child_blocks_no_event_loop() -> None:
     engine = child(Setup(queue=1000), timeouts=QUICK)
     kill(engine, signal.SIGSTOP)
@@ -392,7 +388,6 @@ async def test_a_frozen_child_blocks_no_event_loop() -> None:
 # -- closing -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 async def test_what_the_child_has_started_ends_with_it() -> None:
     for number in (None, signal.SIGKILL):
         engine = child(Setup(), factory="tests.unit.engine.test_worker:familiar")
@@ -441,7 +436,6 @@ def test_a_child_ends_within_a_second_when_its_parent_is_killed(time_: int, phas
         assert time.monotonic() - begun < 10.0, "at most a second, on a machine that does nothing else"
 
 
-@pytest.mark.costly
 async def test_a_child_that_does_not_close_is_ended_by_force(caplog: pytest.LogCaptureFixture) -> None:
     engine = child(Setup(), factory="tests.unit.engine.test_worker:deaf", timeouts=QUICK)
     assert await asyncio.to_thread(engine.close, 1.0)

@@ -76,7 +76,6 @@ def best_of(machine: Machine) -> float:
     return machine.speed(best)
 
 
-@pytest.mark.costly
 def test_it_finds_the_best_of_nearly_every_noisy_machine_within_ten_per_cent() -> None:
     parts = []
     for seed in range(40):

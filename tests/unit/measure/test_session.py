@@ -104,7 +104,6 @@ def test_nothing_of_the_user_is_in_the_configuration_that_is_measured(tmp_path: 
 
 
 @pytest.mark.model
-@pytest.mark.costly
 async def test_a_cancelled_run_ends_its_children_and_keeps_what_it_has(lamb: Path, tmp_path: Path) -> None:
     import psutil
 

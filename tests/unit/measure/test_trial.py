@@ -24,7 +24,6 @@ ONE = Candidate(n_threads=1, n_batch=64, n_ubatch=64, flash_attn=False)
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_path: Path) -> None:
     reference = tmp_path / "reference.npy"
     work = Workload(depth=64, n_generate=4, n_quality=16, parallel=True)
@@ -41,7 +40,6 @@ def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_p
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_one_child_measures_again_and_again(lamb: Path) -> None:
     first, *others = measure(lamb, ONE, Workload(depth=64, n_generate=4, parallel=True), repeat_s=2.0, timeout_s=60)
     assert (first.problem, len(others) > 0) == ("", True)
@@ -59,7 +57,6 @@ def test_a_combination_that_the_library_refuses_is_a_result(lamb: Path) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_a_context_for_which_there_is_no_memory_is_a_result(lamb: Path) -> None:
     wide = replace(ONE, cache_type_k="f32", cache_type_v="f32")  # 72 GiB, and a child may have 64
     (run,) = measure(lamb, wide, Workload(depth=6_291_456), timeout_s=60)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
+from tests.cases import examples
 from tests.pictures import NAMES, chunk, claiming
-from tests.sampling import examples
 
 from shepherd.media.image import FORMATS, ImageFile, NotAnImage, find_type, read_header
 

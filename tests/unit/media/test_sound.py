@@ -9,8 +9,8 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.recordings import NAMES, block, flac, mp3, recording, samples, wav, wav_of
-from tests.sampling import examples
 
 from shepherd.media.sound import MOST_RATE, MOST_STEPS, NotSound, SoundFile, find_type, read_header
 

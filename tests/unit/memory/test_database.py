@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 
 from shepherd.memory.database import FileKind, open_database
 from shepherd.memory.schema import open_file

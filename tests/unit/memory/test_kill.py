@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import amount
 from tests.places import ROOT
-from tests.sampling import amount
 
 from shepherd.memory.archive import queries
 from shepherd.memory.archive.history import archive
@@ -20,7 +20,7 @@ from shepherd.memory.archive.index import FTS_TABLES
 from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 
-N_KILLS = amount(3, 10, 1_000)
+N_KILLS = amount(3, 1_000)
 A_SESSION = 20
 """Turns."""
 
@@ -65,8 +65,7 @@ def acknowledged(path: Path, start: int, lifetime_s: float) -> int:
     return last
 
 
-@pytest.mark.costly
-@pytest.mark.timeout(amount(180, 180, 7_200))
+@pytest.mark.timeout(amount(180, 7_200))
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     path, rng, n = tmp_path / "m.db", random.Random(11), 0
     for _ in range(N_KILLS):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 from tests.unit.memory.disk import Disk, disk
 
 from shepherd.core import MemoryFailure
@@ -21,7 +21,7 @@ from shepherd.memory.records import Entry
 from shepherd.memory.schema import open_file
 from shepherd.memory.writer import Writer
 
-N_CUTS = amount(5, 15, 400)
+N_CUTS = amount(5, 400)
 N_TURNS = 40
 
 
@@ -99,7 +99,6 @@ def test_no_power_cut_loses_what_was_acknowledged(made: Disk, tmp_path: Path) ->
     assert cuts(made, tmp_path, history, N_CUTS) == 0
 
 
-@pytest.mark.costly
 def test_the_power_cuts_would_find_a_commit_that_is_not_synced(made: Disk, tmp_path: Path) -> None:
     history = talk(made, tmp_path / "m.db", synchronous="NORMAL")
     assert cuts(made, tmp_path, history, 15) > 0

@@ -8,14 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.cases import amount
 from tests.places import ROOT
-from tests.sampling import amount
 
 from shepherd.memory.archive import queries
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
 
-N_PROCESSES, N_TURNS = amount(3, 4, 8), amount(15, 25, 2_000)
+N_PROCESSES, N_TURNS = amount(3, 8), amount(15, 2_000)
 
 CHILD = """
 import sys
@@ -39,8 +39,7 @@ def turn(name: str, n: int) -> list[Entry]:
     return [Entry("user", f"{name} asks {n}"), Entry("assistant", f"{name} is told {n}")]
 
 
-@pytest.mark.timeout(amount(180, 180, 7_200))
-@pytest.mark.costly
+@pytest.mark.timeout(amount(180, 7_200))
 def test_processes_share_a_file(tmp_path: Path) -> None:
     path, root = tmp_path / "m.db", ROOT
     names = [f"process{n}" for n in range(N_PROCESSES)]
@@ -61,7 +60,6 @@ def test_processes_share_a_file(tmp_path: Path) -> None:
         assert store.check(deep=True) == []
 
 
-@pytest.mark.costly
 def test_threads_share_a_store(tmp_path: Path) -> None:
     failed: list[BaseException] = []
 

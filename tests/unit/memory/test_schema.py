@@ -53,7 +53,6 @@ def test_the_map_of_the_file_is_as_large_as_asked_for(tmp_path: Path) -> None:
         connection.close()
 
 
-@pytest.mark.costly
 def test_two_may_make_a_file_at_once_whenever_the_one_overtakes_the_other(tmp_path: Path) -> None:
     """The second opens the file whole just before a statement of the first, each one in turn."""
 

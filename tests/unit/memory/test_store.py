@@ -209,7 +209,6 @@ def test_a_store_without_references_closes_itself(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
 
 
-@pytest.mark.costly
 def test_a_program_that_ends_without_closing_has_written_all(tmp_path: Path) -> None:
     program = (
         "import sys; from shepherd.memory import Entry, MemoryStore; store = MemoryStore(sys.argv[1])\n"
@@ -354,7 +353,6 @@ def test_a_log_that_a_reader_keeps_long_is_no_reason_to_give_anything_up(tmp_pat
         assert store.stats().pruned == 0
 
 
-@pytest.mark.costly
 def test_a_full_memory_prunes_no_more_than_it_must_while_a_reader_keeps_an_old_state(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with MemoryStore(path, max_size_bytes=2**19) as store:

@@ -74,7 +74,6 @@ def test_a_forgotten_user_leaves_no_file(stores: UserStores, tmp_path: Path) -> 
     assert get(stores, LOCAL).stats().messages == 1
 
 
-@pytest.mark.costly
 def test_a_store_in_use_outlives_its_release(stores: UserStores) -> None:
     first = get(stores, "user 0")
     for n in range(1, scope.MAX_OPEN + 2):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import amount
 from tests.damage import KINDS, LEFT_OUT, damaged, places
-from tests.sampling import amount
 
 from shepherd.core import ConfigError
 from shepherd.models.checkpoint import is_checkpoint, read_checkpoint
@@ -190,7 +190,6 @@ def damages() -> Iterator[tuple[str, Any]]:
                     yield name, damaged(content, at, by)
 
 
-@pytest.mark.costly
 def test_no_damage_to_a_file_raises_another_error(tmp_path: Path) -> None:
     """Every place of every file, replaced by every kind of JSON or left out: it is read, or refused in one sentence."""
     parts = {f"model-0000{n}_of_00002__safetensors": 2000 for n in (1, 2)}

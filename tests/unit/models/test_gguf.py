@@ -75,7 +75,6 @@ def test_the_embedded_model_is_described() -> None:
     assert header.chat_templates == {}
 
 
-@pytest.mark.costly
 def test_a_large_vocabulary_costs_milliseconds(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_array("tokenizer.ggml.tokens", [f"token{index}" for index in range(150_000)])
@@ -313,7 +312,6 @@ def use(path: Path) -> None:
     fit(header, [Cells(4096, ("q8_0", "f16"))], repacked={"q4_0"})
 
 
-@pytest.mark.costly
 def test_a_file_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
     content = LAMB.read_bytes()
     header_end = 63_168
@@ -325,7 +323,6 @@ def test_a_file_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
             use(path)
 
 
-@pytest.mark.costly
 def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path) -> None:
     dice = random.Random(2)
     original = bytearray(write(tmp_path / "m.gguf", _small_header).read_bytes())
@@ -341,7 +338,6 @@ def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path)
     assert time.thread_time() - start < 20
 
 
-@pytest.mark.costly
 def test_a_damaged_vocabulary_neither_hangs_nor_fills_the_memory(tmp_path: Path) -> None:
     dice = random.Random(3)
     original, size = LAMB.read_bytes()[:63_168], LAMB.stat().st_size

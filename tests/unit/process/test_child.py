@@ -62,7 +62,6 @@ def test_a_child_that_nothing_waits_for_is_killed() -> None:
     assert set(psutil.Process().children()) <= before
 
 
-@pytest.mark.costly
 def test_a_child_ends_when_its_parent_has_been_killed() -> None:
     start = f"c.run([sys.executable, '-c', {WAITING!r}], timeout_s=3600)"
     code = f"import sys, shepherd.process.child as c; {start}"

@@ -17,7 +17,6 @@ def test_what_the_function_makes_of_it_comes_back(payload: Any) -> None:
     assert run_isolated("copy:deepcopy", payload) == payload
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("work", "payload", "says"),
     [

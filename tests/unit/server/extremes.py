@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.sampling import sampled
+from tests.cases import few
 
 import shepherd.config as configuration
 from shepherd.app.app import App
@@ -112,7 +112,7 @@ def bodies() -> Iterator[tuple[str, str, str]]:
 
 def chosen() -> list[tuple[str, str, str]]:
     """What this run sends: in a quick one the first value of each field, a share of the others, and all to embed."""
-    return sampled(bodies(), 0.08, name=repr, family=lambda each: each if "embed" in each[0] else each[:2])
+    return few(bodies(), 0.08, name=repr, family=lambda each: each if "embed" in each[0] else each[:2])
 
 
 def with_raw(asked: dict[str, Any], name: str, value: str) -> str:

@@ -209,7 +209,6 @@ async def test_anthropic_can_send_its_own_answer_back_with_the_results(listening
     )
 
 
-@pytest.mark.costly
 async def test_anthropics_tool_runner_runs_both_calls_and_continues(listening: Listening) -> None:
     seen: list[str] = []
 
@@ -458,7 +457,6 @@ SYSTEM: Any = [
 ]
 
 
-@pytest.mark.costly
 def test_the_embedded_model_counts_exactly_and_finds_its_first_turn_in_the_cache(server: str) -> None:
     """The accounting line changes with every request; the newest message is blocks first and a string later."""
     asked: Any = {"role": "user", "content": [{"type": "text", "text": "Hi!", "cache_control": {"type": "ephemeral"}}]}

@@ -10,7 +10,7 @@ import anthropic
 import pytest
 from tests.own_server import serving
 
-pytestmark = [pytest.mark.model, pytest.mark.costly]
+pytestmark = pytest.mark.model
 
 BETAS = ["context-management-2025-06-27", "compact-2026-01-12"]
 TOOL: Any = {"name": "read_file", "description": "Reads.", "input_schema": {"type": "object", "properties": {}}}

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -491,7 +491,6 @@ ANY_JSON = st.recursive(
 FIELDS = st.sampled_from(["messages", "tools", "tool_choice", "stop", "stream", "model", "temperature", "logit_bias"])
 
 
-@pytest.mark.costly
 @settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=60) | st.dictionaries(FIELDS, ANY_JSON).map(lambda body: json.dumps(body).encode()))
 async def test_no_body_is_ever_a_500(body: bytes) -> None:
@@ -501,7 +500,6 @@ async def test_no_body_is_ever_a_500(body: bytes) -> None:
     assert answer.status_code == 200 or answer.json()["error"]["message"]
 
 
-@pytest.mark.costly
 async def test_twenty_megabytes_are_answered_and_the_server_continues(listening: Listening) -> None:
     service = ScriptedService(saying("Hi"))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:

@@ -109,7 +109,7 @@ BODIES: Sequence[tuple[str, Json, str]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "told"), BODIES, ids=[f"{path}-{n}" for n, (path, *_) in enumerate(BODIES)])
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 async def test_what_is_too_much_is_refused_by_name_in_every_protocol(
     listening: Listening, path: str, body: Json, told: str
 ) -> None:

@@ -102,7 +102,6 @@ def test_a_compacted_conversation_computes_only_what_is_new_also_behind_a_restar
         assert computed(ask(client, [*sent(again.output), asked("Go on.")])) < NEW_TOKENS
 
 
-@pytest.mark.costly
 def test_a_threshold_a_trigger_and_a_chain_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     management: Any = [{"type": "compaction", "compact_threshold": 400}]
     with running(tmp_path, monkeypatch) as url, client_of(url) as client:
@@ -144,7 +143,6 @@ def test_a_threshold_a_trigger_and_a_chain_of_answers(tmp_path: Path, monkeypatc
         assert count.input_tokens == after.usage.input_tokens
 
 
-@pytest.mark.costly
 def test_an_agent_in_a_window_computes_no_more_when_it_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +170,6 @@ def test_an_agent_in_a_window_computes_no_more_when_it_is_compacted(
     assert max(new[2:]) - min(new[2:]) < NEW_TOKENS, new
 
 
-@pytest.mark.costly
 def test_what_cannot_be_obeyed_is_a_400_that_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = (Key.of(ANN, name="ann"), Key.of(BOB, name="bob"))
     with running(tmp_path, monkeypatch, api_keys=keys) as url, client_of(url, ANN) as ann, client_of(url, BOB) as bob:
@@ -206,7 +203,6 @@ def test_what_cannot_be_obeyed_is_a_400_that_says_why(tmp_path: Path, monkeypatc
             ann.responses.compact(model="lamb")
 
 
-@pytest.mark.costly
 def test_forgetting_a_conversation_makes_its_items_useless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     route = '[[routes]]\nmatch = "*"\ncache = "main"\nuser = "local"\narchive = true\n'
     with running(tmp_path, monkeypatch, route) as url, client_of(url) as client:
@@ -223,7 +219,6 @@ def test_forgetting_a_conversation_makes_its_items_useless(tmp_path: Path, monke
     assert not any(b"swordfish" in file.read_bytes() for file in files if file.name.startswith("compactions"))
 
 
-@pytest.mark.costly
 def test_the_items_of_another_shepherd_pass_through_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     near.mkdir()
@@ -246,7 +241,6 @@ def test_the_items_of_another_shepherd_pass_through_this_one(tmp_path: Path, mon
                 ask(client, [item, asked("Go on.")])  # a model of this machine
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("window", ["", "8x"])
 def test_a_client_that_sends_its_whole_history_without_its_item_gets_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: str

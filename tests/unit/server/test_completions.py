@@ -273,7 +273,6 @@ def filling(coder: Path, start_server: Callable[..., AbstractContextManager[str]
         yield address
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_a_gap_is_filled_between_prompt_and_suffix(filling: str) -> None:
     with openai.OpenAI(base_url=f"{filling}/v1", api_key="any", max_retries=0) as client:
@@ -288,7 +287,6 @@ def test_a_gap_is_filled_between_prompt_and_suffix(filling: str) -> None:
     assert at_the_end.usage.prompt_tokens == n_open, "nothing behind the gap is no gap"
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_an_editor_gets_what_fits_at_its_cursor(filling: str) -> None:
     body = {"input_prefix": "def add(", "input_suffix": "): pass", "prompt": "a", "n_predict": 4, "temperature": 0}
@@ -305,7 +303,6 @@ def test_an_editor_gets_what_fits_at_its_cursor(filling: str) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_a_model_that_cannot_fill_gaps_says_so_to_editors(server: str) -> None:
     with httpx2.Client(base_url=server, timeout=60) as client:
         told = client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})

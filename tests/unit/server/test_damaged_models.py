@@ -81,7 +81,6 @@ async def ask(client: httpx2.AsyncClient, model: str) -> tuple[int, str]:
     return reply.status_code, body["error"]["message"] if "error" in body else body["choices"][0]["message"]["content"]
 
 
-@pytest.mark.costly
 def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(
     start_server: Callable[..., AbstractContextManager[str]], lamb: Path, tmp_path: Path
 ) -> None:
@@ -100,7 +99,6 @@ def test_a_flipped_bit_of_a_vocabulary_does_not_end_a_running_server(
         assert client.post("/v1/chat/completions", json=question("other")).status_code == 200
 
 
-@pytest.mark.costly
 async def test_a_model_that_the_reader_accepts_and_the_library_aborts_on_is_an_error(tmp_path: Path) -> None:
     template = tmp_path / "template.jinja"
     template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
@@ -141,7 +139,6 @@ async def the_child() -> psutil.Process:
     return found[0]
 
 
-@pytest.mark.costly
 async def test_the_server_is_healthy_while_a_child_tries_a_model(stopped: Path, tmp_path: Path) -> None:
     async with asking(tmp_path, stopped) as client:
         waiting = asyncio.create_task(ask(client, "other"))
@@ -155,7 +152,6 @@ async def test_the_server_is_healthy_while_a_child_tries_a_model(stopped: Path, 
         assert (status, "no vocabulary of texts" in says) == (500, True), "it has loaded; it has no text"
 
 
-@pytest.mark.costly
 async def test_the_child_is_killed_when_its_request_goes_away(stopped: Path, tmp_path: Path) -> None:
     async with asking(tmp_path, stopped) as client:
         waiting = asyncio.create_task(ask(client, "other"))
@@ -168,7 +164,6 @@ async def test_the_child_is_killed_when_its_request_goes_away(stopped: Path, tmp
         assert (await ask(client, "lamb"))[0] == 200
 
 
-@pytest.mark.costly
 async def test_the_child_is_killed_when_the_server_stops(stopped: Path, tmp_path: Path) -> None:
     async with asking(tmp_path, stopped) as client:
         waiting = asyncio.create_task(ask(client, "other"))

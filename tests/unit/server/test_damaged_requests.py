@@ -135,7 +135,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.model
-@pytest.mark.costly
 @pytest.mark.parametrize("path", BODIES)
 def test_a_damaged_request_is_answered_or_refused(path: str, client: httpx2.Client) -> None:
     body = BODIES[path]

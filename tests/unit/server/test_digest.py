@@ -17,7 +17,7 @@ from shepherd.agent.digest import OPENING
 from shepherd.app.app import App
 from shepherd.wire.anthropic.edits import MAX_INSTRUCTIONS
 
-pytestmark = [pytest.mark.model, pytest.mark.costly]
+pytestmark = pytest.mark.model
 
 NEW_TOKENS = 60
 DIGEST_TOKENS = 400

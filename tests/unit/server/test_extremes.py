@@ -35,7 +35,6 @@ def report(coder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.costly("extremes")
 def test_every_request_with_an_extreme_number_is_answered_or_refused_by_name(report: dict[str, Any]) -> None:
     assert report["wrong"] == []
     for path, n_of in report["statuses"].items():
@@ -44,6 +43,5 @@ def test_every_request_with_an_extreme_number_is_answered_or_refused_by_name(rep
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.costly("extremes")
 def test_all_extreme_numbers_together_take_little_memory(report: dict[str, Any]) -> None:
     assert report["grown_bytes"] < 150 * MIB

@@ -109,7 +109,6 @@ SEEN: dict[str, list[list[str | bytes]]] = {
 }
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", HEARING)
 async def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:

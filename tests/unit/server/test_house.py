@@ -218,7 +218,6 @@ disk = true
 
 @pytest.mark.model
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-@pytest.mark.costly
 def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
     """SIGTERM in the middle of an answer: it ends, what was computed is kept, the next server goes on from there."""
     (tmp_path / "shepherd.toml").write_text(CONFIG)

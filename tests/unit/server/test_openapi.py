@@ -1,13 +1,12 @@
 """What our OpenAPI description allows, and what it forbids, never ends in a 5xx.
 
-A few examples of each operation, of some in a quick run; many with `SHEPHERD_THOROUGH=2`. The plugin of Schemathesis
+A few examples of each operation, of some in the gate; many in a search. The plugin of Schemathesis
 is not used (`addopts`): it takes a second of every run, in each of its processes.
 """
 
 from contextlib import suppress
 from typing import Any
 
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
@@ -16,13 +15,13 @@ from schemathesis.core.control import SkipTest
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import status_code_conformance
-from tests.sampling import amount, sampled
+from tests.cases import amount, few
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.server.app import create_app
 
 BOUNDS = settings(
-    max_examples=amount(2, 4, 60), suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate)
+    max_examples=amount(2, 60), suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate)
 )
 
 
@@ -44,7 +43,7 @@ def send_what_is(mode: GenerationMode) -> None:
         for found in described(ScriptedService(saying("Hi")), mode).get_all_operations()
         if isinstance(found, Ok)
     ]
-    for operation in sampled(every, 0.3, name=lambda operation: operation.label):
+    for operation in few(every, 0.3, name=lambda operation: operation.label):
 
         @BOUNDS
         @given(operation.as_strategy(generation_mode=mode))
@@ -57,17 +56,14 @@ def send_what_is(mode: GenerationMode) -> None:
     assert len(sent) > amount(1, len(every) // 2)
 
 
-@pytest.mark.costly
 def test_what_is_allowed_is_never_our_fault() -> None:
     send_what_is(GenerationMode.POSITIVE)
 
 
-@pytest.mark.costly
 def test_what_is_forbidden_is_never_our_fault() -> None:
     send_what_is(GenerationMode.NEGATIVE)
 
 
-@pytest.mark.costly
 def test_a_bug_would_be_seen() -> None:
     seen: list[FailureGroup] = []
     failing = described(ScriptedService(playing(RuntimeError("a bug"))), GenerationMode.POSITIVE)

@@ -137,7 +137,6 @@ async def test_a_file_of_an_earlier_version_is_read_by_an_open_server_only(tmp_p
         kept.close()
 
 
-@pytest.mark.costly
 async def test_many_keys_at_once_never_read_each_other() -> None:
     secrets = [f"sk-{number}" for number in range(8)]
     app = create_app(ScriptedService(saying("One")), api_keys=secrets)

@@ -191,7 +191,7 @@ def test_12_a_message_is_the_same_for_500_random_cuttings(name: str) -> None:
 
 @pytest.mark.parametrize("text", PLAIN)
 @pytest.mark.parametrize("signs", sorted({said.signs for said in SEEDS_PROTOCOLS.values()}))
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 async def test_12_plain_text_comes_out_unchanged_and_calls_nothing(listening: Listening, signs: str, text: str) -> None:
     async with serving(listening, text, TURNS.replace("SIGNS", signs)) as (client, _):
         told, reason = await asked(client, stream=True)

@@ -460,7 +460,7 @@ every_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 
 
 @needs_recordings
-@pytest.mark.sampled(0.2, family="surface")
+@pytest.mark.grid(0.2, family="surface")
 @everywhere
 @every_wire
 def test_a_client_reads_what_the_provider_has_answered(stage: Stage, surface: str, wire: Wire) -> None:
@@ -564,7 +564,7 @@ def test_every_wire_has_a_recording_of_every_case() -> None:
 
 
 @needs_recordings
-@pytest.mark.sampled(0.2, family="surface")
+@pytest.mark.grid(0.2, family="surface")
 @everywhere
 @every_wire
 def test_a_prompt_that_is_too_long_is_what_the_client_calls_it(stage: Stage, surface: str, wire: Wire) -> None:
@@ -581,7 +581,7 @@ def test_a_prompt_that_is_too_long_is_what_the_client_calls_it(stage: Stage, sur
 
 
 @needs_recordings
-@pytest.mark.sampled(0.2, family="surface")
+@pytest.mark.grid(0.2, family="surface")
 @everywhere
 @every_wire
 def test_a_cut_stream_is_an_error_after_the_text_that_came(stage: Stage, surface: str, wire: Wire) -> None:

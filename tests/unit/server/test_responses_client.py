@@ -110,7 +110,6 @@ async def test_openai_reads_a_whole_answer(listening: Listening) -> None:
     assert [tool.name for tool in service.requests[0].tools] == ["look", "patch", "docs__find"]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("summary", [None, "auto"])
 async def test_openai_puts_a_stream_together_that_is_the_whole_answer(listening: Listening, summary: Any) -> None:
     ask = ASK | {"tools": TOOLS, "reasoning": {"summary": summary}}
@@ -131,7 +130,6 @@ class City(BaseModel):
     size: int
 
 
-@pytest.mark.costly
 async def test_openai_parses_what_must_have_a_form(listening: Listening) -> None:
     service = ScriptedService(saying('{"name": "Bern", ', '"size": 3}'))
     async with connecting(listening, service) as client:

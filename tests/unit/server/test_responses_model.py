@@ -13,7 +13,6 @@ async def client(server: str) -> AsyncIterator[openai.AsyncOpenAI]:
         yield made
 
 
-@pytest.mark.costly
 async def test_a_chain_reads_again_only_what_is_new(client: openai.AsyncOpenAI) -> None:
     first = await client.responses.create(model="lamb", input="My name is Ann.", max_output_tokens=40)
     async with client.responses.stream(

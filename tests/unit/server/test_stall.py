@@ -114,7 +114,6 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-@pytest.mark.costly
 def test_a_signal_ends_a_server_whose_engine_never_comes_back(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as program:

@@ -109,7 +109,6 @@ n_ctx = 2048
 """
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", PROJECTORS)
 def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
@@ -125,7 +124,6 @@ def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> N
                 messages.append({"role": "assistant", "content": "I see."})
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", ["llava", "qwen"])
 def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, tmp_path: Path) -> None:
@@ -260,7 +258,6 @@ def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:
         assert got(address, "/props")["modalities"]["vision"] is False
 
 
-@pytest.mark.costly
 def test_images_that_turn_into_notes_cost_a_bounded_share_of_what_is_new(tmp_path: Path) -> None:
     """They leave in blocks of a quarter of `images.max_count`, and what stands behind is computed again then."""
     model, projector = write_seeing("llava", tmp_path)

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.own_server import serving
 
-pytestmark = [pytest.mark.model, pytest.mark.costly]
+pytestmark = pytest.mark.model
 
 TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}]
 CACHE = '[caches.main]\nmodel = "lamb"\nn_ctx = 1024\nwindow = "16x"\n'

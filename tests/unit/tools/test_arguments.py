@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.tools.arguments import coerce_arguments, read_arguments
 from shepherd.tools.base import Result, ToolError
@@ -216,7 +216,6 @@ def test_a_schema_that_makes_no_sense_refuses_nothing_and_breaks_nothing(schema:
             assert "nested too deeply" in refused.message  # noqa: PT017 - it may or may not be raised
 
 
-@pytest.mark.costly
 def test_alternatives_that_contain_themselves_do_not_take_for_ever() -> None:
     anything = {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/V"}} for _ in range(4)]
                 + [{"type": "object", "additionalProperties": {"$ref": "#/$defs/V"}} for _ in range(4)]}  # fmt: skip
@@ -245,7 +244,6 @@ json_values = st.recursive(
 names = st.sampled_from([*everything.parameters["properties"], "file", "extra", "arguments"])
 
 
-@pytest.mark.costly
 @settings(deadline=None, max_examples=examples(300))
 @given(sent=st.dictionaries(names, json_values))
 def test_arguments_are_such_as_the_schema_allows_or_refused_in_a_sentence(sent: dict[str, Any]) -> None:

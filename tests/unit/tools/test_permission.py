@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.tools.base import Effect, Form, Question, Result, ToolError, Verdict

@@ -458,7 +458,6 @@ def test_the_most_useful_tool_comes_first() -> None:
     assert [each.name for each in registry.tools()] == ["list_directory", "read_file", "zzz", "http_put"]
 
 
-@pytest.mark.costly
 def test_packages_have_their_tools_and_one_that_is_broken_gives_one_warning(tmp_path: Path) -> None:
     packages = {
         "die": ("@tool\ndef roll(sides: int = 6) -> int:\n    return sides\n", "die"),

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.tools.results import MOST_CHARS_PER_TOKEN, char_boundary, fits, shorten
 

@@ -503,7 +503,6 @@ async def test_a_call_that_will_not_be_stopped_is_left_behind(caplog: pytest.Log
     await ended.wait()
 
 
-@pytest.mark.costly
 async def test_a_thread_that_hangs_holds_up_nothing() -> None:
     hold = threading.Event()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.sampling import amount, seed
+from tests.cases import amount, seed
 
 from shepherd.core import Event, Reply, Request, fold
 from shepherd.wire.base import Json

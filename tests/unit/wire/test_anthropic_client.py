@@ -16,7 +16,7 @@ from anthropic.types import message_create_params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, with_config
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.wire.recordings import differences, load, replayed, replies, sessions, stream_text
 
 from shepherd.core import (

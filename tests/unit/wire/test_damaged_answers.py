@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from tests.cases import amount
 from tests.damage import KINDS, LEFT_OUT, damaged, places
 from tests.places import CONFORMANCE
 from tests.providers_replay import OWN
-from tests.sampling import amount
 from tests.unit.backends.cloud.test_recordings import ENDPOINTS
 from tests.unit.wire.recordings import load, stream_text
 from tests.unit.wire.test_own_recordings import ENDPOINT, codec_of
@@ -113,7 +113,6 @@ def streamed(half: ClientCodec, records: Sequence[tuple[str, Any]]) -> Iterator[
     yield from decoder.close()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_damage_to_an_answer_raises_another_error(protocol: str) -> None:
     judge = Judge(protocol)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.damage import garbage
-from tests.sampling import examples
 from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions
 
 from shepherd.core import (

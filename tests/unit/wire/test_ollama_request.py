@@ -299,7 +299,6 @@ JUNK = st.recursive(
 )
 
 
-@pytest.mark.costly
 @given(st.dictionaries(st.sampled_from(WORDS), JUNK))
 def test_any_object_is_understood_or_refused(body: dict[str, Any]) -> None:
     for decode in (ollama_chat.decode_request, ollama_generate.decode_request):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import completion_create_params
 from pydantic import TypeAdapter
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.wire.recordings import replayed
 
 from shepherd.core import (
@@ -820,7 +820,6 @@ _DELTAS = st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, _JSON))
 _RECORDS = st.one_of(_DELTAS.map(lambda fields: delta(None, **fields)), _DELTAS, _JSON)
 
 
-@pytest.mark.costly
 @given(st.lists(_RECORDS, max_size=5), st.binary(max_size=20))
 @settings(max_examples=examples(500))
 def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Any], tail: bytes) -> None:

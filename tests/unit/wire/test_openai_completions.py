@@ -143,7 +143,6 @@ NAMES = st.sampled_from(
 )
 
 
-@pytest.mark.costly
 @given(st.dictionaries(NAMES, JSON))
 def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None:
     found: tuple[Request, ...] | InvalidRequest

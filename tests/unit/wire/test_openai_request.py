@@ -846,7 +846,6 @@ MESSAGE = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.costly
 @given(st.dictionaries(NAMES, JSON | LIKELY) | st.fixed_dictionaries({"messages": st.lists(MESSAGE, max_size=3)}))
 @example({"messages": [{"role": []}]})
 @example({"messages": [{"role": "user", "content": [{"type": {}}]}]})

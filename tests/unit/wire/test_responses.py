@@ -436,7 +436,6 @@ def streams(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-@pytest.mark.costly
 @settings(deadline=None)
 @given(streams(), st.sampled_from([BODY, SUMMARIES]))
 def test_openais_reader_accepts_any_stream_and_ends_with_the_whole_reply(events: list[Event], body: Json) -> None:
@@ -538,7 +537,6 @@ def test_a_finished_answer_can_be_kept_with_its_own_input(stream: bool) -> None:
     assert encoder.stored.items == ({"role": "user", "content": "new"},)
 
 
-@pytest.mark.costly
 def test_an_answer_that_is_not_to_be_stored_is_not_kept() -> None:
     encoder = encoder_of({**BODY, "store": False})
     assert encoder.encode_replies([fold([Started("m"), Finished("end")])])["store"] is False

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.responses import response_create_params
 from pydantic import TypeAdapter
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.wire.recordings import replayed
 from tests.unit.wire.test_openai_client import answers
 
@@ -587,7 +587,6 @@ _JSON = st.recursive(
 _RECORDS = st.fixed_dictionaries({"type": st.sampled_from(_KINDS)}, optional=dict.fromkeys(KEYS[1:], _JSON))
 
 
-@pytest.mark.costly
 @given(st.lists(_RECORDS, max_size=6), st.binary(max_size=20))
 @settings(max_examples=examples(500))
 def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Json], tail: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import (
     Document,
@@ -504,7 +504,6 @@ BODIES = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.costly
 @settings(deadline=None, max_examples=examples(300))
 @given(BODIES)
 def test_any_body_is_understood_or_refused_never_a_failure(body: Json) -> None:
@@ -549,7 +548,6 @@ def test_a_body_of_cursors_is_understood_with_the_shapes_of_three_protocols_in_i
     )
 
 
-@pytest.mark.costly
 def test_chat_completions_reads_such_a_body_and_counts_when_asked() -> None:
     decoded = openai_chat.decode_request(CURSOR)
     assert decoded.request == decode_hybrid(CURSOR)[0]

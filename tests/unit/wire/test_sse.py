@@ -21,7 +21,6 @@ def test_an_event_is_one_ascii_line_of_data(body: Any, event: str | None, encode
     assert encode_event(body, event) == encoded
 
 
-@pytest.mark.costly
 def test_a_ping_is_a_comment_and_the_end_has_its_word() -> None:
     assert (PING[:1], PING[-2:]) == (b":", b"\n\n")
     assert DONE == b"data: [DONE]\n\n"

@@ -11,7 +11,6 @@ from shepherd.wire.base import Json
 from shepherd.wire.llama.tokens import Tokenize, decode_detokenize, decode_tokenize, encode_text, encode_tokens
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("body", "decoded"),
     [
@@ -32,7 +31,6 @@ def test_each_client_says_it_in_its_own_way(body: Json, decoded: Tokenize) -> No
     assert decode_tokenize(body) == decoded
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("decode", "body", "field", "said"),
     [
@@ -52,7 +50,6 @@ def test_what_is_wrong_is_named(decode: Any, body: Json, field: str, said: str) 
     assert caught.value.field == field
 
 
-@pytest.mark.costly
 def test_both_kinds_of_clients_find_their_fields() -> None:
     asked = decode_tokenize({"content": "a€"})
     assert encode_tokens(asked, [97, 5], [], n_ctx=8) == {"tokens": [97, 5], "count": 2, "max_model_len": 8}

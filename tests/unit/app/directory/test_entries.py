@@ -113,7 +113,6 @@ def test_a_vocabulary_with_tokens_for_a_gap_fills_it(
     assert card.capabilities == (("completion", "insert") if fills else ("completion",))
 
 
-@pytest.mark.costly
 def test_what_is_told_of_a_chat_format_is_what_the_loaded_model_uses(
     registry: Callable[..., ModelRegistry], tmp_path: Path
 ) -> None:

@@ -285,7 +285,6 @@ async def test_a_model_with_an_adapter_is_listed_copied_and_kept(tmp_path: Path)
         assert await listed(client) == here
 
 
-@pytest.mark.costly
 async def test_a_model_that_a_client_pulls_answers_at_once(tmp_path: Path) -> None:
     """With Ollama's own client: pulled, listed, asked, copied, the copy asked, deleted; the server goes on."""
     with Hub() as hub:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.backends.cloud import fit
 from shepherd.backends.cloud.fit import Estimate

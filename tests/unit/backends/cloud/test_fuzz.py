@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+from tests.cases import amount, seed
 from tests.providers_replay import Answer, Way
-from tests.sampling import amount, seed
 from tests.unit.backends.cloud.providing import SPOKEN, WHOLE, staged
 from tests.unit.backends.cloud.test_backend import THOUGHT, records
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cases import amount
 from tests.providers_replay import Answer, Way, replaying
-from tests.sampling import amount
 from tests.unit.backends.cloud.providing import LONG
 
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import SEED, is_chosen
 from tests.providers_replay import Way, answer_of, recordings, replaying
-from tests.sampling import LEVEL, is_chosen
 from tests.unit.backends.cloud.providing import KEY
 
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts
@@ -139,7 +139,7 @@ async def test_every_recording(provider: str) -> None:
     wrong: dict[str, str] = {}
     seen = Counter[str]()
     every = [each for each in RECORDED if each["provider"] == provider]
-    some = [each for each in every if LEVEL > 0 or is_small(each) or is_chosen(each["id"], 0.5)]
+    some = [each for each in every if SEED is not None or is_small(each) or is_chosen(each["id"], 0.5)]
     library = {each["id"]: [replace(answer_of(each), way=Way(seed=n))] for n, each in enumerate(some)}
     async with replaying(library=library) as server:
         for recording in some:

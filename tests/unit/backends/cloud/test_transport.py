@@ -15,8 +15,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.cases import amount
 from tests.providers_replay import Answer, Way, replaying
-from tests.sampling import amount
 from tests.unit.backends.cloud.providing import (
     CHAT,
     KEY,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.fake_engine import BYTES, PLAIN, RECURRENT, FakeRuntime, FakeVocabulary, Faults
 from tests.in_time import becomes_true
-from tests.sampling import examples
 from tests.unit.backends.local.serving import CHATML, Make, events, reply, seen
 
 from shepherd.backends.base import Backend
@@ -654,7 +654,6 @@ async def test_a_long_answer_makes_its_own_room(make: Make) -> None:
     assert held(runtime).endswith("Now?<|im_end|>\n<|im_start|>assistant\n" + "x" * 150 + "<|im_end|>")
 
 
-@pytest.mark.costly
 async def test_an_agent_goes_on_in_one_turn_and_no_call_is_without_its_result(make: Make) -> None:
     backend, runtime = make(CALL, n_ctx=900, options=EVICTS)
     history = [KIND, Message.user("Add it all up.")]

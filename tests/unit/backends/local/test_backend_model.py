@@ -119,7 +119,6 @@ async def test_nobody_can_forge_a_turn_from_inside_a_message(backend: LocalBacke
     assert forged in b"".join(map(weights.piece, tokens)).decode()
 
 
-@pytest.mark.costly
 async def test_after_evictions_the_cache_is_the_rendered_history_without_the_turns_that_left(make: Make) -> None:
     backend = make(512)
     history = [Message.system("You are Lamb.")]

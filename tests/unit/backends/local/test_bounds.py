@@ -162,7 +162,6 @@ def test_a_form_that_is_too_much_is_refused_by_its_own_name(
     assert (refused.value.field or "").startswith("response_format.schema")
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_a_form_that_the_library_finds_too_complex_is_refused_in_words_about_the_form(
     constraints: Constraints,
@@ -190,7 +189,6 @@ def test_a_tool_whose_schema_is_too_much_can_still_be_called(constraints: Constr
     assert len(found.lark) < 10_000
 
 
-@pytest.mark.costly
 def test_what_is_wrong_with_many_tools_is_looked_for_only_so_long() -> None:
     broken = {
         "type": "object",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.fake_engine import FakeRuntime
-from tests.sampling import examples
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
@@ -247,7 +247,6 @@ def test_what_is_wrong_with_a_schema_is_given_up_too_and_told(
     assert not allows(made, found, CALL % ("add", '{"a": "1"}'))
 
 
-@pytest.mark.costly
 def test_a_schema_of_which_nothing_is_left_allows_any_value_of_its_kind() -> None:
     broken = {"type": "object", "properties": {f"p{n}": {"type": "strung"} for n in range(50)}}
     assert loose(ADD, broken) == {"type": "object"}

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 from tests.unit.backends.local.serving import Make, reply
 from tests.unit.backends.local.test_kept_system import ADD, DIRTY, OPUS, SYSTEM
 from tests.unit.backends.local.test_leaving import read
@@ -21,7 +21,6 @@ ALL_IN_ONE = (18, 19, 20)
 """Seeds of conversations with all kinds of changes."""
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(18, 18 + amount(3, 40)))
 async def test_systems_quotes_choices_and_edits_in_one_conversation_compute_what_is_new(
     make: Make,

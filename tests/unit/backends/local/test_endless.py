@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.sampling import amount
+from tests.cases import amount
 
 from shepherd.agent.session import Session
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -76,7 +76,6 @@ async def session(
     await asyncio.to_thread(engine.close)
 
 
-@pytest.mark.costly
 @pytest.mark.timeout(600)
 async def test_hundreds_of_turns(
     session: tuple[Session, Auditor, InProcessEngine], caplog: pytest.LogCaptureFixture

@@ -11,9 +11,9 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.cases import amount
 from tests.conftest import LAMB
 from tests.fake_engine import FakeVocabulary
-from tests.sampling import amount
 from tests.unit.dialects.conformance import ABSENT, grid, shared_templates, templates
 from tests.unit.dialects.test_render import model
 

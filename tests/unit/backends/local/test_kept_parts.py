@@ -171,7 +171,6 @@ def continued(prompts: KeptPrompts, asked: Request, prompt: Prompt, day: datetim
 
 
 @pytest.mark.parametrize("fill", [short_answers, short_prompts, long_prompts])
-@pytest.mark.costly
 def test_what_is_remembered_takes_no_more_memory_than_its_limit_however_short_it_is(
     fill: Callable[[], KeptAnswers | KeptPrompts],
 ) -> None:

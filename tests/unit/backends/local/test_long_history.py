@@ -123,9 +123,7 @@ def editing(n: int) -> Callable[[], object]:
     return lambda: decide(edits, messages, made.spans, sizes, frozenset(), n_tokens=n_tokens, n_window=n_tokens)
 
 
-@pytest.mark.parametrize(
-    "step", [planned, shared, chosen, quoting, editing, pytest.param(compiling, marks=pytest.mark.costly)]
-)
+@pytest.mark.parametrize("step", [planned, shared, chosen, quoting, editing, compiling])
 def test_no_step_costs_more_than_its_share_of_a_longer_history(step: Callable[[int], Callable[[], object]]) -> None:
     step(10)()  # what is computed once for a template
     small, large = (executed(step(n), "opcode") for n in (SMALL, SMALL * TIMES))

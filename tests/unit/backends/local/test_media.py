@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import recordings
+from tests.cases import examples
 from tests.pictures import NAMES, WRONG, picture
-from tests.sampling import examples
 
 from shepherd.backends.local.media import (
     AudioLimits,

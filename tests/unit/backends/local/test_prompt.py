@@ -221,7 +221,6 @@ def test_on_the_embedded_model_the_tokens_spell_the_prompt(weights: Weights, tex
 
 
 @pytest.mark.parametrize("text", ["word {}", "word {}" + "\U0001f411" * 300], ids=["short", "long"])
-@pytest.mark.costly
 def test_what_is_remembered_of_tokenising_takes_no_more_memory_than_its_limit(text: str) -> None:
     limit_bytes = 500_000
     encoder = Encoder(vocabulary(), TEMPLATE, keep_bytes=limit_bytes)

@@ -54,7 +54,6 @@ async def test_a_changed_system_prompt_and_its_reminders_are_read_from_the_saved
     assert other == one
 
 
-@pytest.mark.costly
 async def test_quotes_and_reminders_are_read_from_the_saved_tokens(process: Callable[..., LocalBackend]) -> None:
     files = {f"f{n}.py": FILLER for n in range(1, 7)} | {"f0.py": CODE + "\n" + FILLER}
     changes = replace(OPTIONS, reserve=64)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.conformance import each_template, templates
 
 from shepherd.backends.local.prompt import Encoder
@@ -242,7 +242,7 @@ def real_template(name: str) -> Template:
 
 @each_template(0.15)
 @pytest.mark.parametrize("talk", TALKS)
-@pytest.mark.sampled(0.1)
+@pytest.mark.grid(0.1)
 def test_without_whole_turns_real_templates_would_have_written_what_is_left(name: str, talk: str) -> None:
     if name.startswith(OTHERWISE.get(talk, ())):
         pytest.skip("this template looks at what is missing")
@@ -315,7 +315,6 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@pytest.mark.costly
 @pytest.mark.model
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data(), messages=conversations(), has_tools=st.booleans(), n_ctx=st.sampled_from([64, 10_000]))

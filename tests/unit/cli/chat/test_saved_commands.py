@@ -21,7 +21,6 @@ def folder(home: Home) -> Path:
     return home.folder / ".local" / "share" / "shepherd" / "conversations"
 
 
-@pytest.mark.costly
 def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(home: Home) -> None:
     home.run_apart(*FLAGS, raw=b"My name is Ann.\n/save talk\n")
     home.run(*FLAGS, text="My name is Eve.\n/save other\n")
@@ -41,7 +40,6 @@ def test_a_conversation_goes_on_in_other_processes_with_and_without_a_terminal(h
     assert all(file.stat().st_mode & 0o077 == 0 for file in folder(home).iterdir())
 
 
-@pytest.mark.costly
 def test_the_chat_command_takes_the_same_options(home: Home) -> None:
     home.run(*FLAGS, text="My name is Ann.\n/save talk\n")
     for words in (("chat", "--resume", "talk"), ("--resume", "talk", "chat"), ("chat", "--continue")):
@@ -98,7 +96,7 @@ SCRIPT = "My name is Zoë.\n/system\nWhat is my name?\n/export talk.json"
     ids=["no end", "unix", "windows", "windows with a mark", "utf-16"],
 )
 @pytest.mark.parametrize("from_file", [False, True])
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 def test_a_script_is_played_whatever_its_line_ends(home: Home, raw: bytes, from_file: bool) -> None:
     if from_file:
         (home.folder / "script.txt").write_bytes(raw)
@@ -128,7 +126,6 @@ def test_a_prompt_brings_its_files_and_a_pipe_does_not(home: Home) -> None:
     assert re.fullmatch(r"shepherd: @cat.png is an image, and lamb reads only text; .*\n", refused.stderr)
 
 
-@pytest.mark.costly
 def test_another_model_goes_on_and_a_damaged_one_leaves_the_conversation_usable(home: Home, lamb: Path) -> None:
     (home.folder / "bad.gguf").write_bytes(lamb.read_bytes()[:100_000])
     (home.folder / "shepherd.toml").write_text(f"""\

@@ -243,7 +243,6 @@ def test_keys_are_in_no_command_line_which_everybody_can_read() -> None:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-@pytest.mark.costly
 def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listening: Listening) -> None:
     with listening(service(), api_keys=("s3cret",)) as port:
         ask = [name, "--url", f"127.0.0.1:{port}/v1/", "--api-key", "s3cret"]
@@ -269,7 +268,6 @@ def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listenin
     assert launched["arguments"][-2:] == ["-p", "it's"]
 
 
-@pytest.mark.costly
 def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub, listening: Listening) -> None:
     stub.then("print([oct(os.stat(word).st_mode) for word in sys.argv if word.endswith('settings.json')], sys.argv[2])")
     with listening(service()) as port:
@@ -279,7 +277,6 @@ def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub,
     assert not Path(file).parent.exists()
 
 
-@pytest.mark.costly
 def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> None:
     with listening(service()) as port:
         stub.then("sys.exit(7)")
@@ -288,7 +285,6 @@ def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> No
         assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 128 + signal.SIGKILL
 
 
-@pytest.mark.costly
 def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) -> None:
     stub.then(
         "import signal, time\n"
@@ -302,7 +298,6 @@ def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) ->
         assert subprocess.run(words, env=stub.env, timeout=60, check=False).returncode == 9
 
 
-@pytest.mark.costly
 def test_the_client_has_the_terminal(stub: Stub, listening: Listening) -> None:
     stub.then("pathlib.Path(os.environ['TOLD']).write_text(str([os.isatty(n) for n in range(3)]))")
     ours, theirs = pty.openpty()
@@ -422,7 +417,6 @@ def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listeni
     assert stub.told()["files"] != []
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Path) -> None:
     stub.then(
@@ -453,7 +447,6 @@ def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Pa
 
 
 @pytest.mark.model
-@pytest.mark.costly
 def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: Path, tmp_path: Path) -> None:
     stub.then("import time\nprint(os.environ['OPENAI_API_BASE'], flush=True)\ntime.sleep(60)")
     serving = ("--model", str(lamb), "--port", "0", "--context-size", "1k", "--threads", "1")
@@ -475,7 +468,6 @@ def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: P
         urllib.request.urlopen(url)
 
 
-@pytest.mark.costly
 def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
     ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
     assert ran.returncode == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.cli import conftest
 from tests.unit.tools.mcp.scene import SCRIPT
 
@@ -184,7 +184,6 @@ def test_every_text_can_be_written(args: list[str], env: dict[str, str]) -> None
     assert tomllib.loads(mcp_file.appended("", {"mcp_servers": [said]})) == {"mcp_servers": [said]}
 
 
-@pytest.mark.costly
 def test_servers_are_tried(shell: Shell) -> None:
     shell.run("add", "good", "--", sys.executable, "-I", "-S", SCRIPT)
     shell.run("add", "bad", "--", sys.executable, "-c", "import sys; sys.exit('no licence')")
@@ -200,7 +199,6 @@ def test_servers_are_tried(shell: Shell) -> None:
     assert (bad["state"], bad["log"]) == ("failed", ["no licence"])
 
 
-@pytest.mark.costly
 def test_nothing_of_a_server_steers_the_terminal(shell: Shell) -> None:
     script = "import sys; sys.exit('\\x1b]0;title\\x07 \\x1b[2J')"
     shell.run("add", "bad", "--", sys.executable, "-c", script)

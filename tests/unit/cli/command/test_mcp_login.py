@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests import command_line
 from tests.own_server import in_thread
 from tests.unit.tools.mcp.authorization import World, world
@@ -67,7 +66,6 @@ class Home:
         return list((self.folder / "state").rglob("*.json"))
 
 
-@pytest.mark.costly
 def test_a_person_logs_in_and_out(tmp_path: Path) -> None:
     with served() as made:
         home = Home(tmp_path, {"name": "web", "url": made.url, "client_secret": "hush-hush"})
@@ -89,7 +87,6 @@ def test_a_person_logs_in_and_out(tmp_path: Path) -> None:
         assert home.run("test")[0] == 1
 
 
-@pytest.mark.costly
 def test_without_a_browser_the_address_is_printed_and_ctrl_c_ends_the_login(tmp_path: Path) -> None:
     with served() as made:
         home = Home(tmp_path, {"name": "web", "url": made.url})

@@ -370,7 +370,6 @@ def test_a_zip_of_a_claude_export_is_imported(shell: Shell, tmp_path: Path) -> N
     assert shell.json("show")["conversations"][0]["source"] == "claude"
 
 
-@pytest.mark.costly
 def test_pruning_gives_up_what_is_asked_for(shell: Shell) -> None:
     with shell.store() as store:
         for n in range(200):

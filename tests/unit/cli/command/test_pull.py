@@ -136,7 +136,6 @@ def on_terminal(answer: str, env: Mapping[str, str], cwd: Path, *words: str) -> 
     return status, screen.decode("utf-8", "replace")
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_in_a_terminal_a_missing_model_is_offered_pulled_and_answers(
     env: Mapping[str, str], hub: Hub, tmp_path: Path

@@ -94,7 +94,7 @@ async def test_an_answer_is_read_in_every_protocol_streamed_or_not(name: str) ->
         assert not answer.is_different
 
 
-@pytest.mark.sampled(0.2, family="name")
+@pytest.mark.grid(0.2, family="name")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_error_is_read_in_every_protocol(name: str, stream: bool) -> None:
@@ -105,7 +105,6 @@ async def test_an_error_is_read_in_every_protocol(name: str, stream: bool) -> No
         assert answer.is_different, "nothing is known of it, and it failed"
 
 
-@pytest.mark.costly
 async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as_it_was(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     asked = [streamed(recording, True) for recording in REQUESTS.values()]
@@ -125,8 +124,7 @@ async def test_what_is_recorded_can_be_played_and_says_whether_it_is_answered_as
     }  # fmt: skip
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2, family="name")
+@pytest.mark.grid(0.2, family="name")
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_debug_files_can_be_played_and_their_words_are_compared(name: str, stream: bool, tmp_path: Path) -> None:
@@ -205,7 +203,6 @@ def test_what_cannot_be_read_says_nothing(event: Any) -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.model
 def test_the_command_plays_to_the_configured_model_and_says_what_it_cost(tmp_path: Path) -> None:
     body = {**ASK, "model": "lamb", "max_tokens": 3, "temperature": 0}

@@ -164,7 +164,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.costly
 @given(st.text(min_size=1), st.dictionaries(st.text(), JSON) | st.text(), st.integers(1, 200))
 def test_a_call_and_a_result_are_never_more_than_one_safe_line(name: str, given: Any, width: int) -> None:
     call = ToolCall("1", name[:20], json.dumps(given))

@@ -178,7 +178,6 @@ async def test_the_end_of_the_terminal_is_a_key() -> None:
 # -- in a terminal ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(("key", "verdict"), [("y", "once"), ("\r", "no"), ("\x04", "no")])
 def test_a_key_answers_at_once_and_the_terminal_is_as_before(key: str, verdict: str) -> None:
     with typing() as typist:
@@ -188,7 +187,6 @@ def test_a_key_answers_at_once_and_the_terminal_is_as_before(key: str, verdict: 
         typist.waits_for("left as before")
 
 
-@pytest.mark.costly
 def test_what_was_typed_before_the_question_stays_for_the_next_prompt() -> None:
     with typing("early", "prompt") as typist:
         typist.waits_for("type")
@@ -201,7 +199,6 @@ def test_what_was_typed_before_the_question_stays_for_the_next_prompt() -> None:
         typist.waits_for("line 'y a!'")
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("argument", ["question", "form"])
 def test_ctrl_c_stops_the_turn(argument: str) -> None:
     with typing(argument) as typist:
@@ -212,7 +209,6 @@ def test_ctrl_c_stops_the_turn(argument: str) -> None:
         typist.waits_for("left as before")
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("end", ["ter2\r", "\x15\x04", "\x03"])
 def test_what_is_typed_into_a_form_that_is_withdrawn_reaches_no_other_prompt(end: str) -> None:
     with typing("form", "prompt") as typist:
@@ -230,7 +226,6 @@ def test_what_is_typed_into_a_form_that_is_withdrawn_reaches_no_other_prompt(end
         typist.waits_for("left as before")
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("keys", "said"), [("\x15Wiän日\x7f\x1b[D\x7f\x7fe\r", r"\{'city': 'Wen'\}"), ("\x15\x04", "None")]
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.cli.small_terminal import Terminal
 
 from shepherd.agent.turn import CallProgress, CallReturned, TurnEvent
@@ -142,17 +142,15 @@ MARKDOWN = st.text(alphabet=st.sampled_from(list("ab 1.-*#>`|=_~[]():\\<&\n\n\n\
 ).map("".join)
 
 
-@pytest.mark.costly
 @settings(max_examples=examples(150), deadline=None)
 @given(MARKDOWN, st.lists(st.integers(1, 9), max_size=12))
 def test_however_markdown_is_cut_the_final_screen_is_that_of_the_whole(text: str, sizes: list[int]) -> None:
     assert Painter().finish(*deltas(cuts(text, sizes))) == whole(text)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("height", [4, 12, 100])
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 def test_a_screen_too_low_for_the_live_block_ends_with_the_same_picture(size: int, height: int) -> None:
     assert Painter(height=height).finish(*deltas(cuts(SAMPLE, [size]))) == whole(SAMPLE)
 
@@ -305,7 +303,6 @@ def f{n}(x):
 PROGRAM = "".join(FUNCTION.format(n=n, words="\n    ".join(["so many words"] * (n % 15))) for n in range(20))
 
 
-@pytest.mark.costly
 def test_the_lines_of_a_long_program_are_written_as_they_come_and_hardly_any_twice() -> None:
     lines = f"```python\n{PROGRAM}".splitlines(keepends=True)
     painter = Painter(width=80, height=40)
@@ -314,7 +311,6 @@ def test_the_lines_of_a_long_program_are_written_as_they_come_and_hardly_any_twi
     assert painter.terminal.n_rewritten <= len(lines) * (markdown.OpenFence.LIVE + 2)
 
 
-@pytest.mark.costly
 def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
     block = f"```python\n{PROGRAM}```\n"
     console = Console(width=80, force_terminal=True, color_system="standard", highlight=False)
@@ -327,7 +323,6 @@ def test_a_long_program_has_the_colours_that_it_has_at_once() -> None:
 
 
 @pytest.mark.parametrize(("line", "most"), [("x = 1  # {n}\n", 100), ('"""' + "\n", 100), ("words {n}\n", 1000)])
-@pytest.mark.costly
 def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line: str, most: int) -> None:
     opening = "```python\n" + ('"""\n' if most == 1000 else "")  # a string that does not end
     found = markdown.OpenFence.find(opening, Console(width=80, force_terminal=True, color_system="standard"))
@@ -344,7 +339,7 @@ def test_a_picture_of_a_long_program_costs_no_more_than_one_of_a_short_one(line:
 @pytest.mark.parametrize("program", ["", "\n", "\n\nx\n\n", "    x\n\n\n\n", "``\n", "\tx\n", "日本" * 30 + "\n"])
 @pytest.mark.parametrize("fence", ["```", "~~~~", "  ```py", "``` no-such-language x"])
 @pytest.mark.parametrize("end", ["", "\n", "\nafter\n"])
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 def test_a_fence_that_grows_ends_as_the_whole(program: str, fence: str, end: str) -> None:
     text = f"before\n{fence}\n{program}{fence.split(maxsplit=1)[0].rstrip('py').strip()}{end}"
     console = Console(width=40, force_terminal=True, color_system="standard", highlight=False)
@@ -366,7 +361,6 @@ def test_a_program_that_no_lexer_reads_to_the_end_is_shown_without_colours() -> 
     assert whole("```python\n\ufeffx = 1\n```\n") == ["```python", "\ufeffx = 1", "```"]
 
 
-@pytest.mark.costly
 def test_of_a_long_list_the_items_are_finished_one_by_one() -> None:
     painter = Painter(width=80, height=50)
     items = [f"- **item** {n}\n" for n in range(200)]

@@ -9,7 +9,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.laws import assert_linear
 from tests.unit.dialects.streams import cuts, events_of, message_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.values import argument, find_items, find_member, find_tool, kinds, names, object_text

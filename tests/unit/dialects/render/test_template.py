@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import SandboxedEnvironment
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.dialects.conformance import each_template, templates
 
 from shepherd.core import (
@@ -183,7 +183,7 @@ def rendered_both(expression: str, content: str) -> tuple[tuple[Piece, ...], str
     return Template(source).render([Message.user(content)]), wanted
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("expression", EXACT)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])
@@ -200,7 +200,7 @@ def test_origins_are_followed_exactly_through_what_templates_do(expression: str,
     assert not re.search("[a-zA-Z/]", told)
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("expression", LOOSE)
 @settings(max_examples=examples(10), deadline=None)
 @example(["ä ", "<|", "|>", "ß", "\n", "öß "])

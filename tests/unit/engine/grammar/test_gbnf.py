@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.engine.masks import constrainer, reads
 
 from shepherd.core import InvalidRequest

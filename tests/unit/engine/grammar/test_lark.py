@@ -106,7 +106,7 @@ TOO_MUCH: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("grammar", "message"), TOO_MUCH.values(), ids=TOO_MUCH)
 def test_a_grammar_that_is_too_much_is_named(grammar: str, message: str) -> None:
     with pytest.raises(UnsupportedGrammar) as raised:
@@ -163,8 +163,7 @@ SCHEMAS: dict[str, tuple[object, str, Path]] = {
 }  # fmt: skip
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("schema", "message", "path"), SCHEMAS.values(), ids=SCHEMAS)
 def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, message: str, path: Path) -> None:
     for run in (lambda: lark.check_document(schema), lambda: lark.check(of_schema(schema))):
@@ -173,7 +172,6 @@ def test_a_schema_that_is_too_much_is_named_with_its_place(schema: object, messa
         assert (raised.value.message, raised.value.path) == (message, path)
 
 
-@pytest.mark.costly
 def test_the_bounds_are_far_from_where_the_process_ends() -> None:
     """The reason for all this: three times the depth that is allowed must still be harmless."""
     script = (

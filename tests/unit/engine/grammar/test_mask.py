@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 from tests.unit.engine.masks import Pieces, allowed, constrainer, reads
 
 from shepherd.core import EngineError, InvalidRequest, Sampling
@@ -257,8 +257,7 @@ WRONG = {
 }
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("lark", "message"), WRONG.items(), ids=[key[:24] for key in WRONG])
 def test_a_fault_of_a_grammar_is_named(lark: str, message: str) -> None:
     made = constrainer()
@@ -587,7 +586,6 @@ async def say(
 model = pytest.mark.model
 
 
-@pytest.mark.costly
 @model
 async def test_a_schema_holds_for_a_hot_model(engine: InProcessEngine, weights: Weights) -> None:
     lark = "start: %json " + json.dumps(ADDRESS)
@@ -648,7 +646,6 @@ async def test_free_text_stays_free_until_the_trigger(engine: InProcessEngine, w
     assert reason == "end"
 
 
-@pytest.mark.costly
 @model
 async def test_the_tool_calls_of_a_conversation_satisfy_their_schema(engine: InProcessEngine, weights: Weights) -> None:
     lark = (
@@ -684,7 +681,6 @@ async def test_jobs_with_and_without_grammars_share_a_batch(engine: InProcessEng
     assert re.fullmatch("[0-9]{5,9}", together[2][0])
 
 
-@pytest.mark.costly
 @model
 async def test_a_preempted_answer_continues_where_its_grammar_was(weights: Weights, masks: Constrainer) -> None:
     runtime = on(weights, n_ctx=256, n_seq=4)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples, sampled
+from tests.cases import examples, few
 from tests.unit.engine.masks import constrainer, reads
 
 from shepherd.core import InvalidRequest
@@ -63,9 +63,8 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.costly
 def test_no_number_ends_the_process() -> None:
-    pairs = sampled(itertools.product(SHAPES, NUMBERS), 0.15, family=itemgetter(0))
+    pairs = few(itertools.product(SHAPES, NUMBERS), 0.15, family=itemgetter(0))
     larks = [shape.replace("N", number) for shape, number in pairs]
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(larks), capture_output=True, text=True, check=False

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.cases import examples
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.sampling import examples
 
 from shepherd.engine.base import Chunk, Op, Span
 from shepherd.engine.kv.ledger import (

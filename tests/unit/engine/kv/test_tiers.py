@@ -23,8 +23,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import amount, examples
 from tests.fake_engine import PLAIN, RECURRENT
-from tests.sampling import amount, examples
 
 from shepherd.engine.base import Memory, Span, Whose
 from shepherd.engine.kv.ledger import usable
@@ -392,7 +392,6 @@ shelf_steps = st.lists(
 )
 
 
-@pytest.mark.costly
 @settings(max_examples=examples(300))
 @given(shelf_steps)
 def test_a_shelf_is_greedy_dual_size_frequency(steps: list[tuple[str, int, int, int]]) -> None:
@@ -1118,7 +1117,6 @@ assert list(check(folder)) == [0]
     assert [line.partition(f" in {tmp_path}: ")[0] for line in lines] == ["WARNING no more conversations are saved"] * 2
 
 
-@pytest.mark.costly
 def test_killed_after_any_line_nothing_is_broken_and_nothing_flushed_is_lost(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -1175,7 +1173,6 @@ for round in range(10_000):
 """
 
 
-@pytest.mark.costly
 def test_killed_at_random_moments_nothing_is_broken(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -1193,7 +1190,6 @@ def test_killed_at_random_moments_nothing_is_broken(
     assert run("check(folder)").stderr == ""
 
 
-@pytest.mark.costly
 def test_two_processes_in_one_folder_do_not_hurt_each_other(
     tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests import sampling
+from tests import cases
 from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi
 
 from shepherd.core import EngineDown, EngineError
@@ -20,9 +20,9 @@ from shepherd.engine.base import Done, Job
 from shepherd.engine.trtllm.launch import FOLDERS, RANK, RANKS, Wish, plan, without_complaints
 from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 
-pytestmark = [*needs_mpi, pytest.mark.costly]
+pytestmark = needs_mpi
 
-N_RANKS = sampling.amount([2], [2, 3, 4], [2, 3, 4] * 3 + [2])
+N_RANKS = cases.amount([2], [2, 3, 4] * 3 + [2])
 every_size = pytest.mark.parametrize("n_ranks", N_RANKS, ids=[f"{n}-{at}" for at, n in enumerate(N_RANKS)])
 TIMEOUTS = Timeouts(connect_s=60, build_s=60)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests import sampling
+from tests import cases
 from tests.in_time import until
 from tests.unit.engine.trtllm.trt import END, Bench, admitted, steps, tokens
 
@@ -31,7 +31,7 @@ from shepherd.engine.base import Admitted, Done, Prefill, Scored, Whose
 
 Make = Callable[..., Bench]
 
-LIVES = range(4, 40) if sampling.LEVEL > 0 else ()
+LIVES = range(4, 40) if cases.SEED is not None else ()
 CUP = [["cup", "Place a cup of water on the table."]]
 
 
@@ -494,7 +494,7 @@ async def test_blocks_that_move_to_the_host_stay_found(make: Make) -> None:
 # -- everything at once ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [1, 2, pytest.param(3, marks=pytest.mark.costly("life")), *LIVES])
+@pytest.mark.parametrize("seed", [1, 2, 3, *LIVES])
 async def test_every_job_ends_whatever_happens(make: Make, seed: int) -> None:
     """Random jobs, cancellations, questions and evictions; in the end the worker dies, or the engine is closed."""
     random = Random(seed)

@@ -385,7 +385,6 @@ else:
 
 
 @NEEDS_MPI
-@pytest.mark.costly
 def test_an_engine_of_two_ranks_runs_under_a_real_mpirun(tmp_path: Path) -> None:
     directory = model_directory.make(tmp_path / "engine", "engine", pp=2, say=[["", "word " * 20]])
     script = tmp_path / "ranks.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests import sampling
+from tests import cases
 from tests.places import ROOT
 from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi, program, start
 
@@ -21,7 +21,7 @@ from shepherd.engine.trtllm.launch import RANKS, without_complaints
 
 pytestmark = needs_mpi
 
-N_RANKS = sampling.amount([2], [2, 3, 4], [2, 3, 4] * 3 + [2])
+N_RANKS = cases.amount([2], [2, 3, 4] * 3 + [2])
 """How many ranks each test has; ten times, beside busy processes, in an exhaustive run."""
 
 every_size = pytest.mark.parametrize("n_ranks", N_RANKS, ids=[f"{n}-{at}" for at, n in enumerate(N_RANKS)])
@@ -32,7 +32,7 @@ SOON_S = 15.0
 @pytest.fixture(scope="module", autouse=True)
 def load() -> Iterator[None]:
     """Three busy processes on two cores."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(sampling.amount(0, 0, 3))]
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cases.amount(0, 3))]
     yield
     for each in busy:
         each.kill()
@@ -56,7 +56,6 @@ def test_all_ranks_leave_together_with_the_code_of_rank_0(n_ranks: int, code: in
         assert all(words.count(f"[rank {rank}] leaves with {code}\n") == 1 for rank in range(n_ranks))
 
 
-@pytest.mark.costly
 @every_size
 def test_ranks_leave_that_never_served_and_that_served_twice(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks) as group:
@@ -72,7 +71,6 @@ def test_ranks_leave_that_never_served_and_that_served_twice(n_ranks: int, tmp_p
         assert group.end() == 0
 
 
-@pytest.mark.costly
 @every_size
 def test_waiting_costs_no_processor_time(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks) as group:
@@ -104,7 +102,6 @@ def test_a_rank_that_dies_in_a_task_ends_all(n_ranks: int, how: str, status: set
         assert group.took["end"] < SOON_S
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("serving", [False, True])
 @every_size
 def test_a_rank_that_is_killed_while_it_waits_ends_all(n_ranks: int, serving: bool, tmp_path: Path) -> None:
@@ -117,7 +114,6 @@ def test_a_rank_that_is_killed_while_it_waits_ends_all(n_ranks: int, serving: bo
         assert group.took["end"] < SOON_S
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("rank", [0, 1])
 @every_size
 def test_a_rank_whose_import_fails_ends_all(n_ranks: int, rank: int, tmp_path: Path) -> None:
@@ -126,7 +122,6 @@ def test_a_rank_whose_import_fails_ends_all(n_ranks: int, rank: int, tmp_path: P
         assert "RuntimeError: the stand-in fails" in group.words()
 
 
-@pytest.mark.costly
 @every_size
 def test_a_library_that_cannot_be_imported_is_one_sentence(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks, STANDIN_LACKS_CUDA="1") as group:
@@ -136,7 +131,6 @@ def test_a_library_that_cannot_be_imported_is_one_sentence(n_ranks: int, tmp_pat
         assert words == [f"{sentence} object file: No such file or directory"]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("order", "status"), [(("raise",), 1), (("die", 3), 3), (("broken session",), 1), (("kill",), 137)], ids=str
 )
@@ -152,7 +146,6 @@ def test_rank_0_that_dies_ends_all(n_ranks: int, order: tuple[object, ...], stat
         assert group.took["end"] < SOON_S
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("serving", [False, True])
 @every_size
 def test_sigterm_to_rank_0_is_an_orderly_end(n_ranks: int, serving: bool, tmp_path: Path) -> None:
@@ -165,7 +158,6 @@ def test_sigterm_to_rank_0_is_an_orderly_end(n_ranks: int, serving: bool, tmp_pa
         assert "the host ends" in group.words()
 
 
-@pytest.mark.costly
 @every_size
 def test_sigterm_to_mpirun_ends_all(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks) as group:
@@ -175,7 +167,6 @@ def test_sigterm_to_mpirun_ends_all(n_ranks: int, tmp_path: Path) -> None:
         assert group.took["end"] < SOON_S
 
 
-@pytest.mark.costly
 @every_size
 def test_ranks_whose_mpirun_is_killed_end(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks) as group:
@@ -196,7 +187,6 @@ def test_a_rank_that_does_not_leave_is_ended_by_force(n_ranks: int, how: str, tm
         assert "does not leave within 2 s" in group.words()
 
 
-@pytest.mark.costly
 @every_size
 def test_ranks_that_hang_at_the_start_end_with_mpirun(n_ranks: int, tmp_path: Path) -> None:
     with start(tmp_path, n_ranks, STANDIN_STOPS_ON="1") as group:
@@ -205,7 +195,6 @@ def test_ranks_that_hang_at_the_start_end_with_mpirun(n_ranks: int, tmp_path: Pa
         assert group.end() != 0
 
 
-@pytest.mark.costly
 @every_size
 def test_a_wrong_number_of_ranks_is_one_sentence(n_ranks: int, tmp_path: Path) -> None:
     def change(command: list[str]) -> list[str]:
@@ -218,7 +207,6 @@ def test_a_wrong_number_of_ranks_is_one_sentence(n_ranks: int, tmp_path: Path) -
         assert len(without_complaints(group.words()).splitlines()) == 1
 
 
-@pytest.mark.costly
 @every_size
 def test_another_mpi_is_one_sentence(n_ranks: int, tmp_path: Path) -> None:
     launcher = tmp_path / "mpirun"
@@ -240,7 +228,6 @@ def test_another_mpi_is_one_sentence(n_ranks: int, tmp_path: Path) -> None:
         assert len(without_complaints(group.words()).splitlines()) == 1
 
 
-@pytest.mark.costly
 @every_size
 def test_shepherd_under_a_foreign_mpirun_is_refused(n_ranks: int, tmp_path: Path) -> None:
     code = (
@@ -256,11 +243,10 @@ def test_shepherd_under_a_foreign_mpirun_is_refused(n_ranks: int, tmp_path: Path
 # The program that starts the ranks
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("phase", ["idle", "computing", "child"])
 @pytest.mark.parametrize("wish", ["mpirun", "spawn"])
-@pytest.mark.parametrize("_time", range(sampling.amount(1, 1, 10)))
+@pytest.mark.parametrize("_time", range(cases.amount(1, 10)))
 def test_ranks_end_when_shepherd_is_killed(
     _time: int, wish: str, phase: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -281,10 +267,9 @@ def test_ranks_end_when_shepherd_is_killed(
             kill(environ[MARK])
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("wish", ["mpirun", "spawn"])
 @pytest.mark.parametrize("variables", [{}, {"RANKS_TEST_CHILD": "1"}], ids=["socket", "child"])
-@pytest.mark.parametrize("_time", range(sampling.amount(1, 1, 10)))
+@pytest.mark.parametrize("_time", range(cases.amount(1, 10)))
 def test_ctrl_c_in_the_terminal_does_not_reach_the_ranks(
     _time: int, variables: dict[str, str], wish: str, tmp_path: Path
 ) -> None:
@@ -317,7 +302,6 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_ranks(
 # Spawn mode
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("order", "status"),
     [(("end", 0), 0), (("end", 4), 4), (("die", 3), 3), (("raise",), 1), (("SIGTERM",), 0)],

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import amount, examples
 from tests.damage import KINDS as WRONG
 from tests.damage import LEFT_OUT, damaged, places
-from tests.sampling import amount, examples
 from tests.unit.engine.trtllm.small_tokenizers import KINDS, trained
 
 from shepherd.core import ConfigError, EngineError
@@ -149,7 +149,6 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, change: Any, says: 
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["bytes", "pieces", "unigram"])
 def test_no_damage_to_the_file_raises_another_error(tmp_path: Path, kind: str) -> None:
     described = json.loads(trained(kind, 700 if kind == "pieces" else 600))

@@ -6,7 +6,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import schema

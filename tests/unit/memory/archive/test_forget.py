@@ -206,8 +206,7 @@ class Talk:
         return [word for word, raw in words.items() if any(raw[i : i + n] in parts for i in range(len(raw) - n + 1))]
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("seed", "n"), [(0, 90), (1, 90), (2, 90), (3, forget.BULK + 20)])
 def test_no_byte_is_left_of_what_was_forgotten(db: apsw.Connection, path: Path, seed: int, n: int) -> None:
     talk = Talk(seed)

@@ -78,7 +78,6 @@ def test_nothing_is_pruned_below_nine_tenths_of_the_limit(db: apsw.Connection, p
     assert {how for _, how in kinds(db)} == {"whole"}
 
 
-@pytest.mark.costly
 def test_tool_results_are_pruned_before_answers_and_those_before_users_messages(
     db: apsw.Connection, path: Path
 ) -> None:
@@ -141,8 +140,7 @@ def test_a_pruned_message_is_not_stored_again(db: apsw.Connection, path: Path) -
     assert [stored(db, history) for history in histories] == ids
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("limit", [0, 1000, 200_000])
 def test_pinned_messages_notes_and_sources_of_facts_are_never_pruned(
     db: apsw.Connection, path: Path, limit: int
@@ -177,11 +175,10 @@ def test_what_may_be_in_a_context_goes_last_oldest_first_and_only_above_the_limi
     assert [id for (id,) in rows(db, "SELECT id FROM message")] == live[-4:]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("state", "n_chars", "times"), [(State.LIVE, 1500, 5), (State.EVICTED, 1500, 5), (State.EVICTED, 120, 1)]
 )
-@pytest.mark.costly
 def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     db: apsw.Connection, path: Path, state: State, n_chars: int, times: int
 ) -> None:
@@ -208,7 +205,6 @@ def test_several_times_the_limit_stays_within_the_limit_and_one_batch(
     assert check.check(db, deep=True) == []
 
 
-@pytest.mark.costly
 def test_too_many_empty_rows_are_deleted_before_users_messages_are_pruned(db: apsw.Connection, path: Path) -> None:
     """Otherwise a small memory would end up with nothing but places of messages that it has no longer."""
     for i in range(300):
@@ -254,7 +250,6 @@ def test_the_place_of_a_message_is_not_found_by_what_stood_around_it(db: apsw.Co
     assert rows(db, "SELECT rowid FROM fts_other WHERE fts_other MATCH 'xylophones'") == []
 
 
-@pytest.mark.costly
 def test_pages_are_joined_when_their_rows_have_shrunk(db: apsw.Connection, path: Path) -> None:
     """SQLite does not do so by itself, and the room would not be there for anything else."""
     stored(db, [Entry("assistant", text(900, n)) for n in range(400)])

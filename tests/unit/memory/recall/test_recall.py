@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.memory.recall.recall import CLOSING, ITEM_TOKENS, MAX_ITEMS, OPENING, Quote, RecallBlock, recall, render
 from shepherd.memory.records import Entry, RankedMessage, State, StoredMessage, Trust
@@ -160,7 +160,6 @@ def test_nothing_is_recalled_for_a_fact_that_was_never_stated(
     assert ask(told[0], question) is None
 
 
-@pytest.mark.costly
 def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: MemoryStore) -> None:
     colours = ["red", "green", "amber", "violet", "ivory", "teal", "olive", "coral", "khaki", "azure"]
     places = ["cellar", "attic", "garage", "kitchen", "studio", "office", "cabin", "stable", "harbour", "library"]
@@ -507,7 +506,6 @@ def test_the_block_stays_within_its_budget_and_uses_it(store: MemoryStore, budge
     assert count(found.text) < count(more.text) <= 2 * budget or len(found.ids) == len(more.ids) == MAX_ITEMS
 
 
-@pytest.mark.costly
 def test_tokens_that_do_not_add_up_are_counted_as_a_whole(store: MemoryStore) -> None:
     for day in range(6):
         tell(store, f"The bicycle lock number {day} opens with {1000 + 13 * day}.", "Ok.", day=day)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.memory import schema
 from shepherd.memory.archive import history
@@ -125,7 +125,6 @@ def test_what_is_found_is_what_a_sum_over_all_vectors_finds(n: int, dim: int, k:
     assert [cosine for _, cosine in found] == pytest.approx([expected[id] for id, _ in found], abs=0.02)
 
 
-@pytest.mark.costly
 def test_among_many_the_signs_find_nearly_all_that_are_closest() -> None:
     random = np.random.default_rng(2)
     connection, embedder = schema.open_file(":memory:"), Numbered(256)
@@ -239,7 +238,6 @@ def test_vectors_of_another_embedder_are_not_compared() -> None:
     assert VectorIndex(other).searcher(held.connection)("aaa", 1)[0][0] == ids[0]
 
 
-@pytest.mark.costly
 def test_threads_search_while_vectors_are_written(tmp_path: Path) -> None:
     writer, embedder = schema.open_file(tmp_path / "a.db"), Numbered(64)
     number = register(writer, embedder)

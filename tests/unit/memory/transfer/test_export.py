@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import Entry, MemoryStore

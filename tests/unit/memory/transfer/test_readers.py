@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import InvalidRequest
 from shepherd.memory import MemoryStore
@@ -485,7 +485,6 @@ def test_every_part_of_a_file_is_stored_or_reported(store: MemoryStore, data: st
     assert not [problem for problem in store.check() if problem.kind != "gap"]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     ("opens", "closes"), [('{"conversations":[', "]}"), ('{"messages":[{"content":[', "]}]}"), ("[", "]")]
 )

@@ -166,7 +166,6 @@ async def test_a_certificate_of_ones_own_counts_in_both_halves_and_an_unknown_on
         assert pull.pauses == []
 
 
-@pytest.mark.costly
 async def test_the_proxy_of_the_configuration_file_is_that_of_pulls_searches_and_costs(
     hub: Hub, proxy: Proxy, tmp_path: Path
 ) -> None:

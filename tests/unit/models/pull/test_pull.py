@@ -720,7 +720,6 @@ print(n_kept, model.path, flush=True)
 """
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(2))
 def test_a_pull_that_dies_thirty_times_at_random_moments_is_whole_in_the_end(
     hub: Hub, tmp_path: Path, content: Content, seed: int

@@ -51,7 +51,6 @@ def shown(stats: CacheStats) -> dict[str, Any]:
     return facts | {"bounds": histogram.bounds, "counts": histogram.counts, "total": histogram.total}
 
 
-@pytest.mark.costly
 @given(st.dictionaries(st.text(max_size=5), STATS, max_size=3))
 def test_encoded_caches_are_decoded_unchanged(stats: Mapping[str, CacheStats]) -> None:
     body = json.loads(json.dumps(encode_caches(stats, dict.fromkeys(stats, "lamb"))))

@@ -295,7 +295,6 @@ async def test_requests_on_one_connection_follow_each_other(listening: Listening
     assert len(service.requests) == 4
 
 
-@pytest.mark.costly
 async def test_an_answer_of_many_megabytes_arrives_whole(listening: Listening) -> None:
     service = ScriptedService(playing(Started("m"), TextDelta("x" * 20_000_000), Finished("end")))
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:

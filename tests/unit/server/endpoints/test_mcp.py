@@ -94,7 +94,6 @@ async def said(client: Client, name: str, **arguments: Any) -> str:
     return f"Error: {text}" if result.is_error and not text.startswith("Error: ") else text
 
 
-@pytest.mark.costly
 async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path) -> None:
     async with Client(stdio_client(program(folder))) as client:
         assert client.server_info is not None
@@ -122,7 +121,6 @@ async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path
         assert "model" in await said(client, "chat", prompt="Hello!", model="nobody")
 
 
-@pytest.mark.costly
 async def test_without_its_model_only_chat_fails_and_says_why(folder: Path) -> None:
     async with offered(folder, model="./gone.gguf") as server, Client(server) as client:
         assert "one" in await said(client, "read_file", path="notes.txt")
@@ -330,7 +328,6 @@ class Shout:
 """
 
 
-@pytest.mark.costly
 def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
     asked = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -414,9 +411,8 @@ def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
     return [shell, *shell.children()]
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
-@pytest.mark.costly
 def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
     with raw(folder, "--enable-tools", "command") as (process, tell):
         family = started(folder, tell)
@@ -494,7 +490,6 @@ async def read_on(client: Client) -> str:
     return await said(client, "read_file", path=place[1], offset=int(place[2]), limit=1)
 
 
-@pytest.mark.costly
 async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Listening) -> None:
     tools = {"enable_tools": ("command", "filesystem")}
     async with offered(folder, **tools) as server, Client(server) as client:
@@ -518,7 +513,6 @@ async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.costly
 async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: Path, listening: Listening) -> None:
     keys = ("secret", Key.of("anns", name="ann", user="ann"))
     async with (
@@ -550,7 +544,6 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
             assert (await http.post(f"{address}/mcp", json={}, headers=other)).status_code == 403
 
 
-@pytest.mark.costly
 async def test_over_http_the_operator_can_open_the_rest(start_server: Start, folder: Path) -> None:
     with start_server("--use-tools", "--root", str(folder)) as address, httpx2.Client(trust_env=False) as http:
         async with connected(address) as client:

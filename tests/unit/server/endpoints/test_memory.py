@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
-from tests.sampling import examples
+from tests.cases import examples
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import EngineDown
@@ -480,7 +480,6 @@ async def test_one_conversation_is_exported_alone(client: httpx2.AsyncClient, st
     assert [json.loads(line)["uuid"] for line in answer.text.splitlines()] == [cat] * 4
 
 
-@pytest.mark.costly
 async def test_an_export_of_many_pages_comes_whole_and_delays_no_other_request(
     service: ScriptedService, store: MemoryStore, listening: Listening
 ) -> None:
@@ -593,7 +592,7 @@ async def test_the_memory_needs_the_key(service: ScriptedService, method: str, p
     assert allowed.status_code in (200, 400, 404)
 
 
-@pytest.mark.sampled(0.2, family="peer")
+@pytest.mark.grid(0.2, family="peer")
 @pytest.mark.parametrize("peer", ["203.0.113.5", "192.168.1.7", "2001:db8::1", "somewhere", ""])
 @pytest.mark.parametrize(("method", "path"), PATHS)
 async def test_without_a_key_only_this_machine_gets_an_answer(

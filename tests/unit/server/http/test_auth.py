@@ -134,7 +134,6 @@ async def no_tools(_user: str | None) -> Offer:
     raise AssertionError("a stranger came as far as the tools")
 
 
-@pytest.mark.costly
 async def test_no_route_but_the_health_check_answers_without_a_key() -> None:
     app = create_app(ScriptedService(saying("Hi")), api_keys=(SECRET,), tools=no_tools)
     routes = set(routes_of(app.routes))

@@ -130,7 +130,6 @@ async def test_small_answers_are_not_held_back_by_nagles_algorithm() -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-@pytest.mark.costly
 def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: signal.Signals, loop: str) -> None:
     with started(0.2, loop) as (program, url), asked(url, ENDLESS) as pieces:
         next(pieces)
@@ -139,7 +138,6 @@ def test_a_signal_ends_running_answers_and_lets_the_program_clean_up(number: sig
         assert ended(program) == (0, b"cleaned up\n", b"")
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refused_meanwhile() -> None:
     with started(60) as (program, url), asked(url, 300) as pieces, httpx2.Client(timeout=PATIENCE_S) as other:
@@ -159,7 +157,6 @@ def test_an_answer_that_ends_within_the_grace_is_whole_and_new_requests_are_refu
         assert ended(program) == (0, b"cleaned up\n", b"")
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 def test_a_second_signal_does_not_wait() -> None:
     with started(3600) as (program, url), asked(url, ENDLESS) as pieces:
@@ -216,7 +213,6 @@ async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, async
         writer.transport.abort()
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", [b"X-Long: ", b"X-Many: x\r\nX-Many: ", b"", b"Cookie: a;"])
 async def test_a_head_without_end_is_refused(listening: Listening, name: bytes) -> None:
     async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
@@ -299,7 +295,6 @@ async def written_to(transport: Transport, end: bytes) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     "framing",
     [b"5;" + b"x" * 200_000, b"0" * 200_000 + b"5\r\nhello\r\n", b"0\r\nX: " + b"x" * 200_000],
@@ -313,7 +308,6 @@ async def test_what_stands_around_the_chunks_of_a_body_has_a_limit(listening: Li
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
-@pytest.mark.costly
 async def test_a_body_in_chunks_of_one_byte_is_read_to_its_end(listening: Listening) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 200_000}]}).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
@@ -330,7 +324,6 @@ def head_of(body: bytes) -> bytes:
     return b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("loop", ["asyncio", "fastest"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_client_that_ends_its_own_side_gets_its_answer(stream: bool, loop: str) -> None:
@@ -512,7 +505,6 @@ run_server(ScriptedService(script), "127.0.0.1", int(sys.argv[1]))
 """
 
 
-@pytest.mark.costly
 def test_a_program_can_run_the_server() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

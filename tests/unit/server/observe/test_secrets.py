@@ -22,7 +22,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("place", ["header", "query", "body"])
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 async def test_a_planted_secret_is_in_no_file(place: str, name: str, tmp_path: Path) -> None:
     debug, recorder = DebugFolder(tmp_path / "debug"), Recorder(tmp_path / "recordings")
     app = create_app(ScriptedService(saying("Hi")), observe=(debug.observe, recorder.observe))

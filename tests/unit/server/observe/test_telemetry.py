@@ -212,12 +212,10 @@ def run(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.costly
 def test_without_traces_nothing_of_them_is_imported() -> None:
     assert run().stderr.split() == []
 
 
-@pytest.mark.costly
 def test_the_environment_configures_it() -> None:
     done = run(OTEL_TRACES_EXPORTER="console", OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=sheep")
     assert '"service.name": "mine"' in done.stdout
@@ -240,7 +238,6 @@ class _Collector(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.costly
 def test_spans_are_sent_to_the_collector_that_the_environment_names() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="shepherd[otel] is not installed")
     with HTTPServer(("127.0.0.1", 0), _Collector) as collector:

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.tools.builtin import diff
 from shepherd.tools.builtin.diff import unified

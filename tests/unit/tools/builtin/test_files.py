@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.cases import examples
 from tests.pictures import NAMES, picture
-from tests.sampling import examples
 
 from shepherd.core import Image
 from shepherd.tools.base import Result, ToolError
@@ -156,7 +156,6 @@ async def test_a_cut_is_made_between_characters_as_people_see_them(top: Path, co
     assert shown == family * (len(shown) // len(family))
 
 
-@pytest.mark.costly
 async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: ToolContext) -> None:
     (top / "work/sparse").write_bytes(b"hello\n" * 2_000)
     os.truncate(top / "work/sparse", 5 << 30)

@@ -25,7 +25,6 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.costly
 @settings(deadline=None)
 @given(json_values, st.integers(0, 16))
 def test_any_value_goes_round(value: Any, indent: int) -> None:
@@ -35,8 +34,7 @@ def test_any_value_goes_round(value: Any, indent: int) -> None:
     text.encode()
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -94,7 +92,6 @@ async def test_strings_may_look_like_anything() -> None:
     assert (await call(json_parse, json="\ufeff[1]")).content == "[1]"
 
 
-@pytest.mark.costly
 async def test_a_key_that_comes_twice_is_told() -> None:
     text = '{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}'
     note = '\n(the key "c" comes twice in one object; the last one counts)\n(the key "a" comes twice in one object; the last one counts)'  # fmt: skip  # noqa: E501
@@ -150,8 +147,7 @@ PERSON = {
 }
 
 
-@pytest.mark.costly
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("value", "schema", "errors"),
     [
@@ -203,7 +199,7 @@ async def test_many_errors_are_counted() -> None:
     assert errors[-1] == "and 30 more errors"
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -234,7 +230,7 @@ STORE = """{"store": {"book": [
     {"title": "Three", "price": 8.99}], "the shop": {"open": true}}}"""
 
 
-@pytest.mark.sampled(0.25)
+@pytest.mark.grid(0.25)
 @pytest.mark.parametrize(
     ("path", "found"),
     [
@@ -258,14 +254,13 @@ async def test_a_path_finds_a_list(path: str, found: str) -> None:
     assert (await call(json_path, json=STORE, path=path)).content == found
 
 
-@pytest.mark.costly
 async def test_the_whole_value_is_a_match_too() -> None:
     assert (await call(json_path, json="5", path="$")).content == "[5]"
     assert (await call(json_path, json="5", path="")).content == "[5]"
     assert (await call(json_path, json={"a": [1]}, path="a")).summary == "1 match"  # an object is as good as its text
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -283,13 +278,12 @@ async def test_a_wrong_path_is_a_sentence(path: str, says: str) -> None:
     assert len(refused.value.message) < 500
 
 
-@pytest.mark.sampled(0.2)
+@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [(json_path, {"path": "$[?@ =~ /(a|a)*$/]"}), (json_validate, {"schema": {"items": {"pattern": "^(a+)+$"}}})],
     ids=["path", "schema"],
 )
-@pytest.mark.costly
 async def test_a_pattern_that_would_take_for_ever_stops_nothing_else(tool: Tool, arguments: dict[str, Any]) -> None:
     """The loop goes on meanwhile: Python's own patterns would hold all of it."""
     ticks = 0

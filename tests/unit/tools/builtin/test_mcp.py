@@ -28,7 +28,6 @@ async def test_without_servers_they_say_so() -> None:
                 await run(tool, servers, **arguments)
 
 
-@pytest.mark.costly
 async def test_resources_are_listed_and_read() -> None:
     async with Stage(scripted("one"), scripted("two")) as servers:
         listed = json.loads((await run(mcp.list_resources, servers)).content)
@@ -45,7 +44,6 @@ async def test_resources_are_listed_and_read() -> None:
             await run(mcp.list_resources, servers, server="three")
 
 
-@pytest.mark.costly
 async def test_any_tool_can_be_called_by_its_server_and_name() -> None:
     async with Stage(scripted("one")) as servers:
         arguments = {"at": {"x": 1.5}, "path": [{"x": 2}]}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.core import ShepherdError, Text, ToolCall
 from shepherd.memory.records import Entry
@@ -194,7 +194,6 @@ json_values = st.recursive(
 names = st.sampled_from(["query", "max_results", "key", "value", "question", "answer", "name", "x"])
 
 
-@pytest.mark.costly
 @settings(deadline=None, max_examples=examples(200))
 @given(name=st.sampled_from(NAMES), given_=st.dictionaries(names, json_values))
 def test_a_call_is_answered_or_refused_in_a_sentence(

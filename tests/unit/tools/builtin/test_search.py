@@ -115,7 +115,6 @@ async def test_a_long_line_is_shown_around_what_was_found(top: Path, context: To
     assert content == f"long:1:…{'x' * 74} needle {'y' * 218}…"
 
 
-@pytest.mark.costly
 async def test_large_files_are_searched_when_they_are_named_in_every_part(top: Path, context: ToolContext) -> None:
     n_lines = 1_000_000
     with_needles = {1: "first", 700_001: "middle", n_lines: "last"}
@@ -144,7 +143,6 @@ async def test_what_is_no_text_is_skipped(top: Path, context: ToolContext) -> No
     assert "is a FIFO; only files can be searched" in await refusal(context, pattern="x", path="fifo")
 
 
-@pytest.mark.costly
 async def test_a_pattern_that_takes_for_ever_is_stopped(top: Path, context: ToolContext) -> None:
     (top / "work/trap").write_text("a" * 60 + "!")
     said = await refusal(context, pattern="(a+)+$", path="trap")

@@ -268,7 +268,6 @@ def in_a_thread(work: Callable[[], bool]) -> bool:
         return thread.submit(work).result()
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(not in_a_thread(confine), reason="needs Landlock")
 def test_a_command_cannot_read_the_secrets_of_other_processes(tmp_path: Path) -> None:
     # A parent's and our own environment have the secret from their start.
@@ -433,7 +432,6 @@ def test_a_program_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 # -- what it writes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 async def test_a_flood_costs_no_memory_and_leaves_its_beginning_and_its_end() -> None:
     context = ToolContext(commands=CommandOptions(max_bytes=10_000))
     tracemalloc.start()

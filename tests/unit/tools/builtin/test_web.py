@@ -316,7 +316,6 @@ async def test_a_page_can_be_had_as_text(site: Site) -> None:
     assert body_of(await call(http_get, url=f"{site.url}/plain", as_text=True)) == "hello"
 
 
-@pytest.mark.costly
 async def test_a_page_that_no_reader_survives_is_shown_as_it_is(site: Site) -> None:
     result = await call(http_get, url=f"{site.url}/deep-page", as_text=True)
     assert "(shown as it is: this " in result.content

@@ -146,7 +146,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="a process does not show its open files there")
 async def test_two_processes_renew_one_login_once(tmp_path: Path) -> None:
     async with world() as made:

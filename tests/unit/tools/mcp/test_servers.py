@@ -56,7 +56,6 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.costly
 async def test_tools_resources_and_prompts_arrive_whole_whatever_else_is_sent() -> None:
     stage = Stage(*(scripted(json.dumps(faults), **faults) for faults in FAULTS))
     async with stage as servers:
@@ -72,7 +71,6 @@ async def test_tools_resources_and_prompts_arrive_whole_whatever_else_is_sent() 
     assert stage.warnings == []
 
 
-@pytest.mark.costly
 async def test_a_schema_arrives_as_the_server_wrote_it() -> None:
     async with Stage(scripted()) as servers:
         echo = servers.tools()[0]
@@ -101,7 +99,6 @@ def resolved(servers: McpServerPool, server: str) -> Tool:
     return servers.resolve_call({"server": server, "tool": "echo"})[0]
 
 
-@pytest.mark.costly
 async def test_the_fingerprint_of_a_tool_is_that_of_its_definition_and_of_its_server(tmp_path: Path) -> None:
     file = tmp_path / "echo.json"
     file.write_text("{}")
@@ -127,7 +124,6 @@ async def test_the_fingerprint_of_a_tool_is_that_of_its_definition_and_of_its_se
     assert len({first, *others}) == 1 + len(others)
 
 
-@pytest.mark.costly
 async def test_every_item_of_an_answer_is_there_or_noted() -> None:
     async with Stage(scripted()) as servers:
         result = await call(servers, "many")
@@ -154,7 +150,6 @@ async def test_an_error_of_the_server_is_reported_in_its_words() -> None:
         assert (await call(servers, "echo")).content == "{}"
 
 
-@pytest.mark.costly
 async def test_fifty_megabytes_are_an_answer_like_others() -> None:
     async with Stage(scripted()) as servers:
         assert len((await call(servers, "big", n=50_000_000)).content) == 50_000_000
@@ -237,7 +232,6 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.costly
 async def test_each_server_that_does_not_start_costs_one_warning() -> None:
     bad = [ServerOptions(f"bad{index}", **settings) for index, (settings, _) in enumerate(BAD_STARTS)]
     stage = Stage(*bad, scripted("good"))
@@ -324,7 +318,6 @@ async def test_a_call_that_is_cancelled_is_cancelled_over_there(tmp_path: Path) 
     assert "notifications/cancelled" in [each.get("method") for each in seen_in(seen)]
 
 
-@pytest.mark.costly
 async def test_a_server_that_reads_no_more_holds_up_only_its_own_calls(tmp_path: Path) -> None:
     async def attempt(timeout_s: float) -> None:
         pids = tmp_path / f"pids within {timeout_s}"
@@ -407,7 +400,6 @@ async def test_tools_above_the_limit_of_a_server_are_named_once_and_cannot_be_ca
     )  # fmt: skip
 
 
-@pytest.mark.costly
 async def test_without_a_limit_of_its_own_a_server_has_256_tools() -> None:
     stage = Stage(scripted(many=10_000 - 21))
     async with stage as servers:
@@ -440,7 +432,6 @@ async def test_every_server_is_spoken_to_in_the_newest_revision_that_it_knows(
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
 async def test_equal_names_become_different_ones_and_stay_so() -> None:
     options = [scripted("a"), scripted("A"), scripted("a:b"), scripted("日本"), scripted("中国")]
     async with Stage(*options) as servers:
@@ -592,7 +583,6 @@ async def test_no_call_runs_out_of_time_while_a_person_thinks() -> None:
     await in_time(attempt)
 
 
-@pytest.mark.costly
 async def test_servers_get_our_folders(tmp_path: Path) -> None:
     async with Stage(scripted(), roots=[str(tmp_path)]) as servers:
         assert json.loads((await call(servers, "ask_roots")).content) == {
@@ -612,7 +602,6 @@ ENDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.costly
 async def test_nothing_survives_the_end(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with Stage(*(scripted(f"s{n}", pids=str(pids), **faults) for n, faults in enumerate(ENDS))) as servers:
@@ -625,7 +614,6 @@ async def test_nothing_survives_the_end(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.costly
 async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     servers = McpServerPool([scripted(pids=str(pids), deaf=True, child="group")], env=os.environ)
@@ -645,7 +633,6 @@ async def test_nothing_survives_an_end_that_is_broken_off(tmp_path: Path) -> Non
     servers.guardian.close()
 
 
-@pytest.mark.costly
 async def test_nothing_survives_a_start_that_is_broken_off(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     servers = McpServerPool([scripted(pids=str(pids), hang_at="initialize", child="group", deaf=True)], env=os.environ)
@@ -671,7 +658,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no guardian")
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
@@ -694,7 +680,6 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert alive == []
 
 
-@pytest.mark.costly
 async def test_a_chat_without_servers_imports_no_sdk() -> None:
     script = (
         "import sys, asyncio\n"

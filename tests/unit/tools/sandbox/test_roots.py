@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder, NotAFile, kind_of
@@ -299,7 +299,6 @@ def flipping(folder: Path, outside: Path) -> Iterator[None]:
             flipper.kill()
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(sys.platform != "linux", reason="two names are swapped in one step on Linux only")
 def test_a_folder_that_is_swapped_all_the_time_never_lets_a_call_out(top: Path, roots: Roots) -> None:
     (top / "project/src/secret").write_text("inside\n")

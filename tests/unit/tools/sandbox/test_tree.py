@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sampling import examples
+from tests.cases import examples
 
 from shepherd.tools.base import ToolError
 from shepherd.tools.sandbox.folder import Folder
@@ -53,7 +53,6 @@ def test_globs_that_stand_for_many_are_refused_and_stars_cost_little() -> None:
 PARTS = st.sampled_from(["**", "*", "a", "b", "a*"])
 
 
-@pytest.mark.costly
 @settings(deadline=None, max_examples=examples(250))
 @given(parts=st.lists(PARTS, max_size=5), names=st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=5))
 def test_a_glob_is_what_a_regular_expression_says_of_the_whole_path(parts: list[str], names: list[str]) -> None:
