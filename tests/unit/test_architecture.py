@@ -25,18 +25,32 @@ def first_line(path: Path) -> str:
 
 
 def missing(text: str) -> list[str]:
-    """The Python files that a page names and that are nowhere, by their path in the package or its end."""
-    known = [f"/{name(path)}" for path in MODULES] + [
+    """The files, folders and names in files that a page names in code spans and that are nowhere."""
+    known = {f"/{name(path)}" for path in MODULES} | {
         f"/{path.relative_to(ROOT)}" for path in ROOT.glob("tests/**/*.py")
+    }
+    folders = {path.rpartition("/")[0] for path in known}
+    gone = [
+        file for file in re.findall(r"`([\w/]+\.py)`", text) if not any(path.endswith(f"/{file}") for path in known)
     ]
-    named = re.findall(r"`([\w/]+\.py)`", text)
-    return [file for file in named if not any(path.endswith(f"/{file}") for path in known)]
+    gone += [
+        folder
+        for folder in re.findall(r"`([a-z_]+/(?:[a-z_]+/)*)`", text)
+        if not any(f"{path}/".endswith(f"/{folder}") for path in folders) and not (ROOT / "docs" / folder).is_dir()
+    ]
+    for word, file in re.findall(r"`([A-Za-z_]+)`[^|`;.]* (?:in|of) `([\w/]+\.py)`", text):
+        where = [ROOT / path[1:] for path in known if path.endswith(f"/{file}")]
+        sources = [at if at.exists() else SOURCE / at.relative_to(ROOT) for at in where]
+        if not any(re.search(rf"\b{word}\b", source.read_text("utf-8")) for source in sources):
+            gone.append(f"{word} in {file}")
+    return gone
 
 
-def test_the_files_that_the_page_of_the_architecture_names_exist() -> None:
+def test_what_the_page_of_the_architecture_names_exists() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     assert missing(text) == []
-    assert missing(text + "`engine/nowhere.py`") == ["engine/nowhere.py"]
+    planted = "`engine/nowhere.py`, `engine/nowhere/`, `Nothing` in `engine/base.py`"
+    assert missing(text + planted) == ["engine/nowhere.py", "engine/nowhere/", "Nothing in engine/base.py"]
 
 
 def test_every_module_says_what_it_is() -> None:
