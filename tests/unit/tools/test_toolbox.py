@@ -79,20 +79,23 @@ def text_of(ran: CallOutcome) -> str:
     return part.text
 
 
-def returning(value: Any) -> Tool:
-    """A tool that hands over anything at all, without `@tool`'s help."""
+def plain(name: str, run: Any, **fields: Any) -> Tool:
+    """A tool that takes no arguments and only reads, without `@tool`'s help."""
+    return Tool(name, "", {"type": "object", "properties": {}}, run, effect="read", **fields)
 
+
+def returning(value: Any) -> Tool:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Any:
         return value
 
-    return Tool("give", "", {"type": "object", "properties": {}}, run, effect="read")
+    return plain("give", run)
 
 
 def raising(error: BaseException) -> Tool:
     async def run(context: ToolContext, arguments: Mapping[str, Any]) -> Result:
         raise error
 
-    return Tool("fail", "", {"type": "object", "properties": {}}, run, effect="read")
+    return plain("fail", run)
 
 
 # -- which tool, with which arguments ---------------------------------------------------------------------------------
@@ -462,7 +465,7 @@ class Slow:
             finally:
                 self.ended.append("tidied up")
 
-        return Tool("slow", "", {"type": "object", "properties": {}}, run, effect="read", **fields)
+        return plain("slow", run, **fields)
 
 
 @pytest.mark.parametrize("fields", [{}, {"timeout_s": 0.01}])
@@ -495,8 +498,7 @@ async def test_a_call_that_will_not_be_stopped_is_left_behind(caplog: pytest.Log
         ended.set()
         raise ValueError("nobody hears this")
 
-    stubborn = Tool("stubborn", "", {"type": "object", "properties": {}}, run, effect="read")
-    box = boxed(stubborn, timeout_s=0.01, grace_s=0.01)
+    box = boxed(plain("stubborn", run), timeout_s=0.01, grace_s=0.01)
     assert "was stopped" in text_of(await box.run(call("stubborn")))
     assert "stubborn still runs although it was stopped" in caplog.text
     release.set()
@@ -597,10 +599,35 @@ async def test_rules_are_about_the_paths_that_file_tools_would_touch(tmp_path: P
     assert done == ["notes/a", str(tmp_path / "data" / "notes" / "c")]
 
 
-async def test_a_call_that_is_refused_is_not_carried_out(tmp_path: Path) -> None:
+def failing(error: Exception) -> Callable[..., Any]:
+    async def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+class Gone(Agreeing):
+    async def allow(self, question: Question) -> Verdict:
+        raise EOFError("the terminal is closed")
+
+
+@pytest.mark.parametrize(
+    ("preview", "permission", "says"),
+    [
+        (diff, Permission(), "--allow-tools write_file"),
+        (diff, Permission(person=Gone()), "Error: "),
+        (failing(ToolError("there is no such line")), None, "there is no such line"),
+        (failing(ValueError("odd")), None, "odd"),
+    ],
+    ids=["refused", "a person who vanishes", "a preview that finds fault", "a preview that fails"],
+)
+async def test_a_call_that_cannot_be_allowed_is_answered_and_not_carried_out(
+    preview: Callable[..., Any], permission: Permission | None, says: str
+) -> None:
     done: list[str] = []
-    ran = await boxed(previewed(diff, done), permission=Permission(folder=tmp_path)).run(call("write_file", path="a"))
-    assert "--allow-tools write_file" in text_of(ran)
+    ran = await boxed(previewed(preview, done), permission=permission).run(call("write_file", path="a"))
+    assert ran.result.is_error
+    assert says in text_of(ran)
     assert done == []
 
 
@@ -636,28 +663,6 @@ async def test_a_dry_run_shows_what_would_change_and_changes_nothing(tmp_path: P
     sent = await box.run(call("send", n=1))
     assert sent.result.is_error
     assert "this is a dry run, and send is not carried out" in text_of(sent)
-
-
-@pytest.mark.parametrize("error", [ToolError("there is no such line"), ValueError("odd")])
-async def test_a_preview_that_fails_is_the_answer(error: Exception, tmp_path: Path) -> None:
-    async def fail(context: ToolContext, arguments: Mapping[str, Any]) -> str:
-        raise error
-
-    done: list[str] = []
-    ran = await boxed(previewed(fail, done)).run(call("write_file", path="a"))
-    assert str(error) in text_of(ran)
-    assert done == []
-
-
-async def test_a_person_who_vanishes_allows_nothing(tmp_path: Path) -> None:
-    class Gone(Agreeing):
-        async def allow(self, question: Question) -> Verdict:
-            raise EOFError("the terminal is closed")
-
-    done: list[str] = []
-    ran = await boxed(previewed(diff, done), permission=Permission(person=Gone())).run(call("write_file", path="a"))
-    assert ran.result.is_error
-    assert done == []
 
 
 # -- size -------------------------------------------------------------------------------------------------------------
@@ -705,34 +710,27 @@ async def test_a_long_result_is_cut_once_and_can_be_read_to_its_end(whole: str) 
         box.kept.get("result:2")
 
 
+CARELESS = replace(returning(Result(log(500))), name="read_file", category="filesystem")
+
+
 @pytest.mark.parametrize(
-    ("result", "tools", "says"),
+    ("tools", "says"),
     [
-        (Result(log(500), more="ask for page 2"), (read_file,), "left out. ask for page 2]"),
-        (Result(log(500)), (), "left out. Ask for less of it.]"),
-        (Result(log(500)), (replace(read_file, category="other"),), "left out. Ask for less of it.]"),
+        ((returning(Result(log(500), more="ask for page 2")), read_file), "left out. ask for page 2]"),
+        ((returning(Result(log(500))),), "left out. Ask for less of it.]"),
+        ((returning(Result(log(500))), replace(read_file, category="other")), "left out. Ask for less of it.]"),
+        ((CARELESS,), "left out. Ask for fewer lines, with limit.]"),
+        ((returning(Result(log(3), more="page 2")), read_file), log(3)),
     ],
+    ids=["as the tool says", "nothing reads on", "another read_file", "a reading tool that says too much", "short"],
 )
-async def test_how_to_read_on_is_what_the_tool_says_or_what_there_is(
-    result: Result, tools: tuple[Tool, ...], says: str
+async def test_a_result_that_nobody_can_read_on_is_not_kept_and_says_what_to_do(
+    tools: tuple[Tool, ...], says: str
 ) -> None:
-    box = boxed(returning(result), *tools, result_tokens=200)
-    assert says in text_of(await box.run(call("give")))
-    with pytest.raises(ToolError):
-        box.kept.get("result:1")
-
-
-async def test_a_reading_tool_that_says_too_much_is_not_kept_but_asked_for_less() -> None:
-    careless = replace(returning(Result(log(500))), name="read_file", category="filesystem")
-    box = boxed(careless, result_tokens=200)
-    assert "left out. Ask for fewer lines, with limit.]" in text_of(await box.run(call("read_file")))
-    with pytest.raises(ToolError):
-        box.kept.get("result:1")
-
-
-async def test_a_short_result_is_not_touched_and_not_kept() -> None:
-    box = boxed(returning(Result(log(3), more="page 2")), read_file)
-    assert text_of(await box.run(call("give"))) == log(3)
+    box = boxed(*tools, result_tokens=200)
+    text = text_of(await box.run(call(tools[0].name)))
+    assert says in text
+    assert text == says or "left out" in says
     with pytest.raises(ToolError):
         box.kept.get("result:1")
 

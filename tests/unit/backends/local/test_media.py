@@ -48,11 +48,10 @@ def test_a_file_of_every_format_is_given_as_what_its_bytes_are(part: Image | Aud
 
 
 WRONG_FILES: dict[str, tuple[Image | Audio, int, str]] = {
-    **{what: (Image("image/png", data, path="a"), at, why) for what, (data, at, why) in WRONG.items()},
-    **{
-        f"sound: {what}": (Audio("audio/wav", data, path="a"), at, why)
-        for what, (data, at, why) in recordings.WRONG.items()
-    },
+    what: (Image("image/png", data, path="a"), status, says) for what, (data, status, says) in WRONG.items()
+} | {
+    f"sound: {what}": (Audio("audio/wav", data, path="a"), status, says)
+    for what, (data, status, says) in recordings.WRONG.items()
 }
 
 

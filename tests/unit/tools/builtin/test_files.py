@@ -21,7 +21,15 @@ from tests.pictures import NAMES, picture
 
 from shepherd.core import Image
 from shepherd.tools.base import Result, ToolError
-from shepherd.tools.builtin import files
+from shepherd.tools.builtin.files import (
+    MOST_BYTES,
+    delete_file,
+    edit_file,
+    file_exists,
+    list_directory,
+    read_file,
+    write_file,
+)
 from shepherd.tools.builtin.search import search_files
 from shepherd.tools.result_store import ResultStore
 from shepherd.tools.sandbox.roots import Roots
@@ -72,20 +80,20 @@ def answer(result: Result) -> Mapping[str, Any]:
 async def test_a_file_is_read_as_it_is(top: Path, context: ToolContext) -> None:
     text = "first\r\nsecond 日本\n\n\tlast without an end"
     (top / "work/a.txt").write_bytes(text.encode())
-    assert await call(context, files.read_file, path="a.txt") == Result(text, summary="4 lines")
-    assert (await call(context, files.read_file, path=str(top / "work/a.txt"))).content == text
-    assert await call(context, files.read_file, path="a.txt", offset=2, limit=1) == Result(
+    assert await call(context, read_file, path="a.txt") == Result(text, summary="4 lines")
+    assert (await call(context, read_file, path=str(top / "work/a.txt"))).content == text
+    assert await call(context, read_file, path="a.txt", offset=2, limit=1) == Result(
         "second 日本\n", summary="line 2 of 4"
     )
-    assert (await call(context, files.read_file, path="a.txt", offset=2, limit=99)).summary == "lines 2-4 of 4"
-    assert (await call(context, files.read_file, path="a.txt", offset=0, limit=1)).content == "first\r\n"
-    assert await refusal(context, files.read_file, path="a.txt", offset=5) == '"a.txt": it has 4 lines, and no line 5'
-    assert "at least 1" in await refusal(context, files.read_file, path="a.txt", offset=-1)
-    assert "at least 1" in await refusal(context, files.read_file, path="a.txt", limit=0)
+    assert (await call(context, read_file, path="a.txt", offset=2, limit=99)).summary == "lines 2-4 of 4"
+    assert (await call(context, read_file, path="a.txt", offset=0, limit=1)).content == "first\r\n"
+    assert await refusal(context, read_file, path="a.txt", offset=5) == '"a.txt": it has 4 lines, and no line 5'
+    assert "at least 1" in await refusal(context, read_file, path="a.txt", offset=-1)
+    assert "at least 1" in await refusal(context, read_file, path="a.txt", limit=0)
     (top / "work/empty").write_text("")
-    assert await call(context, files.read_file, path="empty") == Result("empty is empty", summary="empty")
+    assert await call(context, read_file, path="empty") == Result("empty is empty", summary="empty")
     (top / "work/one").write_text("one\n")
-    assert await refusal(context, files.read_file, path="one", offset=2) == '"one": it has 1 line, and no line 2'
+    assert await refusal(context, read_file, path="one", offset=2) == '"one": it has 1 line, and no line 2'
 
 
 async def read_on(context: ToolContext, path: str) -> str:
@@ -93,7 +101,7 @@ async def read_on(context: ToolContext, path: str) -> str:
     arguments: dict[str, Any] = {"path": path}
     text = ""
     for _ in range(10_000):
-        part = (await call(context, files.read_file, **arguments)).content
+        part = (await call(context, read_file, **arguments)).content
         shown, note, rest = part.partition("[This is ")
         if not note:
             return text + part
@@ -110,7 +118,7 @@ def _argument(text: str) -> tuple[str, Any]:
 async def test_what_does_not_fit_is_read_on_as_the_note_says(top: Path, context: ToolContext) -> None:
     text = "".join(f"line {number} é\n" for number in range(1, 500)) + "x" * 6_000 + "\nend"
     (top / "work/long").write_text(text)
-    first = await call(context, files.read_file, path="long")
+    first = await call(context, read_file, path="long")
     assert first.summary == "lines 1-116 of 501"
     assert first.content.endswith(
         'line 116 é\n[This is lines 1-116 of 501, read_file(path="long", offset=117) reads on.]'
@@ -121,7 +129,7 @@ async def test_what_does_not_fit_is_read_on_as_the_note_says(top: Path, context:
     assert await read_on(context, name) == context.kept.get(name)
     latin = text.encode("latin-1")
     (top / "work/latin").write_bytes(latin)
-    part = await call(context, files.read_file, path="latin", encoding="latin-1")
+    part = await call(context, read_file, path="latin", encoding="latin-1")
     assert 'offset=117, encoding="latin-1") reads on' in part.content
 
 
@@ -137,21 +145,19 @@ def test_any_text_is_read_whole_in_parts(top: Path, context: ToolContext, text: 
 
 async def test_a_line_is_read_on_by_its_characters(top: Path, context: ToolContext) -> None:
     (top / "work/line").write_text("é" * 3_000_000 + "\nend\n")
-    part = await call(context, files.read_file, path="line", column=2_999_999)
+    part = await call(context, read_file, path="line", column=2_999_999)
     assert part.content == "éé\nend\n"
-    assert (await call(context, files.read_file, path="line", column=3_000_001)).content == "\nend\n"
+    assert (await call(context, read_file, path="line", column=3_000_001)).content == "\nend\n"
     assert "the line has 3,000,000 characters; column 3,000,002" in await refusal(
-        context, files.read_file, path="line", column=3_000_002
+        context, read_file, path="line", column=3_000_002
     )
-    assert "the line has 3 characters; column 5" in await refusal(
-        context, files.read_file, path="line", offset=2, column=5
-    )
+    assert "the line has 3 characters; column 5" in await refusal(context, read_file, path="line", offset=2, column=5)
 
 
 async def test_a_cut_is_made_between_characters_as_people_see_them(top: Path, context: ToolContext) -> None:
     family = "👩\u200d👩\u200d👧"
     (top / "work/line").write_text(family * 900)
-    shown = (await call(context, files.read_file, path="line")).content.split("\n[This is ")[0]
+    shown = (await call(context, read_file, path="line")).content.split("\n[This is ")[0]
     assert len(shown) > 100
     assert shown == family * (len(shown) // len(family))
 
@@ -159,18 +165,18 @@ async def test_a_cut_is_made_between_characters_as_people_see_them(top: Path, co
 async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: ToolContext) -> None:
     (top / "work/sparse").write_bytes(b"hello\n" * 2_000)
     os.truncate(top / "work/sparse", 5 << 30)
-    part = await call(context, files.read_file, path="sparse")
+    part = await call(context, read_file, path="sparse")
     assert part.content.startswith("hello\nhello\n")
     assert 'offset=' in part.content  # fmt: skip
-    assert (await call(context, files.read_file, path="sparse", offset=2_000, limit=1)).content == "hello\n"
+    assert (await call(context, read_file, path="sparse", offset=2_000, limit=1)).content == "hello\n"
     assert "is not in its first 256 MiB, which have 2,001 lines" in await refusal(
-        context, files.read_file, path="sparse", offset=2_002
+        context, read_file, path="sparse", offset=2_002
     )
-    assert "over 1,048,576 bytes" in await refusal(context, files.read_file, path="sparse", encoding="base64")
-    assert "too large for edit_file" in await refusal(context, files.edit_file, path="sparse", old="hello", new="x")
+    assert "over 1,048,576 bytes" in await refusal(context, read_file, path="sparse", encoding="base64")
+    assert "too large for edit_file" in await refusal(context, edit_file, path="sparse", old="hello", new="x")
     (top / "work/holes").touch()
     os.truncate(top / "work/holes", 5 << 30)
-    note = (await call(context, files.read_file, path="holes")).content
+    note = (await call(context, read_file, path="holes")).content
     assert note.startswith("holes is binary data of 5,368,709,120 bytes, not text")
 
 
@@ -178,11 +184,11 @@ async def test_a_sparse_file_of_5_gb_is_never_read_whole(top: Path, context: Too
 async def test_a_picture_goes_along_with_its_result(top: Path, context: ToolContext, name: str, kind: str) -> None:
     data = picture(name)
     (top / "work/x.bin").write_bytes(data)
-    result = await call(context, files.read_file, path="x.bin")
+    result = await call(context, read_file, path="x.bin")
     assert result.content == f"x.bin is {kind} of 8 x 6 pixels, {len(data)} bytes"
     assert result.images == (Image(NAMES[name], data),)
     (top / "work/x.bin").write_bytes(data[: len(data) // 2])
-    result = await call(context, files.read_file, path="x.bin")
+    result = await call(context, read_file, path="x.bin")
     assert result.images == ()
     assert "not text" in result.content
 
@@ -200,14 +206,12 @@ async def test_a_picture_goes_along_with_its_result(top: Path, context: ToolCont
 )
 async def test_a_binary_file_is_a_short_note(top: Path, context: ToolContext, content: bytes, said: str) -> None:
     (top / "work/x.bin").write_bytes(content)
-    result = await call(context, files.read_file, path="x.bin")
+    result = await call(context, read_file, path="x.bin")
     assert result.content == f'x.bin is {said}, not text; encoding="base64" would give the bytes themselves'
-    encoded = await call(context, files.read_file, path="x.bin", encoding="base64")
+    encoded = await call(context, read_file, path="x.bin", encoding="base64")
     assert base64.b64decode(encoded.content) == content
-    assert (await call(context, files.read_file, path="x.bin", encoding="text")).content == content.decode(
-        errors="replace"
-    )
-    assert "not text; it cannot be edited" in await refusal(context, files.edit_file, path="x.bin", old="a", new="b")
+    assert (await call(context, read_file, path="x.bin", encoding="text")).content == content.decode(errors="replace")
+    assert "not text; it cannot be edited" in await refusal(context, edit_file, path="x.bin", old="a", new="b")
 
 
 @pytest.mark.parametrize(
@@ -227,14 +231,14 @@ async def test_text_is_read_in_its_encoding(
     top: Path, context: ToolContext, content: bytes, encoding: str, text: str
 ) -> None:
     (top / "work/text").write_bytes(content)
-    assert (await call(context, files.read_file, path="text", encoding=encoding)).content == text
+    assert (await call(context, read_file, path="text", encoding=encoding)).content == text
 
 
 @pytest.mark.parametrize("encoding", ["rot13", "hex", "idna", "undefined", "x\0", "unicode_escape", "ñ", "x" * 99])
 async def test_an_encoding_that_is_none_is_refused(top: Path, context: ToolContext, encoding: str) -> None:
     (top / "work/text").write_text("text")
-    for tool, more in ((files.read_file, {}), (files.write_file, {"content": "x"})):
-        said = await refusal(context, tool, path="text", encoding=encoding, **more)
+    for tool in (read_file, write_file):
+        said = await refusal(context, tool, path="text", encoding=encoding, **MORE.get(tool.name, {}))
         assert said.endswith("is not known; it may be auto, text, base64, or a character set such as latin-1")
     assert (top / "work/text").read_text() == "text"
 
@@ -244,37 +248,27 @@ async def test_what_is_no_file_is_never_read(top: Path, context: ToolContext) ->
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(top / "work/socket"))
         for name, kind in {"fifo": "FIFO", "socket": "socket"}.items():
-            for tool, more in (
-                (files.read_file, {}),
-                (files.write_file, {"content": "x"}),
-                (files.edit_file, {"old": "a", "new": "b"}),
-            ):
-                assert f'"{name}" is a {kind}, not a file' in await refusal(context, tool, path=name, **more)
-            assert answer(await call(context, files.file_exists, path=name)) == {"exists": True, "type": kind}
+            for tool in (read_file, write_file, edit_file):
+                said = await refusal(context, tool, path=name, **MORE.get(tool.name, {}))
+                assert f'"{name}" is a {kind}, not a file' in said
+            assert answer(await call(context, file_exists, path=name)) == {"exists": True, "type": kind}
     everywhere = replace(context, roots=Roots.of(["/"], str(top)))
-    assert "is a device, not a file" in await refusal(everywhere, files.read_file, path="/dev/zero")
-    assert "is a device, not a file" in await refusal(everywhere, files.write_file, path="/dev/null", content="x")
-    assert (await call(everywhere, files.read_file, path="/proc/self/status")).content.startswith("Name:")
-    assert "permission denied" in await refusal(everywhere, files.read_file, path="/proc/self/environ")
-    assert "is a folder; list_directory shows" in await refusal(context, files.read_file, path=".")
+    assert "is a device, not a file" in await refusal(everywhere, read_file, path="/dev/zero")
+    assert "is a device, not a file" in await refusal(everywhere, write_file, path="/dev/null", content="x")
+    assert (await call(everywhere, read_file, path="/proc/self/status")).content.startswith("Name:")
+    assert "permission denied" in await refusal(everywhere, read_file, path="/proc/self/environ")
+    assert "is a folder; list_directory shows" in await refusal(context, read_file, path=".")
 
 
 async def test_without_folders_every_tool_says_so(context: ToolContext) -> None:
     for tool in ALL:
         more = MORE.get(tool.name, {})
         assert "this conversation has no folders" in await refusal(replace(context, roots=None), tool, path="a", **more)
-    assert "stores no results" in await refusal(replace(context, kept=None), files.read_file, path="result:1")
-    assert "no result is stored under" in await refusal(context, files.read_file, path="result:7")
+    assert "stores no results" in await refusal(replace(context, kept=None), read_file, path="result:1")
+    assert "no result is stored under" in await refusal(context, read_file, path="result:7")
 
 
-ALL: Sequence[Tool] = [
-    files.read_file,
-    files.list_directory,
-    files.file_exists,
-    files.delete_file,
-    files.write_file,
-    files.edit_file,
-]
+ALL: Sequence[Tool] = [read_file, list_directory, file_exists, delete_file, write_file, edit_file]
 MORE: Mapping[str, Mapping[str, str]] = {"write_file": {"content": "x"}, "edit_file": {"old": "a", "new": "b"}}
 """What a call needs besides a path."""
 
@@ -290,7 +284,7 @@ async def test_no_tool_and_no_preview_gets_outside(top: Path, context: ToolConte
     (top / "work/folder").symlink_to("../outside")
     (top / "work/sub").mkdir()
     more = MORE.get(tool.name, {})
-    if tool is files.delete_file and path == "link":
+    if tool is delete_file and path == "link":
         assert "link to" in (await call(context, tool, path=path)).diff
     else:
         assert "is outside the folders that tools may use" in await refusal(context, tool, path=path, **more)
@@ -304,12 +298,12 @@ async def test_no_tool_and_no_preview_gets_outside(top: Path, context: ToolConte
 
 
 async def test_a_file_is_created_with_its_folders_then_overwritten(top: Path, context: ToolContext) -> None:
-    made = await call(context, files.write_file, path="a/b/c.txt", content="one\ntwo\n")
+    made = await call(context, write_file, path="a/b/c.txt", content="one\ntwo\n")
     assert answer(made) == {"success": True, "path": "a/b/c.txt", "bytes": 8, "action": "created"}
     assert made.summary == "created a/b/c.txt (8 bytes)"
     assert made.diff == "--- /dev/null\n+++ b/a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+two"
     (top / "work/a/b/c.txt").chmod(0o640)
-    again = await call(context, files.write_file, path="a/b/c.txt", content="one\n2é\n")
+    again = await call(context, write_file, path="a/b/c.txt", content="one\n2é\n")
     assert answer(again)["action"] == "overwrote"
     assert answer(again)["bytes"] == 8
     assert again.diff == "--- a/a/b/c.txt\n+++ b/a/b/c.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2é"
@@ -323,7 +317,7 @@ async def test_writing_through_a_link_changes_what_it_leads_to_and_not_the_link(
 ) -> None:
     (top / "work/real").write_text("old")
     (top / "work/link").symlink_to("real")
-    await call(context, files.write_file, path="link", content="new")
+    await call(context, write_file, path="link", content="new")
     assert (top / "work/link").is_symlink()
     assert (top / "work/real").read_text() == "new"
 
@@ -331,32 +325,28 @@ async def test_writing_through_a_link_changes_what_it_leads_to_and_not_the_link(
 async def test_a_hard_link_to_the_outside_is_replaced_and_not_written_through(top: Path, context: ToolContext) -> None:
     (top / "secret").write_text("a secret\n")
     os.link(top / "secret", top / "work/hard")
-    await call(context, files.edit_file, path="hard", old="a", new="no")
-    await call(context, files.write_file, path="hard", content="x")
-    await call(context, files.delete_file, path="hard")
+    await call(context, edit_file, path="hard", old="a", new="no")
+    await call(context, write_file, path="hard", content="x")
+    await call(context, delete_file, path="hard")
     assert (top / "secret").read_text() == "a secret\n"
 
 
 async def test_bytes_and_character_sets_are_written(top: Path, context: ToolContext) -> None:
     data = bytes(range(256))
     text = base64.encodebytes(data).decode()
-    done = await call(context, files.write_file, path="b", content=text, encoding="base64")
+    done = await call(context, write_file, path="b", content=text, encoding="base64")
     assert answer(done)["bytes"] == 256
     assert (top / "work/b").read_bytes() == data
-    done = await call(context, files.write_file, path="b", content="text")
+    done = await call(context, write_file, path="b", content="text")
     assert done.diff == "b: 256 bytes become 4 bytes"
-    await call(context, files.write_file, path="l", content="café", encoding="latin-1")
+    await call(context, write_file, path="l", content="café", encoding="latin-1")
     assert (top / "work/l").read_bytes() == b"caf\xe9"
     for wrong in ("é", "abc", "a===="):
-        assert "is not base64" in await refusal(context, files.write_file, path="b", content=wrong, encoding="base64")
-    assert "is not base64" in await refusal(context, files.write_file, path="b", content="no!", encoding="base64")
-    assert "it has no sign for '日'" in await refusal(
-        context, files.write_file, path="l", content="日", encoding="latin-1"
-    )
-    assert "no sign for" in await refusal(context, files.write_file, path="l", content="\ud83d")
-    assert "can be written at once" in await refusal(
-        context, files.write_file, path="l", content="x" * (files.MOST_BYTES + 1)
-    )
+        assert "is not base64" in await refusal(context, write_file, path="b", content=wrong, encoding="base64")
+    assert "is not base64" in await refusal(context, write_file, path="b", content="no!", encoding="base64")
+    assert "it has no sign for '日'" in await refusal(context, write_file, path="l", content="日", encoding="latin-1")
+    assert "no sign for" in await refusal(context, write_file, path="l", content="\ud83d")
+    assert "can be written at once" in await refusal(context, write_file, path="l", content="x" * (MOST_BYTES + 1))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +368,7 @@ async def test_what_cannot_be_written_is_refused_and_leaves_nothing(
 ) -> None:
     (top / "work/folder").mkdir()
     (top / "work/file").write_text("")
-    assert sentence in await refusal(context, files.write_file, path=path, content="x")
+    assert sentence in await refusal(context, write_file, path=path, content="x")
     assert sorted(os.listdir(top / "work")) == ["file", "folder"]
 
 
@@ -386,7 +376,7 @@ async def test_what_cannot_be_written_is_refused_and_leaves_nothing(
 async def test_a_read_only_file_is_not_replaced(top: Path, context: ToolContext) -> None:
     (top / "work/fixed").write_text("fixed")
     (top / "work/fixed").chmod(0o444)
-    assert "permission denied" in await refusal(context, files.write_file, path="fixed", content="x")
+    assert "permission denied" in await refusal(context, write_file, path="fixed", content="x")
     assert (top / "work/fixed").read_text() == "fixed"
 
 
@@ -397,10 +387,10 @@ async def test_previews_show_what_the_calls_then_do_and_change_nothing(top: Path
         return sorted((str(path), path.read_text() if path.is_file() else "") for path in (top / "work").rglob("*"))
 
     calls: list[tuple[Tool, dict[str, Any]]] = [
-        (files.write_file, {"path": "new/a", "content": "new\n"}),
-        (files.write_file, {"path": "a", "content": "one\n2\n"}),
-        (files.edit_file, {"path": "a", "old": "2", "new": "zwei"}),
-        (files.delete_file, {"path": "a"}),
+        (write_file, {"path": "new/a", "content": "new\n"}),
+        (write_file, {"path": "a", "content": "one\n2\n"}),
+        (edit_file, {"path": "a", "old": "2", "new": "zwei"}),
+        (delete_file, {"path": "a"}),
     ]
     for tool, arguments in calls:
         assert tool.preview is not None
@@ -409,16 +399,16 @@ async def test_previews_show_what_the_calls_then_do_and_change_nothing(top: Path
         assert state() == before
         assert diff == (await call(context, tool, **arguments)).diff
         assert state() != before
-    assert "is a file and not a folder" in await refusal(context, files.write_file, path="new/a/b", content="x")
+    assert "is a file and not a folder" in await refusal(context, write_file, path="new/a/b", content="x")
     with pytest.raises(ToolError, match="is a file and not a folder"):
-        files.write_file.preview(context, {"path": "new/a/b", "content": "x"})  # type: ignore[misc]
+        write_file.preview(context, {"path": "new/a/b", "content": "x"})  # type: ignore[misc]
 
 
 # -- edit_file --------------------------------------------------------------------------------------------------------
 
 
 async def edit(context: ToolContext, old: str, new: str, **more: Any) -> Result:
-    return await call(context, files.edit_file, path="a", old=old, new=new, **more)
+    return await call(context, edit_file, path="a", old=old, new=new, **more)
 
 
 async def test_a_text_that_is_there_once_is_replaced(top: Path, context: ToolContext) -> None:
@@ -450,7 +440,7 @@ async def test_a_text_that_is_not_there_once_is_answered_with_how_to_do_better(
 ) -> None:
     text = "foo\nif  x :\n    foo\nfoo\nbar(1, 2)\naaa\n"
     (top / "work/a").write_text(text)
-    assert sentence in await refusal(context, files.edit_file, path="a", old=old, new="NEW")
+    assert sentence in await refusal(context, edit_file, path="a", old=old, new="NEW")
     assert (top / "work/a").read_text() == text
 
 
@@ -480,14 +470,14 @@ async def test_line_ends_marks_and_odd_bytes_are_kept(
 
 async def test_what_cannot_be_edited_stays_as_it_is(top: Path, context: ToolContext) -> None:
     (top / "work/a").write_bytes(b"\xff\xfeodd")
-    assert "begins like utf-16 and is not valid" in await refusal(context, files.edit_file, path="a", old="o", new="x")
+    assert "begins like utf-16 and is not valid" in await refusal(context, edit_file, path="a", old="o", new="x")
     (top / "work/b").write_text("a" * 1_000_000)
-    for tool in (files.edit_file.run, files.edit_file.preview):
+    for tool in (edit_file.run, edit_file.preview):
         assert tool is not None
         with pytest.raises(ToolError, match="would become too large"):
             await carry_out(tool, context, {"path": "b", "old": "a", "new": "b" * 1_000_000, "replace_all": True})
     assert (top / "work/b").read_text() == "a" * 1_000_000
-    assert 'there is no "c"' in await refusal(context, files.edit_file, path="c", old="o", new="x")
+    assert 'there is no "c"' in await refusal(context, edit_file, path="c", old="o", new="x")
 
 
 async def test_edits_of_one_file_at_the_same_time_are_all_in_it(top: Path, context: ToolContext) -> None:
@@ -526,17 +516,17 @@ async def test_a_folder_is_listed_in_a_stable_order_with_what_everything_is(top:
     (work / "folder").mkdir()
     (work / "link").symlink_to("/etc/passwd")
     os.mkfifo(work / "pipe")
-    assert await call(context, files.list_directory) == Result(
+    assert await call(context, list_directory) == Result(
         ".hidden\nA.txt\nb.txt\nfolder/\nlink -> /etc/passwd\nodd\\nname\npipe",
         summary=".hidden, A.txt, b.txt, folder, link, odd\\nname, pipe",
     )
-    assert (await call(context, files.list_directory, details=True)).content == (
+    assert (await call(context, list_directory, details=True)).content == (
         ".hidden  5 bytes\nA.txt  5 bytes\nb.txt  5 bytes\nfolder/\nlink -> /etc/passwd\nodd\\nname  5 bytes\n"
         "pipe  FIFO"
     )
-    assert await call(context, files.list_directory, path="folder") == Result("folder is empty", summary="empty")
-    assert "is a file, not a folder; read_file shows it" in await refusal(context, files.list_directory, path="b.txt")
-    assert "outside" in await refusal(context, files.list_directory, path="link")
+    assert await call(context, list_directory, path="folder") == Result("folder is empty", summary="empty")
+    assert "is a file, not a folder; read_file shows it" in await refusal(context, list_directory, path="b.txt")
+    assert "outside" in await refusal(context, list_directory, path="link")
 
 
 @pytest.mark.parametrize("path", ["current directory", "CWD", "current/files", "filesystem", "." * 200 + "x"])
@@ -545,7 +535,7 @@ async def test_a_folder_that_does_not_exist_is_an_error_that_says_what_there_is(
 ) -> None:
     (top / "work/a.txt").write_text("")
     for message in (
-        await refusal(context, files.list_directory, path=path),
+        await refusal(context, list_directory, path=path),
         await refusal(context, search_files, path=path, glob="*"),
     ):
         assert f'there is no "{path}"' in message
@@ -556,11 +546,11 @@ async def test_a_large_folder_is_cut_with_the_number_of_the_rest(top: Path, cont
     for number in range(1_200):
         (top / f"work/{number:04}").touch()
     wide = replace(context, budget=100_000)
-    lines = (await call(wide, files.list_directory)).content.split("\n")
+    lines = (await call(wide, list_directory)).content.split("\n")
     assert lines[0] == "0000"
     assert lines[-2] == "0499"
     assert lines[-1] == '[700 more of 1,200; search_files(path=".", glob="a*") finds some]'
-    narrow = (await call(context, files.list_directory)).content.split("\n")
+    narrow = (await call(context, list_directory)).content.split("\n")
     assert narrow[:50] == lines[:50]
     assert narrow[-1].startswith(f"[{1_200 - len(narrow) + 1:,} more of 1,200;")
 
@@ -580,7 +570,7 @@ async def test_whether_there_is_something_is_answered_and_never_raised(top: Path
         "no/thing": {"exists": False},
         "file/x": {"exists": False},
     }.items():
-        assert answer(await call(context, files.file_exists, path=path)) == said
+        assert answer(await call(context, file_exists, path=path)) == said
 
 
 async def test_a_file_is_deleted_and_a_link_without_its_target(top: Path, context: ToolContext) -> None:
@@ -591,14 +581,14 @@ async def test_a_file_is_deleted_and_a_link_without_its_target(top: Path, contex
     (top / "work/folder").mkdir()
     (top / "work/to_folder").symlink_to("folder")
     for name in ("inner", "outer", "to_folder"):
-        done = await call(context, files.delete_file, path=name)
+        done = await call(context, delete_file, path=name)
         assert answer(done) == {"success": True, "path": name}
     assert sorted(os.listdir(top / "work")) == ["file", "folder"]
-    assert "is a folder; delete_file deletes only files" in await refusal(context, files.delete_file, path="folder")
-    assert "is a folder" in await refusal(context, files.delete_file, path=".")
-    done = await call(context, files.delete_file, path="file")
+    assert "is a folder; delete_file deletes only files" in await refusal(context, delete_file, path="folder")
+    assert "is a folder" in await refusal(context, delete_file, path=".")
+    done = await call(context, delete_file, path="file")
     assert (done.summary, done.diff) == ("deleted file", "--- a/file\n+++ /dev/null\n@@ -1 +0,0 @@\n-x")
-    assert 'there is no "file"' in await refusal(context, files.delete_file, path="file")
+    assert 'there is no "file"' in await refusal(context, delete_file, path="file")
     assert (top / "outside").read_text() == "outside"
 
 
@@ -623,6 +613,6 @@ def test_names_arguments_and_aliases_are_those_that_models_know() -> None:
     }
     assert all(tool.category == "filesystem" and tool.subject == "path" and tool.offered for tool in ALL)
     assert all(tool.argument_aliases["file_path"] == "path" for tool in ALL)
-    assert {files.edit_file.argument_aliases[name] for name in ("old_string", "new_string")} == {"old", "new"}
+    assert {edit_file.argument_aliases[name] for name in ("old_string", "new_string")} == {"old", "new"}
     assert [tool.name for tool in ALL if tool.effect == "read"] == ["read_file", "list_directory", "file_exists"]
     assert [tool.name for tool in ALL if tool.preview is not None] == ["delete_file", "write_file", "edit_file"]
