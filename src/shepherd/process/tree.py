@@ -133,6 +133,11 @@ class ProcessTree:
         self._seen.update(members)
         return members
 
+    def is_running(self) -> bool:
+        """Whether a member computes, waits for a processor or for a disk; not one that sleeps, or waits for input."""
+        states = (or_else_gone(member.status, psutil.STATUS_DEAD) for member in self.members())
+        return any(state in {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP} for state in states)
+
     def _suspended(self) -> list[psutil.Process]:
         """All members, suspended: one that is killed while it forks would leave a child that is not found."""
         deadline, seen = time.monotonic() + GRACE_S, set[int]()

@@ -33,8 +33,9 @@ from shepherd.tools.signature import tool
 from shepherd.tools.tool import ToolContext
 
 MOST_SECONDS = 3600
-FLUSH_S = 0.2
-"""For background processes to end by themselves: `sort` in `tee >(sort)` writes after the command has ended."""
+FLUSH_S, MOST_FLUSH_S = 0.2, 3.0
+"""For background processes to end by themselves: `sort` in `tee >(sort)` writes after the command has ended. The first
+is without output and with none of them able to run, which on a busy machine begins late; the second is of all that."""
 CHUNK_BYTES = 65_536
 TICK_S = 0.1
 """The longest delay of a cancellation or of a line of progress."""
@@ -291,9 +292,12 @@ def run(
         try:
             while (exit_code := exit_code_of(process)) is None and time.monotonic() < deadline and not stop.is_set():
                 streams.pump(min(TICK_S, deadline - time.monotonic()))
-            flushed = time.monotonic() + FLUSH_S
-            while exit_code is not None and streams.n_open and time.monotonic() < flushed:
-                streams.pump(TICK_S / 10)
+            ended = quiet_since = time.monotonic()
+            while exit_code is not None and streams.n_open and (now := time.monotonic()) < ended + MOST_FLUSH_S:
+                if streams.pump(TICK_S / 10) or tree.is_running():
+                    quiet_since = now
+                elif now >= quiet_since + FLUSH_S:
+                    break
         finally:
             for pause_s in tree.ending():
                 streams.pump(pause_s)
