@@ -6,16 +6,17 @@ import contextlib
 import os
 import random
 import struct
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter, LlamaFileType
+from tests.executed import executed
 
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf
@@ -75,22 +76,18 @@ def test_the_embedded_model_is_described() -> None:
     assert header.chat_templates == {}
 
 
-def test_a_large_vocabulary_costs_milliseconds(tmp_path: Path) -> None:
+def test_a_large_vocabulary_costs_two_lines_of_python_for_each_token(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_array("tokenizer.ggml.tokens", [f"token{index}" for index in range(150_000)])
         writer.add_array("tokenizer.ggml.token_type", [1] * 150_000)
         writer.add_string("tokenizer.chat_template", "{{ messages }}")
 
     path = write(tmp_path / "large.gguf", fill)
-    times = []
-    for _ in range(5):
-        start = time.thread_time()
-        header = gguf.read_header(path)
-        times.append(time.thread_time() - start)
+    header = gguf.read_header(path)
     assert header.n_vocab == 150_000
     assert header.metadata["tokenizer.ggml.tokens"].first(2) == ("token0", "token1")
     assert header.chat_template == "{{ messages }}"
-    assert min(times) < 0.05
+    assert executed(lambda: gguf.read_header(path), "line") < 3 * 150_000
 
 
 def test_what_a_modern_model_says_is_found(tmp_path: Path) -> None:
@@ -242,9 +239,8 @@ def test_a_million_layers_cost_no_more_than_the_most_that_are_possible(tmp_path:
 
     header = gguf.read_header(write(tmp_path / "deep.gguf", fill))
     assert len(header.n_head_kv) == gguf.MAX_LAYERS
-    began_s = time.thread_time()
-    context_size(header, cache="main", cells=Cells(0, ("f16", "q8_0")), is_loaded=False, room=2**40)
-    assert time.thread_time() - began_s < 2
+    size = partial(context_size, header, cache="main", cells=Cells(0, ("f16", "q8_0")), is_loaded=False, room=2**40)
+    assert executed(size, "line") < 200 * gguf.MAX_LAYERS
 
 
 # Shards
@@ -323,11 +319,10 @@ def test_a_file_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
             use(path)
 
 
-def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path) -> None:
+def test_damaged_headers_never_raise_anything_else(tmp_path: Path) -> None:
     dice = random.Random(2)
     original = bytearray(write(tmp_path / "m.gguf", _small_header).read_bytes())
     path = tmp_path / "damaged.gguf"
-    start = time.thread_time()
     for _ in range(1500):
         content = original.copy()
         for _ in range(dice.randint(1, 3)):
@@ -335,7 +330,6 @@ def test_damaged_headers_never_raise_anything_else_nor_take_long(tmp_path: Path)
         path.write_bytes(content)
         with contextlib.suppress(ConfigError):
             use(path)
-    assert time.thread_time() - start < 20
 
 
 def test_a_damaged_vocabulary_neither_hangs_nor_fills_the_memory(tmp_path: Path) -> None:
