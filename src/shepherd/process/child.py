@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -67,22 +66,24 @@ class Child:
         from shepherd.process import tree  # noqa: PLC0415 - psutil costs 30 ms
 
         self._tail, self._tidy, self._is_closed = b"", tidy, False
-        self._folders = _make_folders(folders, environment)
         self._exit_code = tree.exit_code_of
-        mark = os.urandom(16).hex()
-        try:
+        mark, own = os.urandom(16).hex(), dict[str, str]()
+        with contextlib.ExitStack() as stack:
+            for variable, usual in folders.items():
+                place = environment.get(variable, usual)
+                with contextlib.suppress(OSError):  # no such place here: the program decides as without the variable
+                    folder = tempfile.TemporaryDirectory(prefix="shepherd-", dir=place, ignore_cleanup_errors=True)
+                    own[variable] = stack.enter_context(folder)
             self._process = tree.start(
                 command,
-                env={**environment, **self._folders},
+                env={**environment, **own},
                 stdin=stdin,
                 stdout=stdout or subprocess.PIPE,
                 stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
                 mark=mark,
                 leads_session=leads_session,
             )
-        except BaseException:
-            self._remove_folders()
-            raise
+            self._folders = stack.pop_all()
         self._tree = tree.ProcessTree(self._process.pid, mark)
         self._drain = threading.Thread(target=self._read, name=f"output-{self._process.pid}", daemon=True)
         self._drain.start()
@@ -145,12 +146,8 @@ class Child:
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EMPTY_S)
-        self._remove_folders()
+        self._folders.close()
         self._is_closed = True
-
-    def _remove_folders(self) -> None:
-        for folder in self._folders.values():
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _write(self, text: bytes) -> None:
         assert self._process.stdin is not None
@@ -286,12 +283,3 @@ def keep(file: Path, verdict: Mapping[str, Any]) -> None:
         replace_private(file, json.dumps(verdict).encode())
     except OSError as error:
         logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)
-
-
-def _make_folders(folders: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Private folders by their variable, where there is a place for them."""
-    made = {}
-    for variable, usual in folders.items():
-        with contextlib.suppress(OSError):  # no such place here: the program decides as without the variable
-            made[variable] = tempfile.mkdtemp(prefix="shepherd-", dir=environment.get(variable, usual))
-    return made
