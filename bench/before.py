@@ -19,12 +19,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import clients
 import machine
 from rich.console import Console
 from sides import EMBEDDED, Setup, environment, running
 from verdict import WIDTH, Verdict
-
-import clients
 
 ROOT = Path(__file__).parent.parent
 ENGINE = """

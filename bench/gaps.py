@@ -20,11 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import machine
+from clients import SIZES, Size, crowd, note_crowd
 from rich.console import Console
 from sides import MODELS, SIDES, Server, Setup, model_path, running
 from verdict import WIDTH, Verdict, quantile
-
-from clients import SIZES, Size, crowd, note_crowd
 
 Crowd = tuple[int, int, Size]
 """Seed, number of clients, and what each asks for."""
