@@ -11,10 +11,10 @@ import argparse
 import json
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from shepherd.engine.grammar import mask
@@ -92,7 +92,7 @@ def refusal_of(grammar: str) -> str:
 
 def in_child(grammar: str, deadline_s: float) -> str:
     command = isolated.command("grammar_guards:compiled", memory_bytes=isolated.MOST_MEMORY_BYTES)
-    command[3] = f"import sys; sys.path.insert(0, {sys.path[0]!r}); {command[3]}"
+    command[3] = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {command[3]}"
     began_s = time.perf_counter()
     ended = child.run(command, task=json.dumps(grammar) + "\n", timeout_s=deadline_s)
     took = f"{time.perf_counter() - began_s:.2f}"

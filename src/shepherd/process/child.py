@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -46,9 +45,7 @@ class Cancelled(Exception):
 
 
 class Child:
-    """A process and everything that it starts, with temporary folders of their own. Call `end` from one thread at a
-    time; the other methods from any thread.
-    """
+    """A process and everything that it starts, with temporary folders of their own. For any thread."""
 
     def __init__(
         self,
@@ -64,30 +61,33 @@ class Child:
         """`environment`: all of it. `folders`: variables that name a place for temporary files, and the usual place;
         each names a folder of the child's own in that place (or where the environment says), which is removed at the
         `end`. `stdout`: None = the pipe of standard error, whose end is kept; `tidy` makes that fit for a sentence.
-        Linux shares processor time between sessions first, and within one as `nice` says. Raises: `OSError`.
+        Without a session of its own, Ctrl-Z stops it too, and `nice` in it gives way to our threads. Raises: `OSError`.
         """
         from shepherd.process import tree  # noqa: PLC0415 - psutil costs 30 ms
 
         self._tail, self._tidy, self._is_closed = b"", tidy, False
-        self._folders = _make_folders(folders, environment)
         self._exit_code = tree.exit_code_of
-        mark = os.urandom(16).hex()
-        try:
+        mark, own = os.urandom(16).hex(), dict[str, str]()
+        with contextlib.ExitStack() as stack:
+            for variable, usual in folders.items():
+                place = environment.get(variable, usual)
+                with contextlib.suppress(OSError):  # no such place here: the program decides as without the variable
+                    folder = tempfile.TemporaryDirectory(prefix="shepherd-", dir=place, ignore_cleanup_errors=True)
+                    own[variable] = stack.enter_context(folder)
             self._process = tree.start(
                 command,
-                env={**environment, **self._folders},
+                env={**environment, **own},
                 stdin=stdin,
                 stdout=stdout or subprocess.PIPE,
                 stderr=subprocess.PIPE if stdout else subprocess.STDOUT,
                 mark=mark,
                 leads_session=leads_session,
             )
-        except BaseException:
-            self._remove_folders()
-            raise
+            self._folders = stack.pop_all()
         self._tree = tree.ProcessTree(self._process.pid, mark)
         self._drain = threading.Thread(target=self._read, name=f"output-{self._process.pid}", daemon=True)
         self._drain.start()
+        self._sender: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -110,16 +110,13 @@ class Child:
             if self._drain.is_alive():
                 self._drain.join(min(left_s, POLL_S))  # returns at once when the process closes its output
             else:
-                time.sleep(min(left_s, POLL_S / 10))
+                time.sleep(min(left_s, POLL_S / 50))
         return self.status is not None
 
     def send(self, text: str) -> None:
-        """Write to its standard input, which stays open. Blocks until the child has read most of it, or has ended."""
-        assert self._process.stdin is not None
-        left = memoryview(text.encode())
-        with contextlib.suppress(OSError, ValueError):  # it has ended
-            while left:
-                left = left[os.write(self._process.stdin.fileno(), left) :]
+        """Write to its standard input, once, in a thread, since the child may never read. The input stays open."""
+        self._sender = threading.Thread(target=self._write, args=(text.encode(),), daemon=True)
+        self._sender.start()
 
     def ending(self) -> str:
         """How it ended, behind its name, such as `was killed by SIGKILL; its last words: ...`."""
@@ -143,16 +140,20 @@ class Child:
     def close(self) -> None:
         """After its end: forget the process and remove its folders."""
         self._drain.join(EMPTY_S)
-        if self._process.stdin is not None:
+        if self._sender is not None:
+            self._sender.join(EMPTY_S)
+        if self._process.stdin is not None and not (self._sender and self._sender.is_alive()):
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EMPTY_S)
-        self._remove_folders()
+        self._folders.close()
         self._is_closed = True
 
-    def _remove_folders(self) -> None:
-        for folder in self._folders.values():
-            shutil.rmtree(folder, ignore_errors=True)
+    def _write(self, text: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended
+            while text:
+                text = text[self._process.stdin.write(text) or 0 :]
 
     def _read(self) -> None:
         output = self._process.stdout or self._process.stderr
@@ -198,7 +199,7 @@ def run(
     with tempfile.TemporaryFile() as answer:
         child = Child(command, environment, folders=folders, stdin=subprocess.PIPE, stdout=answer, leads_session=False)
         try:
-            threading.Thread(target=child.send, args=(task,), daemon=True).start()  # it may never read
+            child.send(task)
             while not child.wait(POLL_S) and time.monotonic() <= gives_up:
                 if not is_wanted():
                     raise Cancelled
@@ -282,12 +283,3 @@ def keep(file: Path, verdict: Mapping[str, Any]) -> None:
         replace_private(file, json.dumps(verdict).encode())
     except OSError as error:
         logger.info("the verdict %s cannot be kept (%s); the test will run again next time", file.name, error)
-
-
-def _make_folders(folders: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Private folders by their variable, where there is a place for them."""
-    made = {}
-    for variable, usual in folders.items():
-        with contextlib.suppress(OSError):  # no such place here: the program decides as without the variable
-            made[variable] = tempfile.mkdtemp(prefix="shepherd-", dir=environment.get(variable, usual))
-    return made

@@ -23,12 +23,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGTERM, Signals
 from typing import IO, TypeVar
 
 import psutil
 
 T = TypeVar("T")
+
+SIGKILL = Signals.SIGTERM if sys.platform == "win32" else Signals.SIGKILL
+"""Windows has no other way to end a process."""
 
 MARK = "SHEPHERD_COMMAND"
 """The environment variable of the marks, one word for each tree: a command may run a Shepherd that runs commands."""

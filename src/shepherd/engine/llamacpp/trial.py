@@ -42,7 +42,6 @@ TIMEOUT_S, SLOWEST_BYTES_PER_S = 120.0, 16 << 20
 """Time for a child, plus the time to read the model at this speed: a large model may take minutes from a slow disk."""
 MOST_MEMORY_BYTES = 4 << 30
 """Memory for a child besides the size of the model: a damaged count must not use up the machine's memory."""
-LOAD = "shepherd.engine.llamacpp.trial:load_task"
 _HEADER_BYTES = 8 << 20
 N_CTX = 256
 _EVERY_BYTE = "".join(map(chr, (*range(0x100), *range(0x100, 0x800, 0x3F), *range(0x800, 0xD800, 0xFC1))))
@@ -83,8 +82,8 @@ def prove(
     task = {"path": str(header.path), "makes_vectors": makes_vectors, "pooling": pooling}
     task |= {"projector": str(projector) if projector is not None else None}
     n_bytes = header.size_bytes + (projector.stat().st_size if projector is not None else 0)
-    command = command or isolated.command(LOAD, memory_bytes=n_bytes + MOST_MEMORY_BYTES)
-    ended = child.run(command, timeout_s=timeout_s, is_wanted=is_wanted, task=f"{json.dumps(task)}\n")
+    program = isolated.command("shepherd.engine.llamacpp.trial:load_task", memory_bytes=n_bytes + MOST_MEMORY_BYTES)
+    ended = child.run(command or program, timeout_s=timeout_s, is_wanted=is_wanted, task=f"{json.dumps(task)}\n")
     if ended.status == 0:
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})

@@ -111,12 +111,7 @@ def test_an_endless_grammar_does_not_hang_the_library() -> None:
     """With greedy terminals nothing was left for the second `p`, and more was waited for inside of llguidance."""
     lark = gbnf_to_lark("root ::= p p\np ::= [a]+ | [a]+ p\n")
     BYTES.check(lark)
-    assert [reads(BYTES, lark, text) for text in ("a", "aa", "aaaa", "b")] == [
-        "part",
-        "whole",
-        "whole",
-        "stops at 0",
-    ]
+    assert [reads(BYTES, lark, text) for text in ("a", "aa", "aaaa", "b")] == ["part", "whole", "whole", "stops at 0"]
 
 
 WRONG = {

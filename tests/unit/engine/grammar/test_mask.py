@@ -342,11 +342,7 @@ SCHEMAS: dict[str, tuple[object, str, str]] = {
         ".properties.bad.format",
         ": the format 'x' is not supported",
     ),
-    "twice": (
-        {"properties": {"a": {"not": {}}, "b": {"not": {}}}},
-        ".properties.a.not",
-        ': "not" is not supported',
-    ),
+    "twice": ({"properties": {"a": {"not": {}}, "b": {"not": {}}}}, ".properties.a.not", ': "not" is not supported'),
     "behind a reference": (
         {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"y": {"type": "string"}, "x": {"type": "strin"}}},
         ".$defs.x.type",

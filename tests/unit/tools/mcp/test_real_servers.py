@@ -14,10 +14,7 @@ from tests.unit.tools.mcp.scene import Nod, Stage, call_tool
 from shepherd.tools.mcp.values import ServerOptions
 from shepherd.tools.tool import ToolContext
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx"),
-]
+pytestmark = [pytest.mark.clients, pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx")]
 
 
 def npm(name: str, *args: str) -> ServerOptions:
