@@ -56,7 +56,7 @@ PROBE = Workload(depth=128, n_generate=8)
 CHILDREN = 2
 """Processes that measure the engine: one may have been lucky with its memory."""
 SLOWEST, LEAST_S = 5, 60.0
-"""A child may take so many times as long as the probe lets expect, and so many seconds whatever the budget is."""
+"""A child may take `SLOWEST` times as long as the probe suggests, and `LEAST_S` in any case."""
 ENGINE, ARCHIVE = 0.4, 0.12
 """Their parts of the budget; the dialogue has the rest."""
 _CACHE = "bench"
@@ -171,7 +171,8 @@ class Session:
     # -- the engine
 
     async def _probe(self) -> Run:
-        """A short run, which says how long others are. Raises: `EngineError` for a model that cannot be measured."""
+        """A short run, from which the length of the others follows. Raises: `EngineError` for a model that cannot be
+        measured."""
         self._enter("engine")
         (probe,) = await self._runs(PROBE, 0.0, max(LEAST_S, self._budget_s))
         if probe.problem:
@@ -300,7 +301,7 @@ def _round_s(probe: Run, depth: int, n_generate: int = N_GENERATE) -> float:
 
 @dataclass(slots=True)
 class Step:
-    """Something that is measured again and again."""
+    """A measurement that is repeated."""
 
     run: Callable[[], Awaitable[None]]
     weight: float = 1.0
@@ -316,7 +317,7 @@ async def in_turn(
     on_step: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Do each step at least once, then the one that has had the least of its share, as long as the next one fits."""
+    """Do each step at least once; then the one that is furthest behind its share, while it fits into the time."""
     while True:
         step = min(steps, key=lambda each: (each.n > 0, each.spent_s / each.weight))
         began = clock()

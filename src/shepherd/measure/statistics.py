@@ -1,4 +1,4 @@
-"""What samples say together, and whether two sets of samples differ: the one statistics of all measuring. Pure.
+"""The median of samples, and whether two sets of samples differ: all statistics of measuring. Pure.
 
     samples ─ spread ─▶ median, interval        samples, samples ─ change ─▶ ratio or difference, interval, verdict
     pairs of equal workloads ─ pooled ─▶ mean ratio, interval; the noise of all candidates together
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 MARGIN, PAIRED_MARGIN = 0.05, 0.01
 """A change by less is none: two runs of the same program differ by that much; samples taken in turn by less."""
 BLOCKS = 12
-"""Of a metric in a comparison: samples of the same second say the same, so a block of neighbours counts once, by its
+"""Of a metric in a comparison: samples of the same second are alike, so a block of neighbours counts once, by its
 median."""
 USUAL_NOISE = 0.08
 """The deviation of the logarithm of one ratio, until enough of them have shown it."""
@@ -44,7 +44,7 @@ class Spread(NamedTuple):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """Of at least one sample."""
+    """`samples`: at least one."""
     ordered, n = sorted(samples), len(samples)
     # The true median is below the k-th of n samples as often as a coin shows heads fewer than k times.
     below = accumulate(math.comb(n, k) / 2**n for k in range(n))

@@ -1,4 +1,4 @@
-"""What was measured, kept per model, build of the library and machine, so that a search goes on where it stopped.
+"""What was measured, kept per model, build of the library and machine, so that a search continues where it stopped.
 
 <cache folder>/optimize/<model>-<build>-<machine>-<goal>.json
 """

@@ -1,8 +1,8 @@
 """The whole of an optimisation: a first run, the search, and a last comparison of before and after.
 
-    start ─▶ a run, which says how long runs are ─▶ pairs of the search ─▶ pairs of start and best ─▶ Progress
+    start ─▶ a run, which shows how long runs are ─▶ pairs of the search ─▶ pairs of start and best ─▶ Progress
 
-What is measured, and by what, is given to it: the same loop runs over a real model and over a machine of a test.
+`measure` is given: the same loop runs over a real model, and in tests over a made machine.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def tune(
 ) -> Progress:
     """Search within a budget; blocks for as long. `on_step` gets every state, so that nothing is lost by an interrupt.
 
-    known: what an earlier run found; it goes on from there.
+    known: what an earlier run found, from where this one continues.
 
     Raises: `EngineError` if the model cannot be measured with its own settings.
     """
@@ -156,7 +156,7 @@ def tune(
     assert state is not None
     while (pair := search.next_comparison(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
         ratio, problem = duel.ratio(pair)
-        if problem == CUT:  # which says nothing about the challenger
+        if problem == CUT:  # no result of the challenger
             break
         state = search.record(state, pair.challenger, ratio, found, problem=problem)
         progress = replace(progress, state=state, finalist=None, final=())

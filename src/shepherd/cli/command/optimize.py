@@ -1,8 +1,8 @@
 """`shepherd optimize`: finds the fastest settings of a model on this machine, shows the proof, and may write them.
 
-    options ─▶ model, facts ─▶ optimize.tuning ─▶ a table on standard error, TOML on standard output, files on request
+    options ─▶ model, facts ─▶ measure.tuning ─▶ a table on standard error, TOML on standard output, files on request
 
-Not here: what is measured and how it is searched (the room `optimize`).
+Not here: what is measured and how it is searched (`measure/`).
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _show_end(progress: Progress, goal: Goal, name: str) -> None:
 
 
 def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The result as JSON can hold it."""
     gain = progress.gain
     return {
         "model": name,
