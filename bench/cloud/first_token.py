@@ -1,4 +1,4 @@
-"""What the first token of a provider costs `shepherd serve`: processor time, whatever else runs on this machine.
+"""What the first token of a provider costs `shepherd serve`: processor time, which other programs disturb little.
 
     uv run python -m bench.cloud.first_token [--requests 1000] [--tree FOLDER]
 
