@@ -107,12 +107,9 @@ def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One metric in two reports."""
-
     metric: Metric
     change: Change | None
     problem: str = ""
-    """Why there is no change."""
 
 
 def compared(old: Mapping[str, Any], new: Measured) -> dict[str, Compared]:

@@ -64,8 +64,6 @@ _CACHE = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another server to be compared with."""
-
     url: str
     """Without `/v1`."""
     model: str | None = None
@@ -74,7 +72,7 @@ class Other:
 
 
 class Session:
-    """One run. One event loop. `found` and `other` hold what is known at any time."""
+    """One run, on one event loop. `found` and `other` hold the samples so far at any time."""
 
     def __init__(
         self,
@@ -95,7 +93,6 @@ class Session:
         self._folder, self._cache_folder, self._served = folder, cache_folder, served
         self.found, self.other = Measured(), Measured()
         self.phase = "engine"
-        """What is measured now."""
         self.other_name = self.other_model = ""
 
     async def run(self) -> None:
@@ -216,7 +213,7 @@ class Session:
         )
 
     async def _in_thread(self, work: Callable[[Callable[[], bool]], T]) -> T:
-        """Work that asks whether it is still wanted; it ends soon after a cancellation."""
+        """`work` gets a function that returns False after a cancellation, and has to end soon then."""
         stopped = threading.Event()
         working = asyncio.ensure_future(asyncio.to_thread(work, lambda: not stopped.is_set()))
         try:
@@ -292,7 +289,6 @@ async def _tried(side: Side) -> Side:
 
 
 def _round_s(probe: Run, depth: int, n_generate: int = N_GENERATE) -> float:
-    """Seconds that one round takes."""
     return depth / probe.prompt + n_generate / probe.empty + n_generate / probe.deep
 
 
@@ -301,8 +297,6 @@ def _round_s(probe: Run, depth: int, n_generate: int = N_GENERATE) -> float:
 
 @dataclass(slots=True)
 class Step:
-    """A measurement that is repeated."""
-
     run: Callable[[], Awaitable[None]]
     weight: float = 1.0
     """Its part of the time, beside the others."""

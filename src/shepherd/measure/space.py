@@ -95,8 +95,6 @@ class Facts:
 
 
 class Rule(NamedTuple):
-    """One reason why a combination is never tried."""
-
     why: str
     holds: Callable[[Candidate, Facts], bool]
 

@@ -35,7 +35,7 @@ Noise = tuple[tuple[float, int], ...]
 
 
 class Spread(NamedTuple):
-    """The median, and an interval that holds the true one with 95 % confidence, or all samples where they are few."""
+    """The median, and the interval of the true one with 95 % confidence: of fewer than six samples, all of them."""
 
     low: float
     median: float
@@ -115,7 +115,6 @@ def pooled(logs: Sequence[float], noise: Noise) -> Interval:
 
 
 def squares(logs: Sequence[float]) -> float:
-    """The sum of squared deviations from their mean."""
     middle = sum(logs) / len(logs)
     return sum((each - middle) ** 2 for each in logs)
 
@@ -126,7 +125,7 @@ def _blocks(samples: Sequence[float]) -> list[float]:
 
 
 def _is_enough(n: int, m: int) -> bool:
-    """Whether so few samples can show anything: all of one above all of the other is rare enough by chance."""
+    """Whether so few samples can prove a change: by chance, all of one are seldom above all of the other."""
     return 2 / math.comb(n + m, n) <= 1 - CONFIDENCE
 
 

@@ -43,7 +43,6 @@ def load(file: Path, start: Candidate) -> Progress | None:
 
 
 def to_json(progress: Progress) -> dict[str, Any]:
-    """The results as JSON can hold them."""
     state = progress.state
     return {
         "start": asdict(progress.start),

@@ -48,15 +48,12 @@ _MOST_MEMORY_BYTES = 64 << 30
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How much a child computes."""
-
     depth: int = 512
     """Tokens in the filled context."""
     n_generate: int = 16
     n_quality: int = 0
     """Tokens whose probabilities are compared; 0 = none."""
     parallel: bool = False
-    """Measure many conversations at a time as well."""
 
     @property
     def n_ctx(self) -> int:

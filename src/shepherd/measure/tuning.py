@@ -44,7 +44,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known so far; plain values."""
+    """All runs so far and what they show; plain values, so that it can be stored and continued."""
 
     start: Candidate
     workload: Workload
@@ -102,7 +102,6 @@ class Progress:
 
 
 def stage_name(progress: Progress) -> str:
-    """The name of what is compared now."""
     if progress.state is None:
         return "first run"
     return AXES[progress.state.stage][0] if progress.state.alive and not progress.final else "before and after"
@@ -198,7 +197,7 @@ class _Duel:
 
 
 def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Workload:
-    """As deep as the budget allows: prompts and generation behind a context are what the settings change."""
+    """As deep as the budget allows: settings change the speed behind a filled context most."""
     spare_s = budget_s / RUNS - first.took_s
     depth, most = workload.depth, CROWDED_DEPTH if workload.parallel else MOST_DEPTH
     while depth * 2 <= min(most, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:

@@ -245,7 +245,6 @@ def to_svg(progress: Progress, goal: Goal) -> str:
 
 
 def _settings(progress: Progress) -> dict[str, Any]:
-    """The keys that change."""
     changes = progress.best.changes(progress.start)
     return {
         name: _UNSET.get(name) if value is None else list(value) if isinstance(value, tuple) else value
@@ -258,7 +257,6 @@ def _toml_value(name: str, value: Any) -> str:
 
 
 def to_toml(subject: Subject, progress: Progress) -> str:
-    """The settings as a part of a configuration file."""
     import tomlkit
 
     from shepherd.measure.space import OF_CACHES
