@@ -15,7 +15,7 @@ generates two tokens. The sides:
     limit      llama-server, and a client that stops where the context ends
     shift      llama-server with --context-shift and --cache-reuse; the same client
     summary    llama-server, and a client that compacts as Claude Code does: at 85 % of the context it asks for a
-               summary (200 tokens are generated) and goes on with it. Its words are scripted, and better than a
+               summary (200 tokens are generated) and continues with it. Its words are scripted, and better than a
                model's: the task, the files, and the user's messages as far as a fifth of the context holds them
     proxy      llama-server behind a prompt rewriter, as the lossless plug-ins of 2026 do it: at 85 % the oldest
                results become a line each, down to 60 %; of them, the four that share most words with a question

@@ -4,11 +4,11 @@
     uv run python -m bench.agent.leaving --try low_water=0.92 --try newest_exchanges=8,first_lines=4  # no search
 
 The back end, the engine, the ledger, the plan and the quotes are the real ones, with the vocabulary of the embedded
-model and its template, which shows thoughts here. The model is not: its cells hold tokens, and it says nothing
+model and its template, which shows thoughts here. The model is not: its cells hold tokens, and it writes nothing
 (`tests/fake_engine.py`). So a session of four contexts takes a second.
 
 A session is made from a seed and a shape (read-heavy, edit-heavy, test-heavy, long outputs, chat). Some of its steps
-need a line that was read or said before:
+need a line of an earlier message or result:
 
     edit    the line that the next call changes, often of a file that was read lately; nothing names it before
     rule    a line of the task, and
@@ -413,7 +413,7 @@ def words(text: str) -> str:
 
 
 def texts_of(messages: Sequence[Message]) -> Iterator[str]:
-    """What was said and read, without thoughts."""
+    """The messages and results, without thoughts."""
     for part in (part for message in messages for part in message.parts):
         match part:
             case Text(text=text) | ToolCall(arguments=text):

@@ -80,7 +80,7 @@ async def served(rounds: Rounds, side: str, command: list[str], folder: Path, n_
 
 
 async def used(rounds: Rounds, n_calls: int) -> None:
-    """One call of somebody else's server, through us and through the bare SDK."""
+    """One call of another server, through us and through the bare SDK."""
     command = program("mcp-server-everything")
     async with Client(stdio_client(StdioServerParameters(command=command))) as client:
 

@@ -1,4 +1,4 @@
-"""What the first token of a provider costs `shepherd serve`: processor time, whatever else runs on this machine.
+"""What the first token of a provider costs `shepherd serve`: processor time, which other programs disturb little.
 
     uv run python -m bench.cloud.first_token [--requests 1000] [--tree FOLDER]
 
@@ -28,10 +28,9 @@ import uvloop
 from bench.cloud import upstream
 from bench.cloud.providers import CONFIG, KEY, PATHS, Case, first_text, fixed
 from bench.rig import machine
+from bench.rig.paired import median
 from rich.console import Console
 from rich.table import Table
-
-from shepherd.measure.statistics import spread
 
 WARM = 100
 """Requests before those that count."""
@@ -106,9 +105,9 @@ async def measured(home: Path, n: int) -> list[dict[str, Any]]:
         direct, routed = await asked(fixed(wire), to, n), await asked(fixed(wire), port, n)
         for what, plain, ours in zip(("to the first token", "whole request"), direct, routed, strict=True):
             base = float(np.median(plain))
-            cost = spread(ours - base)
+            cost = median(ours - base)
             tenth = float(np.quantile(ours - base, 0.1))
-            values = {"value": round(cost.median, 3), "interval": [round(cost.low, 3), round(cost.high, 3)]}
+            values = {"value": round(cost.value, 3), "interval": [round(cost.low, 3), round(cost.high, 3)]}
             rows.append({"measured": f"{wire}: {what}", "unit": "ms of processor time", "direct": round(base, 3),
                          "cost of shepherd": values, "lowest tenth": round(tenth, 3)})  # fmt: skip
     server.cancel()

@@ -40,11 +40,10 @@ from bench.rig import machine
 from bench.rig.dialogue import DRAWN
 from bench.rig.llama_tools import folder
 from bench.rig.machine import EMBEDDED
+from bench.rig.paired import Estimate, median
 from bench.rig.sides import SIDES, Setup, Side, running
 from rich.console import Console
 from rich.table import Table
-
-from shepherd.measure.statistics import Spread, spread
 
 LITELLM = "litellm[proxy]==1.106.2"
 """1.82.7 and 1.82.8 stole credentials; the proxy up to 1.83.6 had two holes that were used."""
@@ -198,12 +197,12 @@ class Measured:
             unit = self.units[what]
             row: dict[str, Any] = {"measured": what, "unit": unit}
             for name, values in by_way.items():
-                row[name] = _plain(spread(values))
+                row[name] = _plain(median(np.array(values)))
                 direct = np.array(by_way.get(beside(name)) or by_way.get("direct") or ())
                 if not name.startswith("direct") and len(direct) == len(values):
                     ours = np.array(values)
                     cost = ours - direct if unit == "ms" else 100 * (1 - ours / direct)
-                    row[f"cost of {name}"] = {"unit": "ms" if unit == "ms" else "%", **_plain(spread(cost))}
+                    row[f"cost of {name}"] = {"unit": "ms" if unit == "ms" else "%", **_plain(median(cost))}
             made.append(row)
         return made
 
@@ -217,9 +216,9 @@ class Measured:
         console.print(table)
 
 
-def _plain(found: Spread) -> dict[str, Any]:
+def _plain(found: Estimate) -> dict[str, Any]:
     low, high = (float(f"{each:.4g}") for each in (found.low, found.high))
-    return {"value": float(f"{found.median:.4g}"), "interval": [low, high]}
+    return {"value": float(f"{found.value:.4g}"), "interval": [low, high]}
 
 
 def _shown(found: Mapping[str, Any] | None) -> str:

@@ -2,7 +2,7 @@
 
     python -m bench.cloud.upstream            # prints its port; ends with its standard input
 
-The model's name says what is wanted: `fixed-2000-0` is 2,000 records as fast as they are taken, `fixed-200-100` is 200
+The model's name chooses the answer: `fixed-2000-0` is 2,000 records as fast as they are taken, `fixed-200-100` is 200
 of them, 100 a second. The records of each protocol are made before they are asked for, so that what is measured in
 front of it is not this program. It keeps no text and reads nothing of a body but the model.
 """

@@ -1,7 +1,7 @@
 """How fast the output parser reads: MB/s of plain text, of reasoning, and of calls in every kind of notation.
 
 Each text is fed at once, in pieces of 64 characters and in pieces of 4, as tokens come. Then the same texts at 1 to 16
-times the size: linear means the same MB/s for all of them. A profile says where the time of plain text goes.
+times the size: linear means the same MB/s for all of them. A profile shows where the time of plain text goes.
 
 uv run python -m bench.dialects.scanner [--quick]
 """

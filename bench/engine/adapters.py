@@ -16,7 +16,6 @@ answer:
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.rig import machine
-from bench.rig.machine import ROOT
 from bench.rig.sides import Server, Setup, model_path, running
 from bench.rig.verdict import WIDTH, Verdict
 from rich.console import Console
@@ -75,7 +73,6 @@ def main() -> None:
     parser.add_argument("--model", default="0.5B")
     parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
-    sys.path.insert(0, str(ROOT))
     from tests.unit.engine.adapter_files import write_lora  # from the root of the repository
 
     model, verdict = model_path(options.model), Verdict()

@@ -39,7 +39,7 @@ DEPTHS = (0, 2048)
 N_PROMPT = 500
 N_GENERATED = 120
 # Chosen so that both sides pad their contexts to the same number of cells: without flash attention, decoding behind a
-# long context is a third slower in a larger cache on this kind of CPU, whoever does it.
+# long context is a third slower in a larger cache on this kind of CPU, on both sides.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def theirs(path: Path, case: Case, threads: int) -> float:
 
 
 def ours(path: Path, case: Case, threads: int) -> float:
-    """Tokens/s through a ticket; the weights are loaded anew, since where they lie in memory is worth some percent."""
+    """Tokens/s through a ticket; the weights are loaded each time: their place in memory is worth some percent."""
     weights = Weights.load(path)
     n_ctx = case.depth + (N_PROMPT if case.kind == "prefill" else N_GENERATED) + 2
     engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=threads)))
@@ -109,7 +109,7 @@ def measure(path: Path, cases: list[Case], threads: int, rounds: int, console: C
     for case in cases:
         mine, other = [], []
         for turn in range(rounds):
-            if turn % 2:  # whoever runs second must not be the same one every time
+            if turn % 2:  # the sides take turns in running second
                 mine.append(ours(path, case, threads))
             other.append(theirs(path, case, threads))
             if not turn % 2:

@@ -183,7 +183,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def reprefills(weights: Weights, lengths: Sequence[int], options: Options) -> dict[int, dict[str, Any]]:
-    """Seconds for computing anew what a turn of `TURN` tokens leaves of so many, and one decode; how they were got."""
+    """Seconds for computing again what a turn of `TURN` tokens leaves of so many, and one decode; how they were got."""
     result: dict[int, dict[str, Any]] = {}
     depths = [0, *(length for length in lengths if length > MEASURED or length == max(lengths))]
     per_token: list[tuple[int, float]] = []

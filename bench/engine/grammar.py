@@ -8,7 +8,7 @@ servers ask the first one for every token that is drawn and the second one only 
 the token is counted on both sides. `free` is text before, between and behind tool calls, with a trigger that is
 waited for; `schema` is JSON outside of strings, `string` is inside of them.
 
-Every round compiles the grammars anew, and who goes first changes. Ratios above 1 mean that ours is faster.
+Every round compiles the grammars again, and the first side changes. Ratios above 1 mean that ours is faster.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def ours(constrainer: Constrainer, steps: list[tuple[str, int]], question: str, 
 
 
 def theirs(weights: Weights, steps: list[tuple[str, int]], question: str, times: Times) -> None:
-    """One pass with llama.cpp's sampler; it is lazy, and made anew for every call, as its server does it."""
+    """One pass with llama.cpp's sampler; it is lazy, and a new one for every call, as in its server."""
     n = weights.n_vocab if question == "all" else 1
     candidates = (C.llama_token_data * n)()
     clean = bytes((C.llama_token_data * n)(*(C.llama_token_data(token, 0.0, 0.0) for token in range(n))))

@@ -106,10 +106,10 @@ class Cache:
 
 
 class Life:
-    """A conversation that goes on in one way for ever."""
+    """A conversation without an end, continued in one way."""
 
     def __init__(self, cache: Cache, way: Way, system: array[int]) -> None:
-        """Whatever `cache` held is forgotten."""
+        """`cache` forgets what it held."""
         self.cache = cache
         self.n_rebases = 0
         self._way = way

@@ -93,7 +93,7 @@ class Score:
     nll: float
     n_answers: int
     nll_answers: float
-    """Of those that the model says itself."""
+    """Of the tokens of its own answers."""
     kl: float
     """From re-prefill's distribution to this one's."""
     agreed: int
@@ -266,7 +266,7 @@ class Compared:
     ppl: Estimate
     """Per cent by which the perplexity is higher."""
     ppl_answers: Estimate
-    """The same for the tokens that the model says itself."""
+    """The same for the tokens of its own answers."""
     nll: Estimate
     """Nats per token more."""
     kl: float

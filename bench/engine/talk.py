@@ -1,8 +1,8 @@
 """Endless made-up conversations in the embedded model's own language, as tokens, for measuring quality.
 
-The sentences come from the generator that the model was trained with (`training/gen.py`), drawn from other seeds, so
-that all names, codes and values are new: facts told and asked for, small talk, stories, lists, and calls of tools. What
-is asked for was told a little before, so that it is in every window worth measuring.
+The sentences come from the generator that the model was trained with (`training/conversations.py`), drawn from other
+seeds, so that all names, codes and values are new: facts given and asked for, small talk, stories, lists, and calls of
+tools. Each question is about a fact a little before it, so that it is in every window worth measuring.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.rig.machine import ROOT
 
 from shepherd.engine.llamacpp.weights import Weights
 
-GENERATOR = ROOT / "training" / "gen.py"
+GENERATOR = ROOT / "training" / "conversations.py"
 TOOLS = ("list_directory", "read_file", "write_file", "execute_command", "http_get")
 THINGS = ("locker", "garage", "office", "gate", "cabin", "server", "vault", "bicycle")
 LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"

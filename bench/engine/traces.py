@@ -23,7 +23,7 @@ from shepherd.engine.kv.pool import Pool, Tiers
 from shepherd.engine.llamacpp.weights import Weights
 
 N_CANDIDATES = 100
-"""The canary and 99 that nobody has mentioned."""
+"""The canary and 99 that no message has."""
 BEFORE, AFTER = 120, 360
 """Tokens of the conversation before the message that goes, and behind it."""
 PROBE = 96
@@ -33,7 +33,7 @@ N_CTX_TRACES = 1536
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A message that says the code of something, and the question for it."""
+    """A message with the code of something, and the question for it."""
 
     turn: Turn
     question: array[int]
@@ -68,7 +68,7 @@ def canary(weights: Weights, seeds: Sequence[int]) -> dict[str, dict[str, Estima
         before, after = talk.system + joined(talk.turns(BEFORE)), joined(talk.turns(AFTER))
         n_system, start = len(talk.system), len(before) + len(message.turn.tokens)
         end, hole = start + len(after), start - n_system
-        # From one to the next; what stands in the cache is told by the name behind it.
+        # From one to the next; the name behind it tells what is in the cache.
         cache.apply([Forget(0)])
         cache.read(before + message.turn.tokens + after, 0)
         scores = {"in view": _candidates(cache, writer, message.question, end, codes)}
@@ -80,7 +80,7 @@ def canary(weights: Weights, seeds: Sequence[int]) -> dict[str, dict[str, Estima
         cache.read(talk.system + after, 0)
         scores["re-prefill"] = _candidates(cache, writer, message.question, end - hole, codes)
         standings = {name: _standing(values[:N_CANDIDATES]) for name, values in scores.items()}
-        # Another string in the canary's place, which nobody has ever mentioned.
+        # Another string in the canary's place, which no message ever had.
         standings["never seen, gap"] = _standing(scores["evicted, gap"][1:])
         for name, standing in standings.items():
             base = _standing(scores["re-prefill"][1:] if name == "never seen, gap" else scores["re-prefill"][:-1])
@@ -231,7 +231,7 @@ def joined(turns: Sequence[Turn]) -> array[int]:
 
 
 def probe_of(turns: Sequence[Turn]) -> tuple[array[int], npt.NDArray[np.bool_]]:
-    """The tokens of these turns, and for each but the first whether the model said it."""
+    """The tokens of these turns, and for each but the first whether it is of an answer."""
     tokens = joined(turns)
     is_answer = np.zeros(len(tokens), np.bool_)
     at = 0

@@ -49,9 +49,9 @@ def make(model: str) -> InProcessEngine:
 
 
 def child(model: str) -> ChildEngine:
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(ROOT / "bench")])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "shepherd.engine.worker"]
-    return ChildEngine(command, "worker:make", model, environment={**os.environ, "PYTHONPATH": paths})
+    return ChildEngine(command, "bench.engine.worker:make", model, environment={**os.environ, "PYTHONPATH": paths})
 
 
 def job(n_tokens: int) -> Job:
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, action="append")
     parser.add_argument("--jobs", type=int, action="append")
     options = parser.parse_args()
-    sys.path.insert(0, str(ROOT))
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # as the program does
     console = Console(width=200)
     rows = []

@@ -1,7 +1,7 @@
-"""Text to remember: Zipfian messages by the million, and conversations in which facts are told, changed and asked for.
+"""Text to remember: Zipfian messages by the million, and conversations in which facts are given, changed and asked for.
 
 `archive_text` is for speed: words of which a few are everywhere and most are rare, as in any language. `cases` is for
-quality: one user's sessions over months, with facts told once among hundreds of other turns, and questions that come
+quality: one user's sessions over months, with facts given once among hundreds of other turns, and questions that come
 much later in other words. All of it follows from a seed.
 """
 
@@ -87,7 +87,7 @@ def queries(words: list[str], n: int, *, seed: int = 11) -> dict[str, list[str]]
     return {kind: [make() for _ in range(n)] for kind, make in kinds.items()}
 
 
-# -- what is told and asked ----------------------------------------------------------------------------------------
+# -- facts and questions -------------------------------------------------------------------------------------------
 
 PEOPLE = several(
     "Priya Marta Tobias Helen Yusuf Ingrid Callum Beatriz Dmitri Fatima Oskar Leila Rowan Agnes Hamid Noor Petra Silas "
@@ -127,7 +127,7 @@ VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Something that can be told and asked for; `{who}` is a person or a project, `{v}` what is told."""
+    """A kind of fact; `{who}` is a person or a project, `{v}` the value."""
 
     value: str
     """A key of `VALUES`, or of `NUMBERS`."""
@@ -138,7 +138,7 @@ class Topic:
     reworded: str
     """Asked in other words: of the content words one or two are shared, in part as another form."""
     aside: str
-    """Says nothing, in the same words."""
+    """A turn without a fact, in the same words."""
 
 
 OF_PEOPLE = (
@@ -272,7 +272,7 @@ REPLIES = (  # what the user is at, what the assistant asks, the whole reply, th
     ("I am going to the scrapyard for a gearbox.", "For which car do you need the gearbox?", "The {car}.",
      "For which car do I need a gearbox?"),
 )  # fmt: skip
-ADVICE = (  # what the user wants, what only the assistant said, the question
+ADVICE = (  # what the user wants, what only the answer has, the question
     ("My hinge squeaks, what helps?", "put graphite powder on the hinge, and wipe it after a minute",
      "What did you tell me to put on the squeaking hinge?"),
     ("How do I get red wine out of a tablecloth?", "soak the tablecloth in soda water with salt before washing",
@@ -484,7 +484,7 @@ def _case(name: str, rng: random.Random, sessions: int, turns: int) -> Case:
 
 
 def _told(world: World, topic: Topic, who: str) -> None:
-    """A fact: told once, perhaps changed, surrounded by the same words that say nothing; and one question."""
+    """A fact: given once, perhaps changed, among turns with the same words and no fact; and one question."""
     rng = world.rng
     project = topic in OF_PROJECTS
     kinds = ["told once", "other words", "typo", "asked before", *(["changed later"] if topic.again else [])]
@@ -524,7 +524,7 @@ def _replies(world: World) -> None:
 
 
 def _advice(world: World) -> None:
-    """What only the assistant said, inside a long answer."""
+    """A fact that only a long answer has."""
     for said, advice, asked in ADVICE:
         world.names += 1
         name, subject = f"m{world.names}", world.rng.choice(sorted(SUBJECTS))
@@ -534,7 +534,7 @@ def _advice(world: World) -> None:
 
 
 def _diary(world: World, days: list[datetime]) -> None:
-    """The same again and again, told apart by the day alone."""
+    """The same again and again; only the day differs."""
     told, asked = DIARY
     said = {
         session: world.say(told.format(v=world.rng.randrange(3, 30)), session)

@@ -14,7 +14,7 @@ and then asks for each. Ways to live with a context that is a hundredth of the c
 An answer is right when it holds the fact's value. What is remembered is asked for once more, each time in a
 conversation of its own (*anew*): then nothing is in the context but what was recalled, and the tiny model cannot mix it
 up with the hundred other names that it has just been asked for. *Found* counts the questions for which the memory has
-the message among its first five hits, whatever the model makes of it. The names and values are new to the model. The
+the message among its first five hits, however the model uses it. The names and values are new to the model. The
 small talk, the stories and the other facts around them come from the generator that it was trained with: they are full
 of the same everyday nouns, which is what a search must not fall for.
 """
@@ -115,7 +115,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the user says: first the conversation, then the questions."""
+    """The user's messages: first the conversation, then the questions."""
 
     lines: list[Line]
     questions: list[Line]
@@ -138,7 +138,7 @@ class Outcome:
 
 
 class Speaker(Protocol):
-    """Somebody to talk to."""
+    """A side that answers."""
 
     async def say(self, text: str) -> tuple[str, bool]:
         """The answer, and whether a tool was called for it."""

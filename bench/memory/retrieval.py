@@ -99,7 +99,7 @@ def _dealt(users: Sequence[int], others: Sequence[int]) -> Iterator[int]:
 
 
 def by_meaning(embedder: Embedder) -> Open:
-    """Vectors alone, of all messages whoever said them."""
+    """Vectors alone, of the messages of both roles."""
 
     def opened(connection: apsw.Connection) -> Retrieve:
         run = memory_quality.on(connection)

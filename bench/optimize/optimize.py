@@ -10,7 +10,7 @@ The start is what llama-bench takes unasked. Four questions, all asked in one ru
 
 Scores are those of the goal `chat`: seconds for a prompt of 400 tokens, 60 tokens in an empty context, 240 in a filled
 one.
-A machine that is busy, which the load says, makes all of it slower; the ratios are of neighbours in time.
+A busy machine (the load shows it) makes all of it slower; the ratios are of neighbours in time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def optimised(path: Path, budget: str) -> dict[str, Any]:
 
 
 def full_grid(path: Path, *, quick: bool) -> dict[str, Any]:
-    """All of the grid, and what it says at its end; before, nothing says that the best was among those."""
+    """All of the grid; its best counts at the end only, since it could be the last one."""
     began_s = time.monotonic()
     rows: list[dict[str, Any]] = []
     for settings in grid(quick):

@@ -4,7 +4,7 @@
 
 *Engine*: a child of `shepherd bench` and llama-bench over the same file, in turn: a prompt of 512 tokens, 32 tokens
 generated in an empty context and behind 512; in tokens per second of processor time, which a busy machine disturbs
-less. *Against*: what `shepherd bench --against` says of a llama-server that is
+less. *Against*: what `shepherd bench --against` reports of a llama-server that is
 built from the same source. Ratios above 1 mean that ours is faster; a figure of ours that is right has 1 in its
 interval, or what the two programs really differ by: ours generates over a context of 768 cells, llama-bench over 256
 where nothing is before it; a row of its own has 256 on both sides. `--nice`: the priority of both sides, on a machine

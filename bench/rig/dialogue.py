@@ -16,7 +16,7 @@ from bench.rig.traffic import ask
 SEVEN = {"temperature": 0, "ignore_eos": True, "logit_bias": {str(ord("7")): 100}}
 """Sampling that writes sevens only: the ids of single bytes are their values in both vocabularies."""
 DRAWN = {**SEVEN, "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
-"""The same outcome with the work of sampling as people use it, said in full, so that both servers do the same."""
+"""The same outcome with the work of sampling as people use it, each setting given, so that both servers do the same."""
 
 
 def text(rnd: random.Random, n_tokens: int) -> str:

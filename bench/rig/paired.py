@@ -1,5 +1,5 @@
 """Means, perplexities and slopes over whole conversations, with 95 % intervals from a bootstrap. Medians and ratios are
-those of `shepherd.measure.statistics`."""
+those of `shepherd.measure.statistics` elsewhere."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def mean(values: Numbers, weights: Numbers | None = None) -> Estimate:
     if weights is None:
         return _bootstrap(len(values), lambda index: values[index].mean(axis=-1))
     return _bootstrap(len(values), lambda index: values[index].sum(axis=-1) / weights[index].sum(axis=-1))
+
+
+def median(values: Numbers) -> Estimate:
+    """The median of one value per pair; for scripts that must not import the `shepherd` beside them (`--tree`)."""
+    return _bootstrap(len(values), lambda index: np.median(values[index], axis=-1))
 
 
 def perplexity(nll: Numbers, base: Numbers, n_tokens: Numbers) -> Estimate:

@@ -47,7 +47,7 @@ def model_path(name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What both servers are told."""
+    """The settings of both servers."""
 
     model: Path
     n_ctx: int

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 SILENCE_S = 300.0
-"""A server that says nothing for so long is stuck."""
+"""A server that sends nothing for so long is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Reply:
 
     @property
     def n_prefilled(self) -> int:
-        """Prompt tokens that were computed, as the server says."""
+        """Prompt tokens that were computed, as the server reports."""
         return self.n_prompt - self.n_cached
 
 

@@ -125,7 +125,7 @@ def quantile(values: Iterable[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line said."""
+    """The options of the command line."""
 
     threads: int
     flash_attn: bool
@@ -140,7 +140,7 @@ Measure = Callable[[str, Path, Options, Console], dict[str, Any]]
 def run(bench: str, doc: str | None, rounds: Mapping[str, int], measure: Measure) -> None:
     """A benchmark's command line: each model in turn, to a dated result file and its plot.
 
-    `rounds` are those of each model, unless the command line says otherwise.
+    `rounds` are those of each model, unless `--rounds` changes them.
     A quick run shows that the benchmark works; its result is no measurement and goes to a temporary folder.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -151,7 +151,7 @@ def session(side: Side, name: str, setup: Setup, seed: int, verdict: Verdict) ->
 
 
 def slots(server: Server, action: str) -> None:
-    """What llama-server's client has to do around a restart, for every slot: it is not told which has what."""
+    """What llama-server's client has to do around a restart, for every slot: it cannot know what is in which."""
     for slot in range(SEQUENCES):
         with contextlib.suppress(RuntimeError):  # an empty one has no file
             server.post(f"/slots/{slot}?action={action}", {"filename": f"slot-{slot}"})

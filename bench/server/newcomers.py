@@ -5,7 +5,7 @@
 All servers run at once and requests take turns, one server after the other, in changing order: an idle one computes
 nothing, and what disturbs the machine disturbs all. What counts is the time to the first token, and the processor time
 of the server's threads for a request and for what it tidies up behind it. Ratios are those of pairs: the requests of
-one round, one right after the other. *Computed* are the prompt tokens that the server says it has computed. Answers
+one round, one right after the other. *Computed* are the prompt tokens that the server reports as computed. Answers
 have one token, which leaves no share to decoding.
 """
 

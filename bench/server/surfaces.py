@@ -43,7 +43,7 @@ CLIENTS = (1, 4, 16)
 SMALL = "Say one word."
 LARGE = " ".join(random.Random(0).choices(("time", "year", "people", "way", "day", "man", "thing", "river"), k=1_500))
 PADDING = "x" * 92_000
-"""With it a large body has 100 kB, in a field that nobody reads: 100 kB of text are 40,000 tokens of this model, ten
+"""With it a large body has 100 kB, in a field that is not read: 100 kB of text are 40,000 tokens of this model, ten
 times what it was trained on, and the time to look at those in the cache would hide all else."""
 ASKS, WARM_UP = 40, 5
 ANSWER_TOKENS = 128

@@ -107,10 +107,10 @@ def compare(warm: str, cold: str, tokens: Sequence[Token], near: float = NEAR) -
             break
         if token is HIDDEN:
             return "unjudged", gap
-        # What the cold one said here: this token, or that it ended.
+        # The cold one had this token here, or ended.
         chosen = token.logprob if at < len(cold) else _end(token)
         for text, logprob in ({token.text: token.logprob} | dict(token.top)).items():
-            # Another token in this place that spells what the warm answer says, beyond what they have in common.
+            # Another token in this place that spells the warm answer, beyond what they have in common.
             explains = warm.startswith(text, at) and at + len(text) > same
             ends = at == len(warm) and SPECIAL.fullmatch(text)
             if (text != token.text or at >= len(cold)) and (explains or ends):
@@ -226,7 +226,7 @@ class Colds:
 
 
 HIDING = {"response_format", "tools", "frequency_penalty"}
-"""With these the token that was drawn need not be a likely one, or is not told, so nothing says how near it was."""
+"""With these the token that was drawn need not be a likely one, or is not reported: how near it was is not known."""
 SHARED = {"stop", "response_format", "tools", "tool_choice", "seed"}
 """Fields of chat completions that other protocols do not have under this name."""
 
@@ -240,7 +240,7 @@ def is_comparable(asked: Ask, answer: Answer) -> bool:
 
 
 NOTICE = "[invalid tool call"
-"""What the server says in place of a call that cannot be read; the archive has what the model wrote."""
+"""What the server sends in place of a call that cannot be read; the archive has what the model wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Message:
 
 
 class Said:
-    """What was said to users' memories, in the order in which it was acknowledged."""
+    """What users' memories have to hold, in the order in which it was acknowledged."""
 
     def __init__(self) -> None:
         self._by_user: defaultdict[str, list[Message]] = defaultdict(list)
@@ -271,7 +271,7 @@ class Said:
             kept.append(Message("assistant", answer.text, may_leave))
 
     def forget(self, user: str) -> None:
-        """All that a user has said is to be gone."""
+        """All messages of a user have to be gone."""
         self._forgotten[user] += [message.text for message in self._by_user.pop(user, []) if message.role == "user"]
 
     def users(self) -> list[str]:

@@ -11,7 +11,7 @@ A process fills caches and arenas at first, so only the last third decides. It i
 the place of single samples: neighbouring samples are alike, and a slope over them would look surer than it is. The
 interval of the slope is Sen's, from the ranks of the slopes between all pairs of blocks.
 
-Not here: where samples come from (`soak_watch.py`).
+Not here: where samples come from (`watch.py`).
 """
 
 from __future__ import annotations

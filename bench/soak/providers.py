@@ -6,7 +6,7 @@
 
 The providers (`tests/providers_scripted.py`) cut, drip, hang, send 429 and 500, garbage, and records of 10 MB. Each
 question names the text of its answer, so that what a client reads is known: the whole of it, or its beginning and an
-error. The server is a process of its own (`soak_server.py`), watched from outside (`soak_watch.py`).
+error. The server is a process of its own (`server.py`), watched from outside (`watch.py`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Plan:
     clients: int = 6
     seed: int = 1
     requests: int | None = None
-    """End after so many, whatever the time."""
+    """End after so many, however long it took."""
     pause_s: float = 0.3
     """Between two requests of a client, on average."""
     has_local: bool = True
@@ -444,7 +444,7 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
 
 
 def verdicts(plan: Plan, watch: Watch) -> dict[str, Verdict]:
-    """What the series do. What the local model remembers of prompts has to be full before memory says a thing."""
+    """What the series do. What the local model remembers of prompts has to be full before its size shows anything."""
     # A line for each pair of surface and back end that has met; the last pairs meet late.
     allowed = {**ALLOWED, "metric lines": Allowance(least=200)}
     found = {name: judge(watch.times_s, watch.series[name], allowed[name]) for name in SERIES}

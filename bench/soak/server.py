@@ -1,4 +1,4 @@
-"""The servers of a soak: their configuration, their processes, and what one says of itself when it hangs.
+"""The servers of a soak: their configuration, their processes, and what one reports when it hangs.
 
 The warm server has everything switched on, and room for little: a cache of a few conversations, tiers and a memory that
 overflow within minutes. The cold one has the same model and context and nothing else; its cache is emptied before each
@@ -153,11 +153,11 @@ class Running:
             return False
 
     def tail(self) -> str:
-        """The end of what it said."""
+        """The end of its output."""
         return self.log.read_text(errors="replace")[-20_000:]
 
     async def state(self) -> dict[str, str]:
-        """What it says of itself, and what the system says of it: for a report, so nothing here raises."""
+        """What it reports, and what the system reports of it; nothing here raises."""
         found = {}
         async with httpx.AsyncClient(base_url=self.url, timeout=10.0) as client:
             for path in ("/health", "/v1/caches", "/metrics"):

@@ -3,8 +3,8 @@
     uv run python -m bench.soak.soak [--minutes 30] [--clients 6] [--seed 1]
 
 A `shepherd serve` with a small cache, tiers and a memory that overflow, and clients that talk to it over all surfaces
-(`soak_traffic.py`). What is checked, while it runs and at its end, is in `soak_checks.py`; what grows, in
-`soak_growth.py`. SIGINT and SIGTERM end it early; it writes its results all the same. The status is 0 only when nothing
+(`traffic.py`). What is checked, while it runs and at its end, is in `checks.py`; what grows, in
+`growth.py`. SIGINT and SIGTERM end it early; it writes its results all the same. The status is 0 only when nothing
 hung, nothing was wrong or lost, and nothing grows.
 """
 
@@ -44,7 +44,7 @@ COLD_SHARE = 0.15
 CLIENT_KEEPS_S = 2.0
 """How long a client keeps an idle connection: less than the server, or it might send just when that is closed."""
 UNJUDGED_SHARE = 0.01
-"""Of the answers that were compared: more that differ where nothing says how near they were count as wrong."""
+"""Of the answers that were compared: a larger share that differs, without a measure of how near, counts as wrong."""
 STOPPED_S = 20.0
 """What the server may take to stop: its grace of 5 s, and its conversations to write to disk on a busy machine."""
 SETTLED_S = 30.0
@@ -73,7 +73,7 @@ class Plan:
     """Conversations that begin with the same text."""
     surfaces: tuple[Surface, ...] = SURFACES
     requests: int | None = None
-    """End after so many, whatever the time."""
+    """End after so many, however long it took."""
     lull_every: int = 150
     """Requests between two lulls."""
     lull_s: tuple[float, float] = LULL_S
@@ -225,7 +225,7 @@ async def _progress(plan: Plan, stage: Stage, watch: Watch, console: Console | N
 
 
 def memory_file(folder: Path, user: str) -> Path:
-    """Where the server keeps what a user says."""
+    """Where the server keeps a user's messages."""
     from shepherd.memory.users import UserStores
 
     return UserStores(folder / "memory.db").path_of(user)

@@ -1,4 +1,4 @@
-"""One request in every protocol that generates: how it is written, and what its answer says.
+"""One request in every protocol that generates: how it is written, and how its answer is read.
 
     Ask ─ body ─▶ HTTP ─ pieces ─▶ Answer
 
@@ -103,7 +103,7 @@ class _Protocol:
     path: str
     body: Callable[[Ask], Json]
     take: Callable[[Answer, Json], bool]
-    """Reads a piece of a stream, or a whole answer, into the answer; whether it told something of it."""
+    """Reads a piece of a stream, or a whole answer, into the answer; whether there was something of it."""
     ends: Callable[[Json], bool]
     """Whether a piece of a stream is the last that has to come."""
 

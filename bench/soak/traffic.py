@@ -83,7 +83,7 @@ LOOKED_AT = (
 
 
 class Stop(Exception):
-    """The soak ends now: something hangs or has crashed, and what would come after it says nothing."""
+    """The soak ends now: something hangs or has crashed, and later results would mean nothing."""
 
 
 @dataclass(slots=True)
@@ -290,7 +290,7 @@ class Client:
             await scene()
             await asyncio.sleep(self.rnd.choice((0.0, 0.1, 0.5, 2.0)))
 
-    # what is said
+    # messages
 
     def words(self, least: int, most: int) -> str:
         """So many of them, at random."""
@@ -418,7 +418,7 @@ class Client:
             await self.stage.look(method, path, **options)
 
     async def forget(self) -> None:
-        """The user has everything forgotten that was said so far; nobody else says anything in this name."""
+        """The user has everything forgotten so far; no other client uses this name."""
         assert self.user is not None
         told = await self.stage.look(
             "POST", "/v1/memory/forget", json={"matching": f"{self.number}-"}, headers={"x-shepherd-user": self.user}

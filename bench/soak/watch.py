@@ -2,7 +2,7 @@
 
     /proc, folder, /metrics ─ look ─▶ series ─▶ JSON, plot, verdicts
 
-Not here: what a series says (`soak_growth.py`).
+Not here: what a series means (`growth.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Ours (`MarkdownAnswer`: finished blocks are written once, of code only the last lines are drawn again) and rich's own
 way (`Live` with the whole text as `Markdown`) take turns over the same text and the same pictures: one for every four
 tokens of four characters, as at 60 tokens/s and 15 pictures/s. Measured are the pictures behind a text that stands
-already, so that what grows with its length is seen. Whoever needs more than 16,500 ms cannot keep up with 60 tokens/s.
+already, so that what grows with its length is seen. A program that needs more than 16,500 ms cannot keep up with 60
+tokens/s.
 
 uv run python -m bench.terminal.markdown [--quick]
 """

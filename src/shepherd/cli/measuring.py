@@ -1,6 +1,6 @@
 """What the commands that measure share: a budget of time, the files of the result, a view that stays in place, bars.
 
-Not here: what is measured (`optimize/`, `bench/`), and what each command shows (`command/optimize.py`, `bench.py`).
+Not here: what is measured (`measure/`), and what each command shows (`command/optimize.py`, `bench.py`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def budget_s(text: str) -> float:
 
 
 def model_config(options: Mapping[str, Any]) -> tuple[Config, str | None]:
-    """The configuration, and the name of its model in `--model`; None for a file, and without the option, which stands
-    for the first model. Raises: `ConfigError`."""
+    """The configuration, and the name of the model in it that `--model` gives; None for a file, and without the option:
+    the first one. Raises: `ConfigError`."""
     named = options.get("model")
     config = configure.load_config({name: value for name, value in options.items() if name != "model"}, looks=True)
     if named and named not in {model.name for model in config.models}:

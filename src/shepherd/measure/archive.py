@@ -1,4 +1,4 @@
-"""Times the memory: a file of its own that is filled, then written to turn by turn, then searched. Blocks.
+"""Times the memory, on a file of its own: fills it, writes to it turn by turn, searches it. Blocks.
 
 The file is on the disk that the caller names; a turn counts when it is on that disk, not before.
 """

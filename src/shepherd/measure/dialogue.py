@@ -51,11 +51,11 @@ WORDS = (
     "harbour winter simple number market teacher forest coffee evening little bridge travel music answer summer corner "
     "village clever picture machine island doctor kitchen open machine ancient story weather water basket distant"
 )
-"""Of all prompts."""
+"""All prompts are made of them."""
 
 
 class Prompts:
-    """Texts of about so many tokens, in common English words, each of them new."""
+    """Makes texts in common English words, none of them twice."""
 
     def __init__(self, tokens_per_word: float, seed: int | None = None) -> None:
         """`seed`: None = from the system."""
@@ -70,13 +70,11 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What answers requests."""
-
     name: str
     model: str
     stream: Callable[[Request], AsyncGenerator[Event, None]]
     ignores_end: bool = True
-    """An answer goes on behind its end, up to its limit (`ignore_eos`), so that all sides do the same work."""
+    """An answer continues behind its end, up to its limit (`ignore_eos`), so that all sides do the same work."""
 
     def request(self, *messages: Message, max_tokens: int) -> Request:
         sampling = Sampling(temperature=0, ignore_eos=True if self.ignores_end else None)
@@ -84,12 +82,10 @@ class Side:
 
 
 class Timed(NamedTuple):
-    """One answer."""
-
     first_s: float
-    """From the request to its first text."""
+    """From the request to the first text."""
     last_s: float
-    """To its last one."""
+    """From the request to the last text."""
     whole_s: float
     n_pieces: int
     """Texts that it came in."""
@@ -97,7 +93,7 @@ class Timed(NamedTuple):
     usage: Usage
     """As counted by the side; all 0 where it counts nothing."""
     n_computed: int
-    """Tokens of the prompt that were computed, where the side says so before it computes."""
+    """Tokens of the prompt that were computed; 0 where the side does not report them."""
     n_evicted: int
     """Messages that have left the context for it."""
 
@@ -237,7 +233,6 @@ class Overflow:
         """Of turns for which nothing left: tokens computed besides the new ones, such as the last ones of an answer."""
 
     async def turn(self, found: Measured) -> None:
-        """One more question."""
         if len(self._messages) >= MOST_MESSAGES:
             self._messages, self._n_known = (), 0
         self._messages += (Message.user(self._prompts.text(TURN)),)
@@ -266,7 +261,7 @@ class Overflow:
         return stats.evictions, stats.eviction_s.total
 
     async def _newly_counted(self, n_before: int) -> tuple[int, float]:
-        """What the engine has counted, once it says more evictions than `n_before`."""
+        """What the engine has counted: after more evictions than `n_before`, or after `PATIENCE_S`."""
         give_up = time.monotonic() + PATIENCE_S
         while (counted := self._counted())[0] <= n_before and time.monotonic() < give_up:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)

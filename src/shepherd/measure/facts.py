@@ -23,7 +23,7 @@ def load() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What does not change between two runs, and an id of it."""
+    """The facts that stay the same between two runs, and an id of them."""
     return {
         "id": hardware(),
         "cpu": _cpu(),

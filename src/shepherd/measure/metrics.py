@@ -44,11 +44,10 @@ THROUGH_HTTP = ("prompt", "generation", "generation_deep", "first_cold", "first_
 
 @dataclass(slots=True)
 class Measured:
-    """What is known so far of one side."""
+    """The samples of one side so far, by the name of the metric."""
 
     workload: dict[str, Any] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
-    """By the name of the metric."""
     missing: dict[str, str] = field(default_factory=dict)
     """By the name of a metric, why it has no samples."""
 

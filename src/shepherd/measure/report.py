@@ -85,8 +85,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def busy(report: Mapping[str, Any]) -> str:
-    """How busy other programs have kept the machine, as the end of a sentence; empty where every process had a
-    processor."""
+    """How busy other programs kept the machine, as the end of a sentence; empty where each process had a processor."""
     machine, threads = _part(report, "machine"), _part(report, "settings").get("n_threads") or 1
     before, after, n = (machine.get(name) or 0.0 for name in ("load", "load_after", "processors"))
     if before <= n and after - threads <= n:
@@ -108,12 +107,9 @@ def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One metric in two reports."""
-
     metric: Metric
     change: Change | None
     problem: str = ""
-    """Why there is no change to tell."""
 
 
 def compared(old: Mapping[str, Any], new: Measured) -> dict[str, Compared]:

@@ -58,7 +58,6 @@ class Pair(NamedTuple, Generic[T]):
 
 
 def start(best: T, stages: Sequence[Stage[T]]) -> State[T]:
-    """A search that has compared nothing yet."""
     return _settled(State(best), stages)
 
 

@@ -56,7 +56,7 @@ PROBE = Workload(depth=128, n_generate=8)
 CHILDREN = 2
 """Processes that measure the engine: one may have been lucky with its memory."""
 SLOWEST, LEAST_S = 5, 60.0
-"""A child may take so many times as long as the probe lets expect, and so many seconds whatever the budget is."""
+"""A child may take `SLOWEST` times as long as the probe suggests, and `LEAST_S` in any case."""
 ENGINE, ARCHIVE = 0.4, 0.12
 """Their parts of the budget; the dialogue has the rest."""
 _CACHE = "bench"
@@ -64,8 +64,6 @@ _CACHE = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another server to be compared with."""
-
     url: str
     """Without `/v1`."""
     model: str | None = None
@@ -74,7 +72,7 @@ class Other:
 
 
 class Session:
-    """One run. One event loop. `found` and `other` hold what is known at any time."""
+    """One run, on one event loop. `found` and `other` hold the samples so far at any time."""
 
     def __init__(
         self,
@@ -95,7 +93,6 @@ class Session:
         self._folder, self._cache_folder, self._served = folder, cache_folder, served
         self.found, self.other = Measured(), Measured()
         self.phase = "engine"
-        """What is measured now."""
         self.other_name = self.other_model = ""
 
     async def run(self) -> None:
@@ -173,7 +170,8 @@ class Session:
     # -- the engine
 
     async def _probe(self) -> Run:
-        """A short run, which says how long others are. Raises: `EngineError` for a model that cannot be measured."""
+        """A short run, from which the length of the others follows. Raises: `EngineError` for a model that cannot be
+        measured."""
         self._enter("engine")
         (probe,) = await self._runs(PROBE, 0.0, max(LEAST_S, self._budget_s))
         if probe.problem:
@@ -217,7 +215,7 @@ class Session:
         )
 
     async def _in_thread(self, work: Callable[[Callable[[], bool]], T]) -> T:
-        """Work that asks whether it is still wanted; it ends soon after a cancellation."""
+        """`work` gets a function that returns False after a cancellation, and has to end soon then."""
         stopped = threading.Event()
         working = asyncio.ensure_future(asyncio.to_thread(work, lambda: not stopped.is_set()))
         try:
@@ -293,7 +291,6 @@ async def _tried(side: Side) -> Side:
 
 
 def _round_s(probe: Run, depth: int, n_generate: int = N_GENERATE) -> float:
-    """Seconds that one round takes."""
     return depth / probe.prompt + n_generate / probe.empty + n_generate / probe.deep
 
 
@@ -302,8 +299,6 @@ def _round_s(probe: Run, depth: int, n_generate: int = N_GENERATE) -> float:
 
 @dataclass(slots=True)
 class Step:
-    """Something that is measured again and again."""
-
     run: Callable[[], Awaitable[None]]
     weight: float = 1.0
     """Its part of the time, beside the others."""
@@ -318,7 +313,7 @@ async def in_turn(
     on_step: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Do each step at least once, then the one that has had the least of its share, as long as the next one fits."""
+    """Do each step at least once; then the one that is furthest behind its share, while it fits into the time."""
     while True:
         step = min(steps, key=lambda each: (each.n > 0, each.spent_s / each.weight))
         began = clock()

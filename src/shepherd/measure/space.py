@@ -62,7 +62,7 @@ CELLS_EACH = 512
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What of the machine and the model decides which candidates there are."""
+    """The facts of the machine and the model that decide which candidates exist."""
 
     n_cores: int
     """Physical cores."""
@@ -95,8 +95,6 @@ class Facts:
 
 
 class Rule(NamedTuple):
-    """One reason why a combination is never tried."""
-
     why: str
     holds: Callable[[Candidate, Facts], bool]
 
@@ -132,7 +130,7 @@ RULES = (
 def refusal(candidate: Candidate, facts: Facts, best: Candidate | None = None) -> str | None:
     """Why a candidate is never tried; None for one that may be.
 
-    best: settings that work here; a rule that they break already says nothing about what is near them.
+    best: settings that work here; a rule that they break does not count for candidates near them.
     """
     held = (rule for rule in RULES if rule.holds(candidate, facts))
     return next((rule.why for rule in held if best is None or not rule.holds(best, facts)), None)

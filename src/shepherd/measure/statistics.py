@@ -1,4 +1,4 @@
-"""What samples say together, and whether two sets of samples differ: the one statistics of all measuring. Pure.
+"""The median of samples, and whether two sets of samples differ: all statistics of measuring. Pure.
 
     samples ─ spread ─▶ median, interval        samples, samples ─ change ─▶ ratio or difference, interval, verdict
     pairs of equal workloads ─ pooled ─▶ mean ratio, interval; the noise of all candidates together
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 MARGIN, PAIRED_MARGIN = 0.05, 0.01
 """A change by less is none: two runs of the same program differ by that much; samples taken in turn by less."""
 BLOCKS = 12
-"""Of a metric in a comparison: samples of the same second say the same, so a block of neighbours counts once, by its
+"""Of a metric in a comparison: samples of the same second are alike, so a block of neighbours counts once, by its
 median."""
 USUAL_NOISE = 0.08
 """The deviation of the logarithm of one ratio, until enough of them have shown it."""
@@ -35,7 +35,7 @@ Noise = tuple[tuple[float, int], ...]
 
 
 class Spread(NamedTuple):
-    """The median, and an interval that holds the true one with 95 % confidence, or all samples where they are few."""
+    """The median, and the interval of the true one with 95 % confidence: of fewer than six samples, all of them."""
 
     low: float
     median: float
@@ -44,7 +44,7 @@ class Spread(NamedTuple):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """Of at least one sample."""
+    """`samples`: at least one."""
     ordered, n = sorted(samples), len(samples)
     # The true median is below the k-th of n samples as often as a coin shows heads fewer than k times.
     below = accumulate(math.comb(n, k) / 2**n for k in range(n))
@@ -115,7 +115,6 @@ def pooled(logs: Sequence[float], noise: Noise) -> Interval:
 
 
 def squares(logs: Sequence[float]) -> float:
-    """The sum of squared deviations from their mean."""
     middle = sum(logs) / len(logs)
     return sum((each - middle) ** 2 for each in logs)
 
@@ -126,7 +125,7 @@ def _blocks(samples: Sequence[float]) -> list[float]:
 
 
 def _is_enough(n: int, m: int) -> bool:
-    """Whether so few samples can show anything: all of one above all of the other is rare enough by chance."""
+    """Whether so few samples can prove a change: by chance, all of one are seldom above all of the other."""
     return 2 / math.comb(n + m, n) <= 1 - CONFIDENCE
 
 

@@ -1,4 +1,4 @@
-"""What was measured, kept per model, build of the library and machine, so that a search goes on where it stopped.
+"""What was measured, kept per model, build of the library and machine, so that a search continues where it stopped.
 
 <cache folder>/optimize/<model>-<build>-<machine>-<goal>.json
 """
@@ -43,7 +43,6 @@ def load(file: Path, start: Candidate) -> Progress | None:
 
 
 def to_json(progress: Progress) -> dict[str, Any]:
-    """The results as JSON can hold them."""
     state = progress.state
     return {
         "start": asdict(progress.start),

@@ -24,8 +24,6 @@ from shepherd.models.sizing import Cells, fit
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model that is measured."""
-
     name: str
     header: Header
     start: Candidate

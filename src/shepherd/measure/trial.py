@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_DIVERGENCE = 0.02
 """Nats by which the next token may differ on average from that of an f16 cache; more is another model."""
 N_PARALLEL = 4
-"""Conversations at a time, for throughput, where the candidate does not say."""
+"""Conversations at a time, for throughput, where the candidate leaves them open."""
 CROWD_DEPTH = 128
 """Tokens that each of them has before it generates."""
 LEAST_TEXT = 64
@@ -40,7 +40,7 @@ _WEIGHTS: dict[Goal, tuple[int, int, int]] = {
     "throughput": (400, 0, 240),
     "memory": (400, 60, 240),
 }
-"""What a goal wants done: tokens of a prompt, tokens generated in an empty context, and in a filled one (for
+"""The work that a goal stands for: tokens of a prompt, tokens generated in an empty context, and in a filled one (for
 throughput: by many conversations at a time)."""
 _MOST_MEMORY_BYTES = 64 << 30
 """Of a child, besides the size of the model: far above any context, far below what hurts the machine for long."""
@@ -48,15 +48,12 @@ _MOST_MEMORY_BYTES = 64 << 30
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How much a child computes."""
-
     depth: int = 512
     """Tokens in the filled context."""
     n_generate: int = 16
     n_quality: int = 0
     """Tokens whose probabilities are compared; 0 = none."""
     parallel: bool = False
-    """Measure many conversations at a time as well."""
 
     @property
     def n_ctx(self) -> int:
@@ -154,8 +151,7 @@ def _judged(run: Run) -> Run:
 
 
 def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload, reference: Path | None) -> dict[str, Any]:
-    """All of a candidate that is measured in its context. The tokens: those of the filled context, and those by whose
-    probabilities behind it the quality is judged."""
+    """One round in a context. `tokens`: those that fill it, then those whose probabilities show the quality."""
     from shepherd.engine.base import Chunk, Forget  # noqa: PLC0415 - only the child needs it
 
     def decode(*chunks: Chunk) -> None:

@@ -1,8 +1,8 @@
 """The whole of an optimisation: a first run, the search, and a last comparison of before and after.
 
-    start ─▶ a run, which says how long runs are ─▶ pairs of the search ─▶ pairs of start and best ─▶ Progress
+    start ─▶ a run, which shows how long runs are ─▶ pairs of the search ─▶ pairs of start and best ─▶ Progress
 
-What is measured, and by what, is given to it: the same loop runs over a real model and over a machine of a test.
+`measure` is given: the same loop runs over a real model, and in tests over a made machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known so far; plain values."""
+    """All runs so far and what they show; plain values, so that it can be stored and continued."""
 
     start: Candidate
     workload: Workload
@@ -102,7 +102,6 @@ class Progress:
 
 
 def stage_name(progress: Progress) -> str:
-    """The name of what is compared now."""
     if progress.state is None:
         return "first run"
     return AXES[progress.state.stage][0] if progress.state.alive and not progress.final else "before and after"
@@ -120,7 +119,7 @@ def tune(
 ) -> Progress:
     """Search within a budget; blocks for as long. `on_step` gets every state, so that nothing is lost by an interrupt.
 
-    known: what an earlier run found; it goes on from there.
+    known: what an earlier run found, from where this one continues.
 
     Raises: `EngineError` if the model cannot be measured with its own settings.
     """
@@ -156,7 +155,7 @@ def tune(
     assert state is not None
     while (pair := search.next_comparison(state, left_s=left_s(SEARCHED), pair_s=2 * run_s)) is not None:
         ratio, problem = duel.ratio(pair)
-        if problem == CUT:  # which says nothing about the challenger
+        if problem == CUT:  # no result of the challenger
             break
         state = search.record(state, pair.challenger, ratio, found, problem=problem)
         progress = replace(progress, state=state, finalist=None, final=())
@@ -198,7 +197,7 @@ class _Duel:
 
 
 def _deeper(workload: Workload, first: Run, facts: Facts, budget_s: float) -> Workload:
-    """As deep as the budget allows: prompts and generation behind a context are what the settings change."""
+    """As deep as the budget allows: settings change the speed behind a filled context most."""
     spare_s = budget_s / RUNS - first.took_s
     depth, most = workload.depth, CROWDED_DEPTH if workload.parallel else MOST_DEPTH
     while depth * 2 <= min(most, facts.n_ctx // 2) and depth * 2 / first.prompt < spare_s:

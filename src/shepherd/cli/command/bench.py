@@ -1,8 +1,8 @@
 """`shepherd bench`: the standard figures of a model on this machine, in about a minute; compared, if that is asked for.
 
-    options ─▶ model, an earlier report, another server ─▶ bench.session ─▶ a table; JSON and a picture on request
+    options ─▶ model, an earlier report, another server ─▶ measure.session ─▶ a table; JSON and a picture on request
 
-Not here: what is measured and how (the room `bench`).
+Not here: what is measured and how (`measure/`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import click
 
 from shepherd.cli import measuring, render, signals
 from shepherd.cli.text import json_text
+from shepherd.measure import report
+from shepherd.measure.metrics import METRICS, Measured, Metric
+from shepherd.measure.statistics import Change, paired, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shepherd.measure.metrics import Measured, Metric
-    from shepherd.measure.report import Compared
     from shepherd.measure.session import Other, Session
-    from shepherd.measure.statistics import Change
 
 _COLOURS = {"better": "green", "worse": "red", "same": "dim"}
 _WORDS = {"better": "better", "worse": "worse", "same": "within the noise"}
@@ -53,7 +53,7 @@ def run(
     from shepherd.cli.command import bench_server
     from shepherd.cli.command.replay import listening
     from shepherd.cli.command.server_client import find_address
-    from shepherd.measure import facts, http, report
+    from shepherd.measure import facts, http
     from shepherd.measure.session import Other, Session
     from shepherd.measure.subject import subject_of
 
@@ -153,13 +153,13 @@ class View:
             table.add_column(name, justify="left" if name in ("FIGURE", "UNIT", "CHANGE", "RATIO") else "right")
         compared = self._compared()
         for metric in self._metrics():
-            first = found.title(metric)
+            first, n = found.title(metric), str(len(found.samples.get(metric.name, ())))
             if self.other is not None:
                 changed, theirs = self._ratio(metric), _middle(self.session.other, metric)
-                cells = (_middle(found, metric), theirs, metric.unit, _change(changed), _n(found, metric))
+                cells = (_middle(found, metric), theirs, metric.unit, _change(changed), n)
                 table.add_row(first, *cells, style=_style(changed))
                 continue
-            alone = (_middle(found, metric), metric.unit, _interval(found, metric), _n(found, metric))
+            alone = (_middle(found, metric), metric.unit, _interval(found, metric), n)
             if self.old is None:
                 table.add_row(first, *alone)
             else:
@@ -221,26 +221,18 @@ class View:
         return head if self.old is None else (*head, "EARLIER", "CHANGE")
 
     def _metrics(self) -> list[Metric]:
-        from shepherd.measure.metrics import METRICS
-
         known = {*self.session.found.samples, *self.session.found.missing}
         return [metric for metric in METRICS if metric.name in known]
 
     def _ratio(self, metric: Metric) -> Change | None:
-        from shepherd.measure.statistics import paired
-
         ours, theirs = (each.samples.get(metric.name, []) for each in (self.session.found, self.session.other))
         return paired(metric, theirs, ours)
 
-    def _compared(self) -> Mapping[str, Compared]:
-        from shepherd.measure import report
-
+    def _compared(self) -> Mapping[str, report.Compared]:
         return report.compared(self.old, self.session.found) if self.old is not None else {}
 
 
 def _median(found: Measured, metric: Metric) -> float | None:
-    from shepherd.measure.statistics import spread
-
     samples = found.samples.get(metric.name)
     return spread(samples).median if samples else None
 
@@ -250,17 +242,11 @@ def _middle(found: Measured, metric: Metric) -> str:
 
 
 def _interval(found: Measured, metric: Metric) -> str:
-    from shepherd.measure.statistics import spread
-
     samples = found.samples.get(metric.name)
     if not samples:
         return "-"
     low, _, high, _ = spread(samples)
     return f"{_number(low)} to {_number(high)}"
-
-
-def _n(found: Measured, metric: Metric) -> str:
-    return str(len(found.samples.get(metric.name, ())))
 
 
 def _earlier_median(old: Mapping[str, Any], metric: Metric) -> float | None:

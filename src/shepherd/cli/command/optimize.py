@@ -2,7 +2,7 @@
 
     options ─▶ model, facts ─▶ measure.tuning ─▶ a table on standard error, TOML on standard output, files on request
 
-Not here: what is measured and how it is searched (the room `optimize`).
+Not here: what is measured and how it is searched (`measure/`).
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _show_end(progress: Progress, goal: Goal, name: str) -> None:
 
 
 def report(name: str, progress: Progress, goal: Goal) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The result as JSON can hold it."""
     gain = progress.gain
     return {
         "model": name,
@@ -245,7 +245,6 @@ def to_svg(progress: Progress, goal: Goal) -> str:
 
 
 def _settings(progress: Progress) -> dict[str, Any]:
-    """The keys that change."""
     changes = progress.best.changes(progress.start)
     return {
         name: _UNSET.get(name) if value is None else list(value) if isinstance(value, tuple) else value
@@ -258,7 +257,6 @@ def _toml_value(name: str, value: Any) -> str:
 
 
 def to_toml(subject: Subject, progress: Progress) -> str:
-    """The settings as a part of a configuration file."""
     import tomlkit
 
     from shepherd.measure.space import OF_CACHES
