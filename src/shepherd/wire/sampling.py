@@ -21,7 +21,6 @@ STREAM = Field("stream", BOOLEAN, default=False)
 
 
 def _limited(name: str, about: str = "", *also: str, kind: Any = number) -> Field:
-    """With the limits that hold everywhere."""
     return Field(name, kind(*limit.SAMPLING[name]), about, also=also)
 
 
@@ -107,7 +106,6 @@ def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
 
 
 STOPS = Kind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
-"""Stop strings: none, one, or an array."""
 STOP = Field("stop", STOPS)
 
 
@@ -146,7 +144,6 @@ LORA = Field(
     default=(),
 )
 GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA)
-"""The fields that every body of the OpenAI family has."""
 
 
 def token_limit(least: int = 1) -> Kind:

@@ -18,19 +18,15 @@ from shepherd.wire.base import Fields, Json, Range, wrong
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of values."""
-
     read: Callable[[Fields, str], Any]
     """From an object and a key to the checked value, `None` if it is absent. Raises: `InvalidRequest`."""
     schema: Json
     is_plain: bool = False
-    """An absent value needs no reading: it is `None`, whatever else the object holds."""
+    """An absent value needs no reading: it is `None` in every object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a body."""
-
     name: str
     kind: Kind
     about: str = ""
@@ -90,7 +86,6 @@ def integer(low: int | None = None, high: int | None = None) -> Kind:
 
 
 def one_of(*words: str) -> Kind:
-    """One of these strings."""
     expected = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(f'"{word}"' for word in words)
 
     def read(body: Fields, key: str) -> str | None:

@@ -2,8 +2,8 @@
 
     Connections.send ─▶ httpcore2's pool ─▶ its parser ─▶ WatchedStream ─▶ socket
 
-The parser keeps what stands behind an answer, and takes it for the answer to the next request on the connection,
-whoever has sent that one. `WatchedStream` knows what has been read since a request was sent: an answer that was there
+The parser keeps what stands behind an answer, and takes it for the answer to the next request on the connection, which
+may be another user's. `WatchedStream` knows what has been read since a request was sent: an answer that was there
 before its request is refused, and only a request of which nothing has been heard is sent again.
 """
 

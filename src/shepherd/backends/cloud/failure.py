@@ -66,8 +66,6 @@ MAX_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One failure, read."""
-
     kind: Kind
     words: str
     """Of the provider, in one line."""
@@ -137,7 +135,7 @@ def _error_of(
 
 
 def read(status: int, headers: Mapping[str, str], body: bytes | Any, *, now: datetime | None = None) -> Failed:
-    """What an answer with an error means. `body`: the bytes, or the JSON of a record in a stream, where `status` is 200
+    """The failure of an answer. `body`: the bytes, or the JSON of a record in a stream, where `status` is 200
     or what the record names. `headers` must ignore case, or be in lower case."""
     found = _Words(_json_of(body) if isinstance(body, bytes) else body)
     status = found.status if status < 400 and found.status else status
@@ -167,8 +165,6 @@ def read(status: int, headers: Mapping[str, str], body: bytes | Any, *, now: dat
 
 
 class _Words:
-    """The fields of an error body, whatever its shape."""
-
     def __init__(self, body: Any) -> None:
         self.message = self.field = self.request_id = ""
         self.names = set[str]()
@@ -271,7 +267,7 @@ def _phrase(status: int) -> str:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """What the provider calls the request; empty if it does not say."""
+    """What the provider calls the request; empty if it sends no name."""
     names = ("request-id", "x-request-id", "x-goog-request-id", "cf-ray")
     return _one_line(next(filter(None, (headers.get(name) for name in names)), ""))[:200]
 

@@ -88,8 +88,6 @@ PROTOCOLS: Mapping[Protocol, Paths] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of provider."""
-
     name: str
     title: str
     protocols: tuple[Protocol, ...] = ("openai.chat",)
@@ -98,7 +96,6 @@ class Kind:
     keys: tuple[str, ...] = ()
     """Variables of the environment that hold the key; the first that is set wins."""
     urls: tuple[str, ...] = ()
-    """Variables that hold the base URL."""
     auth: Literal["bearer", "x-api-key", "x-goog-api-key"] = "bearer"
     headers: Mapping[str, str] = field(default_factory=dict)
     header_variables: Mapping[str, str] = field(default_factory=dict)
@@ -247,13 +244,13 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 
 
 def find_kind(name: str) -> Kind | None:
-    """The kind that a name or a type means."""
+    """The kind of a name or a type."""
     word = name.casefold()
     return KINDS.get(ALIASES.get(word, word))
 
 
 def find_model(spec: str) -> tuple[Kind, str] | None:
-    """The kind and the model that `-m` means: `NAME/model`, or a name that only one provider has."""
+    """The kind and the model of `-m`: `NAME/model`, or a name that only one provider has."""
     name, slash, model = spec.partition("/")
     if slash and model and (kind := find_kind(name)) is not None:
         return kind, model
@@ -281,7 +278,6 @@ class Provider:
     n_ctx: int | None = None
     """The window that the configuration gives; wins over all that is known."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Fields of every body."""
     quirks: frozenset[str] = frozenset()
     proxy_secret: str = field(default="", repr=False)
     """The password of the proxy on the way."""
@@ -297,17 +293,14 @@ class Provider:
 
     @property
     def key_hint(self) -> str:
-        """Where a user sets the key."""
         where = " or ".join(self.kind.keys[:2])
         way = f"run 'shepherd keys set {self.name}'"
         return f"set {where}, or {way}" if where else way
 
     def codec(self) -> ClientCodec:
-        """The client half of the protocol, imported now."""
         return _codec(self.paths.codec)
 
     def url(self, path: str, model: str = "") -> str:
-        """The address of an endpoint."""
         name = quote(model if "/" in model else f"models/{model}", safe="/")
         path, _, query = path.replace("models/{model}", name).partition("?")
         query = "&".join(filter(None, (self.query, query)))

@@ -86,7 +86,6 @@ class Transport:
         self._client: Connections | Proxied | None = None
 
     async def aclose(self) -> None:
-        """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -301,7 +300,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _whole(body: bytes, decoder: Decoder) -> Iterable[Event]:
-    """An answer that is no stream."""
     found = _parsed(body)
     if isinstance(found, dict):
         yield from decoder.whole(found)

@@ -85,7 +85,6 @@ BODY = body_schema(*FIELDS, required=["messages"], example={**_EXAMPLE, "max_tok
 
 
 def decode_request(body: Json) -> Decoded[MessageOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     thread = fields.find_object("thread")
     if thread is not None and thread.find_any("type") == "continue":

@@ -48,7 +48,6 @@ BODY = body_schema(*FIELDS, required=["prompt"], example={"prompt": "Once upon a
 
 
 def decode_request(body: Json) -> Decoded[AnswerOptions]:
-    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     given = read_fields(Fields(body), FIELDS)
     prompts, n, form = given["prompt"], given["n"], given["response_format"]
     if n * len(prompts) > MAX_CHOICES:

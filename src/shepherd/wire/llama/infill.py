@@ -34,7 +34,6 @@ BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return
 
 
 def decode_request(body: Json) -> Decoded[AnswerOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
         raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")

@@ -15,8 +15,6 @@ from shepherd.wire.texts import TOKENS, check_tokens
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """A text to cut into tokens."""
-
     model: str
     text: str
     bos: bool
@@ -90,7 +88,6 @@ DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"to
 
 
 def decode_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
-    """The model and the tokens. Raises: `InvalidRequest`."""
     given = read_fields(Fields(body), _TOKENS_FIELDS)
     return given["model"], given["tokens"]
 

@@ -47,8 +47,6 @@ def _messages(body: Fields, key: str) -> Iterator[Message]:
 
 
 class _Calls:
-    """The calls of one conversation, in order, and which of them have been answered."""
-
     def __init__(self) -> None:
         self._n = 0
         self._names: dict[str, str] = {}

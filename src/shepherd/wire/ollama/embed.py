@@ -17,8 +17,6 @@ from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_sche
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """The request of a body."""
-
     model: str
     texts: tuple[str, ...]
     dimensions: int | None = None
@@ -54,7 +52,6 @@ EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt
 
 
 def decode_embed(body: Json) -> EmbedRequest:
-    """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
     fields = Fields(body)
     refuse_lora(fields)
     given = read_fields(fields, _EMBED)
@@ -72,7 +69,6 @@ def decode_embeddings(body: Json) -> EmbedRequest:
 def encode_embed(
     vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, total_ns: int, load_ns: int = 0
 ) -> Json:
-    """The answer of `/api/embed`."""
     return {
         "model": model,
         "embeddings": [plain(vector) for vector in vectors],

@@ -31,7 +31,6 @@ LONGEST_S = 2.0**31
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     status, message = public_error(error)
     if isinstance(error, UnknownModel):
         # Clients look for the words "not found".

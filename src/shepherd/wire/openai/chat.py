@@ -66,8 +66,6 @@ MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How to write the answer."""
-
     include_usage: bool = False
     """Send the token counts in a chunk of their own before the end of a stream."""
     n: int = 1
@@ -150,7 +148,6 @@ BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
 
 
 def decode_request(body: Json) -> Decoded[ChatOptions]:
-    """The requests of a body, one for each choice. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
         request, stream = decode_hybrid(body)
@@ -234,8 +231,6 @@ def _start(given: Json) -> AnswerStart | None:
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 

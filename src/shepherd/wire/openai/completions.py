@@ -46,8 +46,6 @@ MAX_CHOICES = 64
 
 @dataclass(frozen=True, slots=True)
 class CompletionOptions:
-    """How to write the answer."""
-
     n: int = 1
     """Choices of each prompt."""
     n_choices: int = 1
@@ -90,7 +88,6 @@ BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
 
 
 def decode_request(body: Json) -> Decoded[CompletionOptions]:
-    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     given = read_fields(Fields(body), FIELDS)
     prompts, n = given["prompt"], given["n"]
     if n * len(prompts) > MAX_CHOICES:
@@ -134,13 +131,10 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     return openai_shapes.encode_error(error, prompt="prompt")
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 

@@ -27,8 +27,6 @@ MAX_INPUTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """The request of a body."""
-
     model: str
     inputs: tuple[TextOrTokens, ...]
     dimensions: int | None
@@ -63,7 +61,6 @@ BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "in
 
 
 def decode_request(body: Json) -> EmbeddingRequest:
-    """The request of a body. Raises: `InvalidRequest`."""
     fields = Fields(body)
     refuse_lora(fields)
     given = read_fields(fields, FIELDS)

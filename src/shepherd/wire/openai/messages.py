@@ -54,7 +54,6 @@ class Names(dict[str, str]):
 
 
 def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
-    """The conversation. Raises: `InvalidRequest`."""
     if not body.has(key):
         raise InvalidRequest(f"{key} is missing", field=key)
     names = Names()
@@ -183,7 +182,6 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
 
 
 def _decode_output(message: Fields) -> tuple[Text | Image | Audio, ...]:
-    """The result of a tool."""
     return seen(_decode_content(message, _SEEN))
 
 
@@ -258,7 +256,6 @@ _FROM_MODELS: Mapping[str, Read] = {
 
 
 def decode_tools(body: Fields, key: str = "tools") -> tuple[ToolSpec, ...]:
-    """The tools that the client offers. Raises: `InvalidRequest`."""
     if body.has("functions") and body.has(key):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
@@ -344,7 +341,6 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
 
 
 def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
-    """The name of one of the tools."""
     function = _inside(choice, "custom" if choice.find_string("type") == "custom" else "function")
     name = function.get_string("name")
     if all(name != tool.name for tool in tools):

@@ -18,7 +18,6 @@ EFFORTS: dict[str, ReasoningLevel] = {
     "xhigh": "max",
     "max": "max",
 }
-"""How much the model thinks, in OpenAI's words."""
 
 _USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)
 STREAM_OPTIONS = Field("stream_options", inside(_USAGE))

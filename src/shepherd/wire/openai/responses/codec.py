@@ -181,7 +181,6 @@ BODY = body_schema(
 
 
 def decode_request(body: Json) -> Decoded[ResponsesOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     given, request, items, box = _decode(fields)
     given |= read_fields(fields, (*_ANSWER, *_REPEATED_ONLY))
@@ -341,7 +340,6 @@ _REPEATED: Json = {
 """Fields of the body that the answer repeats, with the values of absent ones; clients of Open Responses want numbers.
 The sampler's are the engine's defaults: those of a configuration are not known here."""
 _FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
-"""Fields that a function has in an answer, given or not."""
 
 
 def _echo(fields: Fields, summary: str | None) -> Json:
