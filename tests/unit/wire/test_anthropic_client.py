@@ -143,11 +143,7 @@ def test_a_whole_conversation_is_encoded() -> None:
         ({"reasoning": "max"}, {}, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
         ({"reasoning": "high", "tool_choice": "required", "tools": (TOOL,)}, {}, {}),
         ({"reasoning": "high"}, {"thinks_by": ""}, {}),
-        (
-            {"reasoning": "low"},
-            {"thinks_by": "budget"},
-            {"thinking": {"type": "enabled", "budget_tokens": 4096}},
-        ),
+        ({"reasoning": "low"}, {"thinks_by": "budget"}, {"thinking": {"type": "enabled", "budget_tokens": 4096}}),
         (
             {"reasoning": "high", "max_tokens": 3000},
             {"thinks_by": "budget"},
@@ -179,10 +175,7 @@ def test_what_a_model_refuses_and_what_no_claude_knows_is_not_sent() -> None:
         replace(ASK, sampling=Sampling(temperature=0.5, min_p=0.1, seed=3)), refuses=frozenset({"temperature"})
     )
     assert not {"temperature", "min_p", "seed"} & body.keys()
-    for wrong, field in (
-        (replace(ASK, stop=("\n",)), "stop"),
-        (codec_free(), "prompt"),
-    ):
+    for wrong, field in ((replace(ASK, stop=("\n",)), "stop"), (codec_free(), "prompt")):
         with pytest.raises(InvalidRequest) as caught:
             body_of(wrong)
         assert caught.value.field == field

@@ -70,8 +70,7 @@ def test_every_role_and_part_is_read() -> None:
             ),
         ),
         Message(
-            "assistant",
-            (Reasoning("Hm."), Text("I look."), ToolCall("call_1", "look", '{"at": 9223372036854775808}')),
+            "assistant", (Reasoning("Hm."), Text("I look."), ToolCall("call_1", "look", '{"at": 9223372036854775808}'))
         ),
         Message("tool", (ToolResult("call_1", (picture, Text("a sheep")), "look"),)),
         Message.system("Be quick."),

@@ -205,18 +205,12 @@ SAID: list[tuple[str, Message, Json]] = [
     (
         "file_urls",
         Message("user", (Document("a", url="http://x/a.pdf"),)),
-        {
-            "role": "user",
-            "content": [{"type": "file", "file": {"filename": "a", "file_data": "http://x/a.pdf"}}],
-        },
+        {"role": "user", "content": [{"type": "file", "file": {"filename": "a", "file_data": "http://x/a.pdf"}}]},
     ),
     (
         "document_urls",
         Message("user", (Document("a", url="http://x/a.pdf"),)),
-        {
-            "role": "user",
-            "content": [{"type": "document_url", "document_url": "http://x/a.pdf", "document_name": "a"}],
-        },
+        {"role": "user", "content": [{"type": "document_url", "document_url": "http://x/a.pdf", "document_name": "a"}]},
     ),
 ]
 
@@ -448,10 +442,7 @@ SHAPES: list[tuple[str, list[Json | str], tuple[Part, ...], StopReason]] = [
     ),
     (
         "the message beside its last piece",
-        [
-            delta(content="A"),
-            {"choices": [{"delta": {}, "message": {"content": "A"}, "finish_reason": "stop"}]},
-        ],
+        [delta(content="A"), {"choices": [{"delta": {}, "message": {"content": "A"}, "finish_reason": "stop"}]}],
         (Text("A"),),
         "end",
     ),
@@ -565,10 +556,7 @@ SHAPES: list[tuple[str, list[Json | str], tuple[Part, ...], StopReason]] = [
             delta(content="A", extra_content={"google": {"thought_signature": "CiQB"}}),
             delta("stop", extra_content={"x": 1}),
         ],
-        (
-            Text("A"),
-            Reasoning("", 'openai.chat:{"extra_content":{"google":{"thought_signature":"CiQB"},"x":1}}'),
-        ),
+        (Text("A"), Reasoning("", 'openai.chat:{"extra_content":{"google":{"thought_signature":"CiQB"},"x":1}}')),
         "end",
     ),
     (

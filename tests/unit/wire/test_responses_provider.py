@@ -147,13 +147,7 @@ def test_a_whole_conversation_is_encoded() -> None:
             {"type": "message", "role": "user", "content": "And?"},
         ],
         "tools": [
-            {
-                "type": "function",
-                "name": "look",
-                "description": "Look.",
-                "parameters": TOOL.parameters,
-                "strict": False,
-            }
+            {"type": "function", "name": "look", "description": "Look.", "parameters": TOOL.parameters, "strict": False}
         ],
         "tool_choice": {"type": "function", "name": "look"},
         "parallel_tool_calls": False,
@@ -232,11 +226,7 @@ def test_what_only_the_protocol_knows_passes_through_our_server() -> None:
         "prompt_cache_key": "k",
     }
     body = body_of(codec.decode_request(sent).request)
-    assert body["input"][1:] == [
-        THOUGHT,
-        SEARCH,
-        *sent["input"][3:],
-    ]
+    assert body["input"][1:] == [THOUGHT, SEARCH, *sent["input"][3:]]
     assert [tool["type"] for tool in body["tools"]] == ["function", "custom", "web_search"]
     assert body["tools"][1] == patch
     assert body["tool_choice"] == sent["tool_choice"]

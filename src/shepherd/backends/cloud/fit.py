@@ -13,19 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from shepherd.core import (
-    Audio,
-    Document,
-    Image,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from shepherd.core import Audio, Document, Image, Message, Opaque, Part, Reasoning, Request, Text, ToolCall, ToolResult
 
 OF_MESSAGE = 4.0
 OF_IMAGE = 1_000.0

@@ -164,8 +164,7 @@ def _with_ids(known: Message, ids: Sequence[str]) -> Message:
         return known
     left = iter(ids)
     return replace(
-        known,
-        parts=tuple(replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in known.parts),
+        known, parts=tuple(replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in known.parts)
     )
 
 

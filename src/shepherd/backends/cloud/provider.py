@@ -60,10 +60,7 @@ PROTOCOLS: Mapping[Protocol, Paths] = MappingProxyType(
             embed="/embeddings",
         ),
         "anthropic": Paths(
-            "shepherd.wire.anthropic.client",
-            "/messages",
-            "/models?limit=1000",
-            count="/messages/count_tokens",
+            "shepherd.wire.anthropic.client", "/messages", "/models?limit=1000", count="/messages/count_tokens"
         ),
         "gemini": Paths(
             "shepherd.wire.gemini.client",

@@ -162,11 +162,7 @@ class Transport:
     # -- everything else
 
     async def fetch(
-        self,
-        url: str,
-        body: Json | None = None,
-        deadline_s: float | None = None,
-        headers: Mapping[str, str] = NOTHING,
+        self, url: str, body: Json | None = None, deadline_s: float | None = None, headers: Mapping[str, str] = NOTHING
     ) -> Json:
         """A JSON object that is no stream. Raises: `ProviderFailed`."""
         content = None if body is None else encoded(body)

@@ -118,13 +118,7 @@ encoder = Encoder
 
 # ---- thinking
 
-_EFFORTS: dict[str, ReasoningLevel] = {
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
+_EFFORTS: dict[str, ReasoningLevel] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max"}
 _BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medium"))
 """Tokens below which a budget means a level; clients ask for 1,024 at least and commonly for 32,000."""
 

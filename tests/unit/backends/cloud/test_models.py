@@ -43,14 +43,7 @@ ENTRIES = {
                 "effort": {"supported": True, "low": {"supported": True}, "max": {"supported": True}},
             },
         },
-        Facts(
-            1_000_000,
-            128_000,
-            "adaptive",
-            ("low", "max"),
-            sees_images=True,
-            reads_documents=False,
-        ),
+        Facts(1_000_000, 128_000, "adaptive", ("low", "max"), sees_images=True, reads_documents=False),
     ),
     "OpenRouter": (
         {

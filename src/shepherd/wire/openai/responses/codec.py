@@ -353,8 +353,4 @@ def _echo(fields: Fields, summary: str | None) -> Json:
     ]
     text = {key: value for key, value in (fields.find_any("text") or {}).items() if value is not None}
     effort = (fields.find_any("reasoning") or {}).get("effort")
-    return {
-        **echo,
-        "reasoning": {"effort": effort, "summary": summary},
-        "text": {"format": {"type": "text"}, **text},
-    }
+    return {**echo, "reasoning": {"effort": effort, "summary": summary}, "text": {"format": {"type": "text"}, **text}}

@@ -266,8 +266,7 @@ def _dumped(value: Any) -> str:
 def _refuse_reference(conversation: _Conversation, item: Fields) -> None:
     id = item.get_string("id")
     raise InvalidRequest(
-        f"{item.path} refers to item {shown(id)}, which is not stored; send the item itself",
-        field=item.path,
+        f"{item.path} refers to item {shown(id)}, which is not stored; send the item itself", field=item.path
     )
 
 

@@ -99,13 +99,7 @@ class Encoder:
     ping = PING
 
     def __init__(
-        self,
-        options: ResponsesOptions,
-        *,
-        id: str,
-        created: int,
-        model: str,
-        clock: Callable[[], float] = time.time,
+        self, options: ResponsesOptions, *, id: str, created: int, model: str, clock: Callable[[], float] = time.time
     ) -> None:
         self.options = options
         self._writer = _Writer(options, id, created, model, clock)
