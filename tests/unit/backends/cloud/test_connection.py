@@ -171,12 +171,12 @@ async def test_a_request_has_its_length_and_an_escaped_path() -> None:
     server = Server(SOUND["a length"][0])
     async with connected(server) as (connections, url):
         await answer(connections, url)
-        response = await connections.send("GET", url, {}, b"", 5.0)
+        response = await connections.send("GET", url, {"host": "other", "x": " é "}, b"", 5.0)
         await response.aclose()
     line, *rest = server.requests[0].split(b"\r\n")
     assert line == b"POST /v1/chat?a=b%20c HTTP/1.1"
     assert rest == [f"host: 127.0.0.1:{url.port}".encode(), b"a: b", b"content-length: 2", b"", b"{}"]
-    assert b"content-length" not in server.requests[1]
+    assert server.requests[1].split(b"\r\n")[1:] == [b"host: other", b"x: \xe9", b"", b""]
 
 
 async def test_a_connection_that_the_provider_has_closed_is_not_used() -> None:
