@@ -20,7 +20,7 @@ from shepherd.core.pairs import MAX_PAIRS, Pairs, Scores, Side
 from shepherd.wire.base import Fields, Json, public_error, wrong
 from shepherd.wire.openai.embeddings import plain
 from shepherd.wire.sampling import MODEL, refuse_lora
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def _check_number(n: int, key: str) -> None:
 
 _DOCUMENT = {"anyOf": [STRING.schema, {"type": "object", "properties": {"text": STRING.schema}, "required": ["text"]}]}
 _ARRAY = {"type": "array", "minItems": 1, "maxItems": MAX_PAIRS, "items": _DOCUMENT}
-_TEXTS = Kind(_read_texts, _ARRAY)
-_TEXT_OR_TEXTS = Kind(_read_text_or_texts, {"anyOf": [STRING.schema, _ARRAY]})
+_TEXTS = FieldKind(_read_texts, _ARRAY)
+_TEXT_OR_TEXTS = FieldKind(_read_text_or_texts, {"anyOf": [STRING.schema, _ARRAY]})
 _ABOUT = f"At most {MAX_PAIRS} texts, or objects with a text."
 _QUERY = Field("query", STRING, "What the documents are compared with.")
 _DOCUMENTS = Field("documents", _TEXTS, _ABOUT)

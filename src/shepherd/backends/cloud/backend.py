@@ -28,7 +28,7 @@ from shepherd.backends.cloud.failure import Failed, ProviderFailed, error_of
 from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
-from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.backends.cloud.transport import Transport, encoded
 from shepherd.core import (
     BadReply,
@@ -380,7 +380,11 @@ class CloudBackend:
             raise BadReply(f"{self.provider.name}: {error}", backend=self.provider.name) from error
 
     async def _fetched(
-        self, url: str, body: Json | None = None, wait_s: float | None = None, headers: Mapping[str, str] = NOTHING
+        self,
+        url: str,
+        body: Json | None = None,
+        wait_s: float | None = None,
+        headers: Mapping[str, str] = EMPTY_MAPPING,
     ) -> Json | Failed:
         try:
             return await self._transport.fetch(url, body, wait_s, headers)
@@ -599,7 +603,7 @@ def _asking_for_the_rest(request: Request, endpoint: Endpoint, protocol: Protoco
 def _headers(request: Request, provider: Provider) -> Mapping[str, str]:
     """What the client has sent beside its body, if it speaks the provider's protocol."""
     native = request.native
-    return native.headers if native is not None and native.protocol == provider.protocol else NOTHING
+    return native.headers if native is not None and native.protocol == provider.protocol else EMPTY_MAPPING
 
 
 def _conversation(request: Request, model: str) -> object:

@@ -34,7 +34,7 @@ from shepherd.core import (
     Unsupported,
 )
 
-Kind = Literal[
+FailureKind = Literal[
     "auth",
     "permission",
     "not_found",
@@ -50,8 +50,8 @@ Kind = Literal[
     "broken",
 ]
 """`broken`: an answer that is none, or that ends before its end. The last three have no words of a provider."""
-TRANSIENT: frozenset[Kind] = frozenset({"rate_limit", "overloaded", "server_error", "unreachable", "broken"})
-STATUSES: dict[Kind, int] = {
+TRANSIENT: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded", "server_error", "unreachable", "broken"})
+STATUSES: dict[FailureKind, int] = {
     "auth": 401,
     "permission": 403,
     "not_found": 404,
@@ -66,7 +66,7 @@ MAX_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    kind: Kind
+    kind: FailureKind
     words: str
     """Of the provider, in one line."""
     status: int = 0
@@ -274,7 +274,7 @@ def request_id_of(headers: Mapping[str, str]) -> str:
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
-_CODES: dict[Kind, frozenset[str]] = {
+_CODES: dict[FailureKind, frozenset[str]] = {
     "context_length": frozenset(
         {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
     ),
@@ -318,9 +318,9 @@ _UNSUPPORTED = re.compile(
 )
 
 
-def _kind(status: int, found: _Words, words: str) -> Kind:
+def _kind(status: int, found: _Words, words: str) -> FailureKind:
 
-    def named(kind: Kind) -> bool:
+    def named(kind: FailureKind) -> bool:
         return bool(found.names & _CODES[kind])
 
     if named("context_length"):

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from shepherd.backends.cloud.failure import Failed, Kind, ProviderFailed, page_words, read, request_id_of
-from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.backends.cloud.failure import Failed, FailureKind, ProviderFailed, page_words, read, request_id_of
+from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.core import Event, Finished, Started
 from shepherd.wire.base import Json
 from shepherd.wire.client import Decoder, Failure
@@ -93,7 +93,7 @@ class Transport:
     # -- answers
 
     async def answer(
-        self, provider: Provider, model: str, body: bytes, decoder: Decoder, headers: Mapping[str, str] = NOTHING
+        self, provider: Provider, model: str, body: bytes, decoder: Decoder, headers: Mapping[str, str] = EMPTY_MAPPING
     ) -> AsyncGenerator[Event, None]:
         """The events of one answer, as they come. `provider`: this one, perhaps with another protocol; `headers`, in
         lower case: besides those of every request.
@@ -162,7 +162,11 @@ class Transport:
     # -- everything else
 
     async def fetch(
-        self, url: str, body: Json | None = None, deadline_s: float | None = None, headers: Mapping[str, str] = NOTHING
+        self,
+        url: str,
+        body: Json | None = None,
+        deadline_s: float | None = None,
+        headers: Mapping[str, str] = EMPTY_MAPPING,
     ) -> Json:
         """A JSON object that is no stream. Raises: `ProviderFailed`."""
         content = None if body is None else encoded(body)
@@ -338,7 +342,7 @@ async def _drained(pieces: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _failed(kind: Kind, words: str) -> ProviderFailed:
+def _failed(kind: FailureKind, words: str) -> ProviderFailed:
     return ProviderFailed(Failed(kind, words, retryable=kind in ("unreachable", "broken")))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from shepherd.core import InvalidRequest
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.sampling import MODEL
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields
 from shepherd.wire.texts import TOKENS, check_tokens
 
 
@@ -83,7 +83,7 @@ def _decode_tokens(body: Fields, key: str) -> tuple[int, ...]:
     return check_tokens(values, key)
 
 
-_TOKENS_FIELDS = (MODEL, Field("tokens", Kind(_decode_tokens, TOKENS)))
+_TOKENS_FIELDS = (MODEL, Field("tokens", FieldKind(_decode_tokens, TOKENS)))
 DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"tokens": [1, 2, 3]})
 
 

@@ -12,7 +12,7 @@ from shepherd.wire.base import Fields, Json, wrong
 from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
 from shepherd.wire.openai.embeddings import DIMENSIONS, plain
 from shepherd.wire.sampling import refuse_lora
-from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, FieldKind, body_schema, read_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def _decode_texts(body: Fields, key: str) -> tuple[str, ...]:
     return body.find_strings(key) or ()
 
 
-_TEXTS = Kind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
+_TEXTS = FieldKind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
 _EMBED = (
     NAME,
     Field("input", _TEXTS),

@@ -31,7 +31,7 @@ from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, integer, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -68,7 +68,7 @@ FIELDS = (
     *GENERATION,
     Field(
         "prompt",
-        Kind(_decode_prompts, TEXTS),
+        FieldKind(_decode_prompts, TEXTS),
         "A text, tokens, or an array of either. No text becomes a control token.",
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
@@ -157,7 +157,7 @@ class Encoder:
         self.note_time(event)
         if isinstance(event, Started):
             self._chunks.begin(choice, event.model, '"text":')
-        progress = self._chunks.progress(choice, event, _NOTHING)
+        progress = self._chunks.progress(choice, event, _EMPTY_MIDDLE)
         match event:
             case TextDelta(text, scores):
                 if not self._options.timings_per_token:
@@ -166,7 +166,7 @@ class Encoder:
                 middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":null}]'
                 return progress + self._chunks.heads[choice] + middle + self._chunks.timed_tail(event)
             case Finished(reason, usage):
-                ending = _NOTHING.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
+                ending = _EMPTY_MIDDLE.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
                 return progress + self._chunks.end(choice, ending, usage)
             case _:
                 return progress
@@ -193,7 +193,7 @@ class Encoder:
 
 encoder = Encoder
 
-_NOTHING = b'"","logprobs":null,"finish_reason":null}]'
+_EMPTY_MIDDLE = b'"","logprobs":null,"finish_reason":null}]'
 """The middle of a chunk without text."""
 
 _FINISH_REASONS: dict[StopReason, str] = {

@@ -36,7 +36,7 @@ from shepherd.wire.parts import (
     seen,
 )
 from shepherd.wire.signature import received
-from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, FieldKind, body_schema, one_of
 from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
 
@@ -368,15 +368,15 @@ _CONTENT = {
 }
 _MESSAGE = body_schema(
     Field("role", one_of(*_ROLES)),
-    Field("content", Kind(Fields.find_any, _CONTENT)),
+    Field("content", FieldKind(Fields.find_any, _CONTENT)),
     Field("tool_calls", OBJECTS),
     Field("tool_call_id", STRING),
     Field("reasoning_content", STRING),
     required=["role"],
 )
-TOOLS = Field("tools", Kind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
+TOOLS = Field("tools", FieldKind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
 CONVERSATION = (
-    Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    Field("messages", FieldKind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
     TOOLS,
     Field("tool_choice", ANYTHING, "auto, none, required, or one function by name."),
 )
