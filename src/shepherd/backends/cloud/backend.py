@@ -499,7 +499,7 @@ class CloudBackend:
         if show := self.provider.paths.show:
             found = await self._fetched(self.provider.url(show), {"model": model}, LIST_WAIT_S)
             if isinstance(found, dict):
-                learned.shown = models.shown(found)
+                learned.shown = models.decode_show(found)
         else:
             await self._list(LIST_WAIT_S)
         return self._facts(model)

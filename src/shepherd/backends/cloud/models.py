@@ -244,7 +244,7 @@ def next_page(body: Json) -> str:
     return ""
 
 
-def shown(body: Json) -> Facts:
+def decode_show(body: Json) -> Facts:
     """What Ollama's `/api/show` reports of one model."""
     info = body.get("model_info")
     pairs = info.items() if isinstance(info, dict) else ()
