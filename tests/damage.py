@@ -35,10 +35,10 @@ def damaged(value: Any, at: Place, by: Any) -> Any:
     return copy
 
 
-def garbage(keys: Sequence[str]) -> st.SearchStrategy[Any]:
-    """Any JSON values, in objects with these keys."""
+def garbage(keys: Sequence[str], words: Sequence[str] = ("",)) -> st.SearchStrategy[Any]:
+    """Any JSON values, in objects with these keys; `words`: texts among them."""
     return st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(words),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4),
         max_leaves=12,
     )

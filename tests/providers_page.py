@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from shepherd.backends.cloud import models
-from shepherd.backends.cloud.provider import ALIASES, KINDS, Kind, Provider, provider_of
+from shepherd.backends.cloud.provider import ALIASES, KINDS, Provider, ProviderKind, provider_of
 from shepherd.core import Message, ReasoningLevel, Request, Text
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers.md"
@@ -103,7 +103,7 @@ TITLES = {
 }
 
 
-def _provider(kind: Kind) -> Provider:
+def _provider(kind: ProviderKind) -> Provider:
     return provider_of(kind, key="key", base_url=None if kind.base_url else "http://127.0.0.1:1")
 
 

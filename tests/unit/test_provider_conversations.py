@@ -26,7 +26,7 @@ from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.agent.turn import CallReturned, TurnEvent
 from shepherd.backends.cloud.backend import CloudBackend
-from shepherd.backends.cloud.provider import KINDS, Kind, provider_of
+from shepherd.backends.cloud.provider import KINDS, ProviderKind, provider_of
 from shepherd.core import (
     BackendError,
     BadCall,
@@ -61,7 +61,7 @@ WINDOW = 1_500
 class Row:
     """A provider, and one of its protocols."""
 
-    kind: Kind
+    kind: ProviderKind
     protocol: Protocol
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from shepherd.backends.cloud.provider import Kind, find_kind
+from shepherd.backends.cloud.provider import ProviderKind, find_kind
 from shepherd.config.schema import ProviderConfig
 from shepherd.core import ConfigError, InvalidRequest
 from shepherd.process.files import replace_private
@@ -65,7 +65,7 @@ def find_key(row: ProviderConfig, env: Mapping[str, str], store: KeyStore) -> Fo
     return next((found for name in names if (found := store.find(name)) is not None), None)
 
 
-def _variable(row: ProviderConfig, kind: Kind, env: Mapping[str, str]) -> str | None:
+def _variable(row: ProviderConfig, kind: ProviderKind, env: Mapping[str, str]) -> str | None:
     return next((name for name in (row.api_key_env or "", *kind.keys) if env.get(name)), None)
 
 

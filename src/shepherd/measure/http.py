@@ -11,7 +11,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts
-from shepherd.backends.cloud.provider import KINDS, Kind, provider_of
+from shepherd.backends.cloud.provider import KINDS, ProviderKind, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.core import BadReply, Event, NotAllowed, Refused, Request, TimedOut
 from shepherd.measure.dialogue import Side
@@ -55,7 +55,7 @@ async def opened(
         await backend.aclose()
 
 
-def _kind_at(url: str) -> Kind:
+def _kind_at(url: str) -> ProviderKind:
     """Of providers at this address: their variables for keys, and how they depart from the protocol."""
     at = [kind for kind in KINDS.values() if kind.base_url and urlsplit(kind.base_url).netloc == urlsplit(url).netloc]
     kind = at[0] if len(at) == 1 else KINDS["openai_compat"]
@@ -63,7 +63,7 @@ def _kind_at(url: str) -> Kind:
     return replace(kind, protocols=("openai.chat",), keys=keys, urls=(), needs_key=False)
 
 
-async def _only_model(backend: CloudBackend, url: str, kind: Kind) -> str:
+async def _only_model(backend: CloudBackend, url: str, kind: ProviderKind) -> str:
     try:
         names = [card.id for card in await backend.models()]
     except Refused as error:
@@ -79,7 +79,7 @@ async def _only_model(backend: CloudBackend, url: str, kind: Kind) -> str:
     return names[0]
 
 
-def _explained(error: Refused, url: str, kind: Kind, model: str) -> Exception:
+def _explained(error: Refused, url: str, kind: ProviderKind, model: str) -> Exception:
     if error.status in (401, 403):
         variable = f", or in {' or '.join(kind.keys)}" if kind.keys else ""
         return NotAllowed(f"{url} refuses access; give its key with --api-key KEY{variable}", status=error.status)

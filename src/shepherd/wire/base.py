@@ -51,7 +51,8 @@ class Decoded(Generic[OptionsT]):
 
 
 class Encoder(Protocol):
-    """Writes the answer to one body: either `encode` for every event, or `encode_replies` once.
+    """Writes the answer to one body: either `encode` for every event, or `encode_replies` once. The events of each
+    choice come in the order of the grammar.
 
     If it has a method `note_time(event)`, the server calls it for every event of a whole answer as it comes.
     """
@@ -144,7 +145,7 @@ def public_error(error: Exception) -> tuple[int, str]:
     """HTTP status and message of an error, for a client. Reveals nothing of an unexpected exception.
 
     A 401 or 403 of a provider becomes 502 with the provider's words: the key is the server's, and a client that gets a
-    401 says that its own is wrong, or asks its user to log in again.
+    401 reports its own key as wrong, or asks its user to log in again.
     """
     if not isinstance(error, ShepherdError):
         return 500, "the server made an error while answering; its log holds the details"
@@ -185,7 +186,6 @@ def shown(value: object, limit: int = 40) -> str:
 
 
 def wrong(path: str, expected: str, value: object) -> InvalidRequest:
-    """The error of a field at `path` with a wrong value."""
     return InvalidRequest(f"{path} must be {expected}, not {shown(value)}", field=path)
 
 

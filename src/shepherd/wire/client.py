@@ -72,7 +72,7 @@ def native_of(request: Request, protocol: str) -> Mapping[str, Any]:
 def native_tools(request: Request, protocol: str, inner: str = "") -> dict[str, Json]:
     """The tools as the client sent them, by their names; `inner`: the field that holds the name, where there is one.
 
-    Their fields that `ToolSpec` has no word for go on, such as when the provider shows a tool to the model.
+    Fields that `ToolSpec` has no word for are sent too, such as when the provider shows a tool to the model.
     """
     tools = objects_in(native_of(request, protocol).get("tools"))
     named = ((object_at(tool, inner) or tool if inner else tool, tool) for tool in tools)
@@ -92,7 +92,7 @@ def alternating(turns: Iterable[tuple[str, list[Json]]], key: str) -> list[Json]
 
 def check_messages(request: Request, no_grammar: str = "") -> None:
     """Raises: `Unsupported` for a bare prompt, which no provider's protocol has a place for, and for a grammar where
-    the protocol has none: then `no_grammar` says what to send."""
+    the protocol has none: `no_grammar` is the message then."""
     if request.completion is not None:
         raise Unsupported("this model answers messages, not a bare prompt; use a chat endpoint", field="prompt")
     if request.grammar is not None and no_grammar:
@@ -100,7 +100,6 @@ def check_messages(request: Request, no_grammar: str = "") -> None:
 
 
 def limit_for(request: Request, endpoint: Endpoint) -> int | None:
-    """The most tokens of the answer."""
     if request.max_tokens is None or endpoint.max_output is None:
         return request.max_tokens
     return min(request.max_tokens, endpoint.max_output)
@@ -154,7 +153,6 @@ class AnswerDecoder:
         self._endpoint = endpoint
         self._new_id = new_id or (lambda: new_call_id(self.id_prefix))
         self._ids = set[str]()
-        """Of the calls so far."""
         self._has_started = False
 
     def feed(self, event: str, data: bytes) -> Iterator[Event]:
@@ -176,7 +174,6 @@ class AnswerDecoder:
         return id
 
     def _whole_call(self, id: str, name: str, arguments: str, signature: str | None = None) -> Iterator[Event]:
-        """A call that has come in one piece."""
         call = parsed_call(id, name, arguments)
         yield CallStarted(id, call.name)
         if isinstance(call, ToolCall):
@@ -186,7 +183,6 @@ class AnswerDecoder:
 
 
 def new_call_id(prefix: str = "call_") -> str:
-    """A random id for a call that has none."""
     return f"{prefix}{secrets.token_hex(12)}"
 
 
@@ -195,12 +191,10 @@ class ClientCodec(Protocol):
 
     def encode_request(self, request: Request, endpoint: Endpoint) -> Json:
         """The body. Equal for equal requests, and a longer conversation begins with the same bytes where the protocol
-        allows it, so that the provider's own cache hits. Raises: `InvalidRequest` for what the protocol cannot say."""
+        allows it, so that the provider's own cache hits. Raises: `InvalidRequest` for what it cannot express."""
         ...
 
-    def decoder(self, request: Request, endpoint: Endpoint) -> Decoder:
-        """A reader of the answer to `request`."""
-        ...
+    def decoder(self, request: Request, endpoint: Endpoint) -> Decoder: ...
 
 
 class CountingCodec(ClientCodec, Protocol):

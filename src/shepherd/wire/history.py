@@ -13,17 +13,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from shepherd.core import (
-    BadCall,
-    Document,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from shepherd.core import BadCall, Document, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from shepherd.core.edits import COMPACTION, WHOLE, Place
 from shepherd.wire.client import Endpoint
 from shepherd.wire.heard import for_model

@@ -6,7 +6,7 @@
     {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,…"}}        vLLM
 
 A recording comes by value: no address is fetched. Its type is what its bytes are, where they are WAV, MP3 or FLAC, and
-else what the client says.
+else what the client names.
 
 A document of text becomes its text. Any other stays a document: a model that cannot read it gets a note with its name
 and size, so that one unreadable attachment does not end a conversation. Texts side by side become one, as every
@@ -26,7 +26,6 @@ from shepherd.media.sound import find_type
 from shepherd.wire.base import Fields, shown
 
 AUDIO_TYPES = ("input_audio", "audio_url")
-"""The types of parts."""
 AUDIO_FORMATS: Mapping[str, str] = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 """The media types of the words of `format`."""
 

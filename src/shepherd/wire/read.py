@@ -25,6 +25,5 @@ def encode_sampling(sampling: Sampling) -> Json:
 
 
 def encode_read(read: ReadPrompt) -> Json:
-    """The prompt, and every setting that holds."""
     biases = [{"token": id, "bias": None if math.isinf(bias) else bias} for id, bias in read.logit_bias]
     return {"prompt": read.text, "generation_settings": encode_sampling(read.sampling) | {"logit_bias": biases}}

@@ -20,13 +20,11 @@ from shepherd.core.pairs import MAX_PAIRS, Pairs, Scores, Side
 from shepherd.wire.base import Fields, Json, public_error, wrong
 from shepherd.wire.openai.embeddings import plain
 from shepherd.wire.sampling import MODEL, refuse_lora
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, integer, one_of, read_fields
 
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """The request of a body."""
-
     model: str
     pairs: Pairs
     top_n: int | None = None
@@ -81,8 +79,8 @@ def _check_number(n: int, key: str) -> None:
 
 _DOCUMENT = {"anyOf": [STRING.schema, {"type": "object", "properties": {"text": STRING.schema}, "required": ["text"]}]}
 _ARRAY = {"type": "array", "minItems": 1, "maxItems": MAX_PAIRS, "items": _DOCUMENT}
-_TEXTS = Kind(_read_texts, _ARRAY)
-_TEXT_OR_TEXTS = Kind(_read_text_or_texts, {"anyOf": [STRING.schema, _ARRAY]})
+_TEXTS = FieldKind(_read_texts, _ARRAY)
+_TEXT_OR_TEXTS = FieldKind(_read_text_or_texts, {"anyOf": [STRING.schema, _ARRAY]})
 _ABOUT = f"At most {MAX_PAIRS} texts, or objects with a text."
 _QUERY = Field("query", STRING, "What the documents are compared with.")
 _DOCUMENTS = Field("documents", _TEXTS, _ABOUT)
@@ -191,7 +189,6 @@ def _required(given: Json, key: str) -> Any:
 
 
 def encode_rerank(wanted: RerankRequest, made: Scores, *, id: str) -> Json | list[Json]:
-    """The documents by relevance, in the shape of the request."""
     if wanted.shape == "tei":
         return _best(wanted, made, "score", lambda text: {"text": text})
     n_tokens = sum(made.n_tokens)
@@ -205,7 +202,6 @@ def encode_rerank(wanted: RerankRequest, made: Scores, *, id: str) -> Json | lis
 
 
 def encode_cohere(wanted: RerankRequest, made: Scores, *, id: str) -> Json:
-    """The documents by relevance, in Cohere's shape."""
     return {
         "id": id,
         "results": _best(wanted, made, "relevance_score", _document),
@@ -218,7 +214,6 @@ def encode_cohere(wanted: RerankRequest, made: Scores, *, id: str) -> Json:
 
 
 def encode_score(wanted: RerankRequest, made: Scores, *, id: str, created: int) -> Json:
-    """The score of each pair, in the order of the request."""
     n_tokens = sum(made.n_tokens)
     values = _values(wanted, made)
     return {
@@ -232,14 +227,12 @@ def encode_score(wanted: RerankRequest, made: Scores, *, id: str, created: int) 
 
 
 def encode_tei_error(error: Exception) -> tuple[int, Json]:
-    """As TEI reports errors."""
     status, message = public_error(error)
     kind = "Validation" if status < 500 else "Unhealthy" if status == 503 else "Backend"
     return status, {"error": message, "error_type": "Overloaded" if status == 429 else kind}
 
 
 def encode_cohere_error(error: Exception) -> tuple[int, Json]:
-    """As Cohere reports errors."""
     status, message = public_error(error)
     return status, {"message": message}
 

@@ -12,7 +12,7 @@ from typing import Any
 from shepherd.core import InvalidRequest, Request, Sampling, limit
 from shepherd.core.request import LoraScale
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
-from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, integer, number
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, FieldKind, integer, number
 
 MODEL = Field(
     "model", STRING, "Any name: the routes choose the model; a generated answer repeats the name.", default=""
@@ -21,7 +21,6 @@ STREAM = Field("stream", BOOLEAN, default=False)
 
 
 def _limited(name: str, about: str = "", *also: str, kind: Any = number) -> Field:
-    """With the limits that hold everywhere."""
     return Field(name, kind(*limit.SAMPLING[name]), about, also=also)
 
 
@@ -77,12 +76,12 @@ SAMPLING = (
     *map(_limited, ("dry_multiplier", "dry_base")),
     _limited("dry_allowed_length", kind=integer),
     _limited("dry_penalty_last_n", kind=integer),
-    Field("dry_sequence_breakers", Kind(_decode_breakers, STRINGS.schema)),
+    Field("dry_sequence_breakers", FieldKind(_decode_breakers, STRINGS.schema)),
     _limited("mirostat", kind=integer),
     *map(_limited, ("mirostat_tau", "mirostat_eta")),
     Field("seed", integer(-(2**63), 2**64 - 1), "Of several choices, that of the first."),
     Field("ignore_eos", BOOLEAN),
-    Field("logit_bias", Kind(_decode_logit_bias, _BIASES), "-100 to 100 by token id or text, or pairs of both."),
+    Field("logit_bias", FieldKind(_decode_logit_bias, _BIASES), "-100 to 100 by token id or text, or pairs of both."),
 )
 
 
@@ -106,8 +105,7 @@ def _decode_stop(body: Fields, key: str) -> tuple[str, ...]:
     return stops
 
 
-STOPS = Kind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
-"""Stop strings: none, one, or an array."""
+STOPS = FieldKind(_decode_stop, {"anyOf": [STRING.schema, {**STRINGS.schema, "maxItems": limit.MAX_STOPS}]})
 STOP = Field("stop", STOPS)
 
 
@@ -141,18 +139,17 @@ _ADAPTER = {
 LORA_SCHEMA: Json = {"type": "array", "items": _ADAPTER, "maxItems": MAX_ADAPTERS}
 LORA = Field(
     "lora",
-    Kind(decode_lora, LORA_SCHEMA, is_plain=True),
+    FieldKind(decode_lora, LORA_SCHEMA, is_plain=True),
     "Adapters by id or name, and their scales; others are off (llama-server).",
     default=(),
 )
 GENERATION = (MODEL, STREAM, *SAMPLING, STOP, LORA)
-"""The fields that every body of the OpenAI family has."""
 
 
-def token_limit(least: int = 1) -> Kind:
+def token_limit(least: int = 1) -> FieldKind:
     """The most tokens to generate; -1 is llama.cpp's value for no limit (`limit_of`)."""
     schema = {"type": "integer", "anyOf": [{"const": -1}, {"minimum": least}]}
-    return Kind(partial(_find_limit, least=least), schema)
+    return FieldKind(partial(_find_limit, least=least), schema)
 
 
 def _find_limit(body: Fields, key: str, least: int) -> int | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Literal
 
 Protocol = Literal["openai.chat", "openai.responses", "anthropic", "gemini", "ollama"]
-"""The protocols of providers."""
 _SIGNING: tuple[Protocol, ...] = ("openai.responses", "anthropic", "gemini")
 _OURS = "c2hlcGhlcmQv"
 """How our own signatures begin, for clients that drop thoughts without one: `shepherd/` in base64."""

@@ -45,7 +45,6 @@ class LineReader:
     """Lines in a stream of bytes, which LF, CRLF or CR end, wherever it is cut; those of NDJSON are records."""
 
     def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
-        """`limit`: bytes of a line."""
         self._limit = limit
         self._rest = bytearray()
         self._searched = 0
@@ -92,7 +91,6 @@ class EventReader:
     """
 
     def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
-        """`limit`: bytes of an event."""
         self._limit = limit
         self._lines = LineReader(limit)
         self._name = ""

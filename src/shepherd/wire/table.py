@@ -17,22 +17,18 @@ from shepherd.wire.base import Fields, Json, Range, wrong
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of values."""
-
+class FieldKind:
     read: Callable[[Fields, str], Any]
     """From an object and a key to the checked value, `None` if it is absent. Raises: `InvalidRequest`."""
     schema: Json
     is_plain: bool = False
-    """An absent value needs no reading: it is `None`, whatever else the object holds."""
+    """An absent value needs no reading: it is `None` in every object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a body."""
-
     name: str
-    kind: Kind
+    kind: FieldKind
     about: str = ""
     default: Any = None
     """In place of an absent value."""
@@ -71,27 +67,26 @@ def _known(**values: Any) -> Json:
 
 # ---- kinds
 
-ANYTHING = Kind(Fields.find_any, {}, is_plain=True)
-STRING = Kind(Fields.find_string, {"type": "string"}, is_plain=True)
-BOOLEAN = Kind(Fields.find_boolean, {"type": "boolean"}, is_plain=True)
-STRINGS = Kind(Fields.find_strings, {"type": "array", "items": {"type": "string"}}, is_plain=True)
-OBJECTS = Kind(Fields.find_any, {"type": "array", "items": {"type": "object"}}, is_plain=True)
+ANYTHING = FieldKind(Fields.find_any, {}, is_plain=True)
+STRING = FieldKind(Fields.find_string, {"type": "string"}, is_plain=True)
+BOOLEAN = FieldKind(Fields.find_boolean, {"type": "boolean"}, is_plain=True)
+STRINGS = FieldKind(Fields.find_strings, {"type": "array", "items": {"type": "string"}}, is_plain=True)
+OBJECTS = FieldKind(Fields.find_any, {"type": "array", "items": {"type": "object"}}, is_plain=True)
 """Checked by their own decoder, as `ANYTHING` is."""
-OBJECT = Kind(lambda body, key: (found := body.find_object(key)) and found.body, {"type": "object"}, is_plain=True)
+OBJECT = FieldKind(lambda body, key: (found := body.find_object(key)) and found.body, {"type": "object"}, is_plain=True)
 
 
-def number(low: float, high: float) -> Kind:
+def number(low: float, high: float) -> FieldKind:
     schema = {"type": "number", "minimum": low, "maximum": high}
-    return Kind(partial(Fields.find_number, allowed=Range(low, high)), schema, is_plain=True)
+    return FieldKind(partial(Fields.find_number, allowed=Range(low, high)), schema, is_plain=True)
 
 
-def integer(low: int | None = None, high: int | None = None) -> Kind:
+def integer(low: int | None = None, high: int | None = None) -> FieldKind:
     schema = _known(type="integer", minimum=low, maximum=high)
-    return Kind(partial(Fields.find_integer, allowed=Range(low, high)), schema, is_plain=True)
+    return FieldKind(partial(Fields.find_integer, allowed=Range(low, high)), schema, is_plain=True)
 
 
-def one_of(*words: str) -> Kind:
-    """One of these strings."""
+def one_of(*words: str) -> FieldKind:
     expected = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(f'"{word}"' for word in words)
 
     def read(body: Fields, key: str) -> str | None:
@@ -100,13 +95,13 @@ def one_of(*words: str) -> Kind:
             raise wrong(body.at(key), expected, value)
         return value
 
-    return Kind(read, {"enum": list(words)}, is_plain=True)
+    return FieldKind(read, {"enum": list(words)}, is_plain=True)
 
 
-def inside(*table: Field) -> Kind:
+def inside(*table: Field) -> FieldKind:
     """An object with fields of its own; an absent one has the values of an empty one."""
 
     def read(body: Fields, key: str) -> Json:
         return read_fields(body.find_object(key) or Fields({}, body.at(key)), table)
 
-    return Kind(read, body_schema(*table))
+    return FieldKind(read, body_schema(*table))

@@ -9,13 +9,10 @@ from shepherd.core import OpaqueBlock, ReasoningDelta
 
 
 class JoinedThoughts:
-    """Of one answer."""
-
     def __init__(self) -> None:
         self._has_text = self._is_over = False
 
     def feed(self, event: ReasoningDelta | OpaqueBlock) -> str:
-        """What to send of it."""
         if isinstance(event, OpaqueBlock):
             self._is_over = True
             return ""

@@ -15,7 +15,7 @@ class BrokenAnswer(Exception):
 
 
 def record_of(data: bytes) -> Json:
-    """The JSON object of a record. Raises: `BrokenAnswer`."""
+    """Raises: `BrokenAnswer`, for what is no JSON object."""
     try:
         record = json.loads(str(data, "utf-8", "surrogatepass"))  # of bytes, it would find out the encoding first
     except (ValueError, RecursionError) as error:
@@ -26,7 +26,7 @@ def record_of(data: bytes) -> Json:
 
 
 def object_in(record: Json, key: str) -> Json:
-    """The object of a field. Raises: `BrokenAnswer`."""
+    """Raises: `BrokenAnswer`, where there is none."""
     value = record.get(key)
     if not isinstance(value, dict):
         raise BrokenAnswer(f"a record has no {key}")
@@ -104,4 +104,3 @@ def closed(schema: Mapping[str, Any]) -> Json:
 
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
-"""Keywords whose value is no schema."""

@@ -27,7 +27,6 @@ from shepherd.core import (
 from shepherd.wire.base import Json
 
 Clock = Callable[[], int]
-"""Nanoseconds since some moment."""
 
 
 class Watch:

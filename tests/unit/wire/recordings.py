@@ -34,6 +34,15 @@ def sessions(folder: Path, provider: str, endpoint: str) -> Iterator[Json]:
                 yield {"id": f"{session['id']}:{number}", **step}
 
 
+def recorded(conformance: Path, provider: str, *endpoints: str) -> list[Json]:
+    """The exchanges and the steps of the tool loops with these endpoints of a provider, at least one."""
+    folder = conformance / "providers"
+    steps = (step for endpoint in endpoints for step in sessions(folder, provider, endpoint))
+    found = [*load(folder / provider, *endpoints), *steps]
+    assert found
+    return found
+
+
 def stream_text(exchange: Json) -> str | None:
     """The body of a streamed answer; None for a whole one."""
     response = exchange["response"]
@@ -123,3 +132,14 @@ def differences(reply: Reply, expect: Json) -> list[str]:
             if usage.get(name) is not None:
                 compare(name, ours, usage[name])
     return found
+
+
+def faults(codec: ClientCodec, exchanges: Iterable[Json], request: Request, target: Endpoint) -> list[str]:
+    """How the answers that have come whole differ from what their recordings say, at any cut."""
+    whole = (each for each in exchanges if each["response"]["status"] == 200 and each["kind"] != "stream_error")
+    return [
+        f"{exchange['id']}: {each}"
+        for exchange in whole
+        for reply in replies(codec, exchange, request, target)
+        for each in differences(reply, exchange["expect"])
+    ]

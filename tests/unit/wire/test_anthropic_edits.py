@@ -9,16 +9,7 @@ import pytest
 from anthropic.types.beta import BetaMessage
 from anthropic.types.beta.beta_context_management_response import BetaContextManagementResponse
 
-from shepherd.core import (
-    Finished,
-    InvalidRequest,
-    Opaque,
-    OpaqueBlock,
-    Started,
-    Text,
-    TextDelta,
-    fold,
-)
+from shepherd.core import Finished, InvalidRequest, Opaque, OpaqueBlock, Started, Text, TextDelta, fold
 from shepherd.core.edits import COMPACTION, AppliedEdit, Edit
 from shepherd.wire.anthropic import client, codec
 from shepherd.wire.client import Endpoint

@@ -4,8 +4,6 @@ import base64
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from shepherd.core import InvalidRequest, Request
 from shepherd.wire.anthropic.codec import decode_request, encode_error
@@ -105,55 +103,3 @@ def test_new_messages_alone_are_refused_in_the_words_that_make_the_client_send_t
     assert (status, body["error"]["type"]) == (404, "not_found_error")
     assert body["error"]["details"] == {"error_code": "thread_not_found"}
     assert request_of(thread={"type": "create"}) == request_of()
-
-
-kinds = st.sampled_from(
-    ["text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result",
-     "server_tool_use", "web_search_tool_result", "mcp_tool_use", "compaction", "container_upload", "tool_reference",
-     "tool_addition", "tool_removal", "odd"]
-)  # fmt: skip
-keys = st.sampled_from(
-    ["text", "source", "type", "data", "url", "media_type", "content", "thinking", "signature", "id", "name", "input",
-     "tool_use_id", "is_error", "file_id", "tool", "definition", "title"]
-)  # fmt: skip
-scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from(["", "c", "base64", "url", "text", "content", "file", PNG])
-)
-values = st.recursive(
-    scalars,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(keys, inner, max_size=4),
-        st.builds(lambda kind, rest: {**rest, "type": kind}, kinds, st.dictionaries(keys, inner, max_size=4)),
-    ),
-    max_leaves=12,
-)
-bodies = st.fixed_dictionaries(
-    {"messages": st.lists(
-        st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": values}), max_size=4
-    )},
-    optional={
-        "system": values,
-        "tools": st.lists(st.dictionaries(keys | st.just("input_schema"), values, max_size=4), max_size=2),
-        "tool_choice": values,
-        "thinking": values,
-        "output_config": values,
-        "metadata": values,
-        "max_tokens": values,
-    },
-)  # fmt: skip
-
-
-@given(bodies)
-@example(
-    {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [SEARCH]}]}]}
-)
-@settings(deadline=None)
-def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None:
-    try:
-        decoded = decode_request(body)
-    except InvalidRequest:
-        return
-    assert decoded.request.messages
-    for message in decoded.request.messages:
-        assert len(message.results) == (message.role == "tool")

@@ -8,17 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shepherd.core import (
-    Image,
-    Message,
-    Reasoning,
-    Request,
-    Sampling,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from shepherd.core import Image, Message, Reasoning, Request, Sampling, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.wire.anthropic.codec import MessageOptions, decode_request
 from shepherd.wire.base import Json
 from shepherd.wire.history import plain
@@ -208,10 +198,7 @@ def test_a_system_message_that_says_nothing_is_none() -> None:
             {"type": "image", "source": {"type": "url", "url": f"data:image/png;base64,{PNG}"}},
             (Image("image/png", b"a png"),),
         ),
-        (
-            {"type": "image", "source": {"type": "url", "url": "https://x.y/a.png"}},
-            (Image(url="https://x.y/a.png"),),
-        ),
+        ({"type": "image", "source": {"type": "url", "url": "https://x.y/a.png"}}, (Image(url="https://x.y/a.png"),)),
         (
             {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
             (Text("[image: file_1; it cannot be seen here]"),),

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.cases import examples
-from tests.damage import garbage
-from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions, stream_text
+from tests.unit.wire.recordings import (
+    faults,
+    numbered,
+    recorded,
+    replayed,
+    replies,
+    stream_text,
+)
 
 from shepherd.core import (
-    Assembler,
     BadCall,
     Completion,
     Document,
@@ -208,22 +208,11 @@ def test_schemas_are_what_the_api_accepts() -> None:
 
 @pytest.fixture(scope="module")
 def exchanges(conformance: Path) -> list[Json]:
-    providers = conformance / "providers"
-    endpoints = ("gemini.generateContent", "gemini.streamGenerateContent")
-    found = [*load(providers / "gemini", *endpoints)]
-    for endpoint in endpoints:
-        found += sessions(providers, "gemini", endpoint)
-    assert found
-    return found
+    return recorded(conformance, "gemini", "gemini.generateContent", "gemini.streamGenerateContent")
 
 
 def test_recorded_answers_say_what_they_say(exchanges: list[Json]) -> None:
-    faults = []
-    for exchange in exchanges:
-        if exchange["response"]["status"] == 200:
-            for reply in replies(client, exchange, ASK, ENDPOINT):
-                faults += [f"{exchange['id']}: {each}" for each in differences(reply, exchange["expect"])]
-    assert not faults
+    assert faults(client, exchanges, ASK, ENDPOINT) == []
 
 
 def test_recorded_answers_go_back_as_they_came(exchanges: list[Json]) -> None:
@@ -316,16 +305,3 @@ def test_a_blocked_prompt_and_an_unreadable_call() -> None:
 def test_an_answer_that_breaks_the_protocol_is_broken(chunks: list[object]) -> None:
     with pytest.raises(BrokenAnswer):
         events_of(*chunks)
-
-
-_KEYS = ("candidates", "content", "parts", "text", "thought", "functionCall", "name", "args", "finishReason", "error")
-
-
-@given(st.lists(garbage(_KEYS), max_size=4))
-@settings(max_examples=examples(400))
-def test_garbage_is_a_broken_answer_and_never_another_error(chunks: list[Any]) -> None:
-    data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks)
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole(chunks)))

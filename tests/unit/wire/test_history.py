@@ -13,9 +13,7 @@ from shepherd.wire.history import NO_RESULT, for_provider, plain
 ENDPOINT = Endpoint("claude", "anthropic:claude")
 PDF = Document("a.pdf", "application/pdf", b"%PDF-1")
 SEARCH = Opaque(
-    "anthropic",
-    '{"type": "server_tool_use"}',
-    (ToolCall("s1", "web_search", "{}"), ToolResult("s1", (Text("found"),))),
+    "anthropic", '{"type": "server_tool_use"}', (ToolCall("s1", "web_search", "{}"), ToolResult("s1", (Text("found"),)))
 )
 
 

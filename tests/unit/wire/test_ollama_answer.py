@@ -201,8 +201,7 @@ def test_a_call_without_an_id_gets_one_and_calls_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "text"),
-    [("end", "I look.[invalid tool call of look: no JSON]"), ("length", "I look.")],
+    ("reason", "text"), [("end", "I look.[invalid tool call of look: no JSON]"), ("length", "I look.")]
 )
 def test_a_bad_call_is_told_unless_it_was_cut_off(reason: StopReason, text: str) -> None:
     message = Message("assistant", (Text("I look."), BadCall("{", "no JSON", "c1", "look")))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
-from tests.damage import garbage
-from tests.unit.wire.recordings import differences, load, numbered, replayed, replies, sessions
+from tests.unit.wire.recordings import faults, numbered, recorded, replayed
 
 from shepherd.core import (
     Assembler,
@@ -177,19 +174,11 @@ def test_options_of_the_configuration_and_fields_of_the_client_are_added() -> No
 
 @pytest.fixture(scope="module")
 def exchanges(conformance: Path) -> list[Json]:
-    providers = conformance / "providers"
-    found = [*load(providers / "ollama", "ollama.chat"), *sessions(providers, "ollama", "ollama.chat")]
-    assert found
-    return found
+    return recorded(conformance, "ollama", "ollama.chat")
 
 
 def test_recorded_answers_say_what_they_say(exchanges: list[Json]) -> None:
-    faults = []
-    for exchange in exchanges:
-        if exchange["response"]["status"] == 200:
-            for reply in replies(client, exchange, ASK, ENDPOINT):
-                faults += [f"{exchange['id']}: {each}" for each in differences(reply, exchange["expect"])]
-    assert not faults
+    assert faults(client, exchanges, ASK, ENDPOINT) == []
 
 
 _WORDS = st.text(min_size=1, max_size=8)
@@ -273,14 +262,3 @@ def test_an_error_in_the_middle_is_a_failure() -> None:
 def test_an_answer_that_breaks_the_protocol_is_broken(lines: list[object]) -> None:
     with pytest.raises(BrokenAnswer):
         reply_of(*lines)
-
-
-_KEYS = ("message", "content", "thinking", "tool_calls", "function", "name", "arguments", "done", "error", "id")
-
-
-@given(st.lists(garbage(_KEYS), max_size=4))
-@settings(max_examples=examples(300))
-def test_garbage_is_a_broken_answer_and_never_another_error(lines: list[Any]) -> None:
-    data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data, is_ndjson=True)))

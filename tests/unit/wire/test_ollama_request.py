@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shepherd.core import (
     Completion,
@@ -70,8 +67,7 @@ def test_every_role_and_part_is_read() -> None:
             ),
         ),
         Message(
-            "assistant",
-            (Reasoning("Hm."), Text("I look."), ToolCall("call_1", "look", '{"at": 9223372036854775808}')),
+            "assistant", (Reasoning("Hm."), Text("I look."), ToolCall("call_1", "look", '{"at": 9223372036854775808}'))
         ),
         Message("tool", (ToolResult("call_1", (picture, Text("a sheep")), "look"),)),
         Message.system("Be quick."),
@@ -282,28 +278,6 @@ def test_a_wrong_field_is_named(fields: Mapping[str, Any], words: str, field: st
 def test_a_picture_in_a_bare_prompt_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="leave out a suffix or images"):
         generate(images=["AAAA"], suffix="s")
-
-
-WORDS = ("model", "messages", "role", "content", "images", "tool_calls", "function", "name", "arguments", "tools",
-    "options", "stop", "format", "think", "keep_alive", "prompt", "suffix", "raw", "user", "assistant", "tool", "5m",
-)  # fmt: skip
-JUNK = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(max_size=5)
-    | st.sampled_from(WORDS),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner),
-    max_leaves=20,
-)
-
-
-@given(st.dictionaries(st.sampled_from(WORDS), JUNK))
-def test_any_object_is_understood_or_refused(body: dict[str, Any]) -> None:
-    for decode in (ollama_chat.decode_request, ollama_generate.decode_request):
-        with contextlib.suppress(InvalidRequest):
-            assert len(decode(body).requests) == 1
 
 
 # -- what clients really sent

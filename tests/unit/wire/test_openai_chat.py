@@ -382,13 +382,7 @@ def test_scores_stand_beside_the_text_that_they_are_of() -> None:
         ],
     }
     second = {"token": "\ufffd", "logprob": -9999.0, "bytes": [0xE2], "top_logprobs": []}
-    assert told == [
-        None,
-        {"content": [first], "refusal": None},
-        None,
-        {"content": [second], "refusal": None},
-        None,
-    ]
+    assert told == [None, {"content": [first], "refusal": None}, None, {"content": [second], "refusal": None}, None]
     reply = fold(events)
     whole = openai_chat.encoder(ChatOptions(logprobs=True), id="chatcmpl-1", created=17, model="m").encode_replies(
         [reply]

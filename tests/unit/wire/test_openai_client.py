@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +16,6 @@ from tests.cases import examples
 from tests.unit.wire.recordings import replayed
 
 from shepherd.core import (
-    Assembler,
     BadCall,
     Completion,
     Document,
@@ -205,18 +202,12 @@ SAID: list[tuple[str, Message, Json]] = [
     (
         "file_urls",
         Message("user", (Document("a", url="http://x/a.pdf"),)),
-        {
-            "role": "user",
-            "content": [{"type": "file", "file": {"filename": "a", "file_data": "http://x/a.pdf"}}],
-        },
+        {"role": "user", "content": [{"type": "file", "file": {"filename": "a", "file_data": "http://x/a.pdf"}}]},
     ),
     (
         "document_urls",
         Message("user", (Document("a", url="http://x/a.pdf"),)),
-        {
-            "role": "user",
-            "content": [{"type": "document_url", "document_url": "http://x/a.pdf", "document_name": "a"}],
-        },
+        {"role": "user", "content": [{"type": "document_url", "document_url": "http://x/a.pdf", "document_name": "a"}]},
     ),
 ]
 
@@ -448,10 +439,7 @@ SHAPES: list[tuple[str, list[Json | str], tuple[Part, ...], StopReason]] = [
     ),
     (
         "the message beside its last piece",
-        [
-            delta(content="A"),
-            {"choices": [{"delta": {}, "message": {"content": "A"}, "finish_reason": "stop"}]},
-        ],
+        [delta(content="A"), {"choices": [{"delta": {}, "message": {"content": "A"}, "finish_reason": "stop"}]}],
         (Text("A"),),
         "end",
     ),
@@ -565,10 +553,7 @@ SHAPES: list[tuple[str, list[Json | str], tuple[Part, ...], StopReason]] = [
             delta(content="A", extra_content={"google": {"thought_signature": "CiQB"}}),
             delta("stop", extra_content={"x": 1}),
         ],
-        (
-            Text("A"),
-            Reasoning("", 'openai.chat:{"extra_content":{"google":{"thought_signature":"CiQB"},"x":1}}'),
-        ),
+        (Text("A"), Reasoning("", 'openai.chat:{"extra_content":{"google":{"thought_signature":"CiQB"},"x":1}}')),
         "end",
     ),
     (
@@ -803,32 +788,6 @@ def test_what_our_server_writes_is_read_as_it_was(message: Message, reason: Stop
     assert read_back.message.reasoning == message.reasoning
     assert read_back.message.calls == message.calls
     assert (read_back.reason, read_back.usage) == (reason, usage)
-
-
-KEYS = [
-    "choices", "delta", "message", "content", "index", "id", "function", "name", "arguments", "tool_calls", "custom",
-    "finish_reason", "usage", "prompt_tokens", "completion_tokens_details", "logprobs", "token", "bytes",
-    "top_logprobs",
-    "reasoning", "reasoning_details", "text", "signature", "type", "extra_content", "refusal", "function_call", "model",
-]  # fmt: skip
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 600) | st.sampled_from(["", "a", "{}", "{", "stop", "error", "length"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-    max_leaves=8,
-)
-_DELTAS = st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, _JSON))
-_RECORDS = st.one_of(_DELTAS.map(lambda fields: delta(None, **fields)), _DELTAS, _JSON)
-
-
-@given(st.lists(_RECORDS, max_size=5), st.binary(max_size=20))
-@settings(max_examples=examples(500))
-def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Any], tail: bytes) -> None:
-    data = b"".join(b"data: " + json.dumps(record).encode() + b"\n\n" for record in records) + tail + sse()
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
-    for record in records:
-        with contextlib.suppress(BrokenAnswer, Failure):
-            deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole({"choices": [record]})))
 
 
 def test_the_calls_of_one_answer_cost_no_more_than_their_length() -> None:

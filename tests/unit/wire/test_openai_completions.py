@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shepherd.core import (
     Completion,
@@ -134,23 +132,6 @@ def test_a_wrong_field_is_named_with_its_value_and_the_rule(fields: Json, field:
         request_of(**fields)
     assert caught.value.field == field
     assert said in caught.value.message
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-JSON = st.recursive(SCALARS, lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children))
-NAMES = st.sampled_from(
-    ["prompt", "n", "best_of", "logprobs", "suffix", "echo", "max_tokens", "stop", "stream", "model"]
-)
-
-
-@given(st.dictionaries(NAMES, JSON))
-def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None:
-    found: tuple[Request, ...] | InvalidRequest
-    try:
-        found = decode_request(body).requests
-    except InvalidRequest as error:
-        found = error
-    assert isinstance(found, tuple) or (found.status == 400 and found.field is not None)
 
 
 # ---- answers

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from shepherd.core import (
     Document,
@@ -809,54 +807,6 @@ def test_a_wrong_field_is_named_with_its_value_and_the_rule(fields: Json, field:
     assert said in caught.value.message
     assert len(caught.value.message) < 300
     assert caught.value.status == 400
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-JSON = st.recursive(
-    SCALARS,
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=6), children, max_size=4),
-    max_leaves=12,
-)
-NAMES = st.sampled_from(
-    [
-        "model", "messages", "role", "content", "type", "text", "tool_calls", "tool_call_id", "id", "function",
-        "name", "arguments", "tools", "tool_choice", "stop", "n", "parameters", "image_url", "url",
-        "reasoning_content", "refusal", "seed", "temperature", "logit_bias", "max_tokens", "response_format",
-        "stream", "stream_options", "include_usage", "chat_template_kwargs", "enable_thinking", "user",
-        "json_schema", "schema", "strict", "guided_json", "guided_choice", "guided_regex", "structured_outputs",
-        "json", "regex", "choice", "grammar", "allowed_tools", "mode", "parallel_tool_calls", "functions",
-        "function_call", "custom", "input", "format", "definition", "thinking", "reasoning", "effort", "enabled",
-        "tool_use_id", "source", "input_schema",
-        "logprobs", "top_logprobs", "modalities", "file", "file_data", "filename", "file_id",
-    ]
-)  # fmt: skip
-WORDS = st.sampled_from(
-    ["user", "assistant", "tool", "system", "text", "image_url", "function", "refusal", "required", "json_object",
-     "json_schema", "allowed_tools", "{}", "[1", "custom", "file", "input_audio", "tool_use",
-     "tool_result", "thinking", "image", "enabled",
-     "data:image/png;base64,AAAA", "data:,", "data:image/png;base64,A", "high"]
-)  # fmt: skip
-LIKELY = st.recursive(
-    SCALARS | WORDS,
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(NAMES, children, max_size=5),
-    max_leaves=25,
-)
-MESSAGE = st.fixed_dictionaries(
-    {"role": WORDS, "content": LIKELY}, optional={"tool_calls": LIKELY, "tool_call_id": LIKELY}
-)
-
-
-@given(st.dictionaries(NAMES, JSON | LIKELY) | st.fixed_dictionaries({"messages": st.lists(MESSAGE, max_size=3)}))
-@example({"messages": [{"role": []}]})
-@example({"messages": [{"role": "user", "content": [{"type": {}}]}]})
-@example({"messages": [USER], "tool_choice": {"type": "function", "function": {"name": []}}})
-def test_whatever_is_sent_is_a_request_or_an_invalid_request(body: Json) -> None:
-    found: Request | InvalidRequest
-    try:
-        found = decode_request(body).request
-    except InvalidRequest as error:
-        found = error
-    assert isinstance(found, Request) or (found.status == 400 and found.field is not None)
 
 
 # ---- what clients really send

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,6 @@ from tests.unit.wire.recordings import replayed
 from tests.unit.wire.test_openai_client import answers
 
 from shepherd.core import (
-    Assembler,
     BadCall,
     Document,
     Event,
@@ -147,13 +144,7 @@ def test_a_whole_conversation_is_encoded() -> None:
             {"type": "message", "role": "user", "content": "And?"},
         ],
         "tools": [
-            {
-                "type": "function",
-                "name": "look",
-                "description": "Look.",
-                "parameters": TOOL.parameters,
-                "strict": False,
-            }
+            {"type": "function", "name": "look", "description": "Look.", "parameters": TOOL.parameters, "strict": False}
         ],
         "tool_choice": {"type": "function", "name": "look"},
         "parallel_tool_calls": False,
@@ -232,11 +223,7 @@ def test_what_only_the_protocol_knows_passes_through_our_server() -> None:
         "prompt_cache_key": "k",
     }
     body = body_of(codec.decode_request(sent).request)
-    assert body["input"][1:] == [
-        THOUGHT,
-        SEARCH,
-        *sent["input"][3:],
-    ]
+    assert body["input"][1:] == [THOUGHT, SEARCH, *sent["input"][3:]]
     assert [tool["type"] for tool in body["tools"]] == ["function", "custom", "web_search"]
     assert body["tools"][1] == patch
     assert body["tool_choice"] == sent["tool_choice"]
@@ -567,34 +554,6 @@ def test_a_stream_that_ends_before_its_end_is_broken() -> None:
     for body in ({}, {"output": None}, {"status": "queued", "output": []}):
         with pytest.raises(BrokenAnswer):
             fold(client.decoder(ASK, ENDPOINT).whole(body))
-
-
-KEYS = [
-    "type", "output_index", "item", "item_id", "id", "delta", "content", "summary", "text", "call_id", "name",
-    "arguments", "input", "phase", "encrypted_content", "response", "output", "status", "error", "usage", "logprobs",
-    "summary_index", "incomplete_details", "refusal",
-]  # fmt: skip
-_KINDS = [
-    "response.output_item.added", "response.output_item.done", "response.output_text.delta", "response.completed",
-    "response.function_call_arguments.delta", "response.reasoning_summary_text.delta", "response.incomplete",
-    "message", "function_call", "reasoning", "custom_tool_call", "other", "refusal", "completed",
-]  # fmt: skip
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["", "a", "{}", *_KINDS]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
-    max_leaves=10,
-)
-_RECORDS = st.fixed_dictionaries({"type": st.sampled_from(_KINDS)}, optional=dict.fromkeys(KEYS[1:], _JSON))
-
-
-@given(st.lists(_RECORDS, max_size=6), st.binary(max_size=20))
-@settings(max_examples=examples(500))
-def test_garbage_is_a_broken_answer_and_never_another_error(records: list[Json], tail: bytes) -> None:
-    data = sse(*records) + tail + sse(end(message("A")))
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, replayed(client.decoder(ASK, ENDPOINT), data)))
-    with contextlib.suppress(BrokenAnswer, Failure):
-        deque(map(Assembler().feed, client.decoder(ASK, ENDPOINT).whole({"output": records})))
 
 
 # ---- there and back

@@ -28,7 +28,7 @@ from shepherd.backends.cloud.failure import Failed, ProviderFailed, error_of
 from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
-from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.backends.cloud.transport import Transport, encoded
 from shepherd.core import (
     BadReply,
@@ -94,7 +94,7 @@ class Timeouts:
     attempts: int = 4
     first_s: float = 0.5
     longest_s: float = 8.0
-    """Between two attempts, where the provider does not say how long."""
+    """Between two attempts, where the provider names no time."""
     stated_s: float = 30.0
     """The longest wait that a provider may ask for; a longer one is an error at once."""
     total_s: float = 60.0
@@ -114,13 +114,10 @@ class Timeouts:
 class TokenCount:
     tokens: int
     is_exact: bool
-    """Counted by the provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedRequest:
-    """A request that is believed to fit."""
-
     request: Request
     endpoint: Endpoint
     weight: float
@@ -137,7 +134,7 @@ class DroppedMessages:
     """Of its messages up to there."""
     dropped: tuple[int, ...]
     reported: frozenset[int] = frozenset()
-    """Those of which an answer has told."""
+    """Indexes that an answer has reported."""
 
 
 @dataclass(slots=True)
@@ -154,7 +151,6 @@ class LearnedLimits:
     """Fields that the provider has refused; they are not sent again."""
     quirks: frozenset[str] = frozenset()
     grown: int = OLLAMA_LEAST
-    """Ollama's window."""
 
     def learns(self, failed: Failed) -> bool:
         """Whether the request may succeed without a field that the provider has just refused."""
@@ -203,7 +199,6 @@ class CloudBackend:
         self._learned: LruCache[LearnedLimits] = LruCache(1_000)
         """By model; clients may name any."""
         self._dropped: LruCache[DroppedMessages] = LruCache(1_000)
-        """By conversation."""
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -215,7 +210,6 @@ class CloudBackend:
     # -- answers
 
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one answer; see `Backend.stream`."""
         check_messages(request)
         self._check_budget()
         model = self.model_of(request)
@@ -338,7 +332,6 @@ class CloudBackend:
             self._meter.note(usage)
 
     def _guessed(self, known: Usage, model: str, fitted: FittedRequest, seen: Sequence[Event]) -> Usage:
-        """The tokens of an answer that did not end."""
         pieces = (each.text for each in seen if isinstance(each, TextDelta | ReasoningDelta | CallDelta))
         output = max(known.output, math.ceil(sum(map(len, pieces)) / 4))
         prompt = 0 if known.prompt else self._of(model).estimate.tokens(fitted.weight)
@@ -363,7 +356,6 @@ class CloudBackend:
         return self._facts(model).n_ctx
 
     async def n_ctx(self, model: str) -> int | None:
-        """Tokens that one conversation can hold, where it is known."""
         return self._facts(model).n_ctx or (await self._known_facts(model)).n_ctx
 
     async def count(self, request: Request) -> TokenCount:
@@ -388,7 +380,11 @@ class CloudBackend:
             raise BadReply(f"{self.provider.name}: {error}", backend=self.provider.name) from error
 
     async def _fetched(
-        self, url: str, body: Json | None = None, wait_s: float | None = None, headers: Mapping[str, str] = NOTHING
+        self,
+        url: str,
+        body: Json | None = None,
+        wait_s: float | None = None,
+        headers: Mapping[str, str] = EMPTY_MAPPING,
     ) -> Json | Failed:
         try:
             return await self._transport.fetch(url, body, wait_s, headers)
@@ -438,7 +434,7 @@ class CloudBackend:
 
     async def _least(self, request: Request, estimate: Estimate, weight: float) -> int:
         """Tokens that the prompt has at least: counted, where the provider counts."""
-        if self.provider.protocol == "ollama":  # it cuts a longer prompt and does not say so
+        if self.provider.protocol == "ollama":  # it cuts a longer prompt without a notice
             return estimate.tokens(weight)
         least = estimate.least(weight)
         if not self.provider.paths.count:
@@ -487,7 +483,6 @@ class CloudBackend:
     # -- models
 
     def _facts(self, model: str) -> Facts:
-        """What is known now."""
         learned = self._of(model)
         live = learned.shown.over(self._live.get(model, models.UNKNOWN))
         found = live.over(models.known(self.provider, model))
@@ -504,7 +499,7 @@ class CloudBackend:
         if show := self.provider.paths.show:
             found = await self._fetched(self.provider.url(show), {"model": model}, LIST_WAIT_S)
             if isinstance(found, dict):
-                learned.shown = models.shown(found)
+                learned.shown = models.decode_show(found)
         else:
             await self._list(LIST_WAIT_S)
         return self._facts(model)
@@ -529,7 +524,6 @@ class CloudBackend:
         return [self.card(name) for name in names]
 
     def card(self, model: str) -> ModelCard:
-        """What is known of a model without asking."""
         return models.card(model, self._facts(model))
 
     async def _list(self, wait_s: float | None = None) -> list[str] | Failed:
@@ -609,7 +603,7 @@ def _asking_for_the_rest(request: Request, endpoint: Endpoint, protocol: Protoco
 def _headers(request: Request, provider: Provider) -> Mapping[str, str]:
     """What the client has sent beside its body, if it speaks the provider's protocol."""
     native = request.native
-    return native.headers if native is not None and native.protocol == provider.protocol else NOTHING
+    return native.headers if native is not None and native.protocol == provider.protocol else EMPTY_MAPPING
 
 
 def _conversation(request: Request, model: str) -> object:

@@ -31,7 +31,7 @@ _ENDING = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Money for a million tokens, in whatever currency the user thinks."""
+    """Money for a million tokens, in the user's currency."""
 
     input: float = 0.0
     cached: float = 0.0
@@ -73,7 +73,6 @@ class Spending:
         """The memory's vectors are made on a thread of their own."""
 
     def add(self, provider: str, spent: Spent) -> None:
-        """Count an answer."""
         with self._lock:
             self._add(provider, spent)
 
@@ -101,7 +100,6 @@ class Spending:
         return self._totals.get(provider, Spent())
 
     def seconds_left(self) -> float:
-        """Until the next day begins."""
         now = self._now()
         midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         return max(1.0, (midnight - now).total_seconds())
@@ -185,7 +183,6 @@ class Meter:
         )
 
     def note(self, usage: Usage) -> None:
-        """Count an answer."""
         self.spending.add(self.provider, self.budget.prices.spent(usage))
 
     def state(self) -> ProviderSpending:

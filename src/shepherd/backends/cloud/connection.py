@@ -2,8 +2,8 @@
 
     Connections.send ─▶ httpcore2's pool ─▶ its parser ─▶ WatchedStream ─▶ socket
 
-The parser keeps what stands behind an answer, and takes it for the answer to the next request on the connection,
-whoever has sent that one. `WatchedStream` knows what has been read since a request was sent: an answer that was there
+The parser keeps what stands behind an answer, and takes it for the answer to the next request on the connection, which
+may be another user's. `WatchedStream` knows what has been read since a request was sent: an answer that was there
 before its request is refused, and only a request of which nothing has been heard is sent again.
 """
 
@@ -121,11 +121,13 @@ class Connections:
         if self._pool is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._pool = httpcore2.AsyncConnectionPool(self._tls, None, None, KEPT, KEPT_S, network_backend=_Network())
-        length = [("content-length", str(len(content)))] if method == "POST" else []
+        named = {"host": url.netloc.decode(), **headers}
+        if method == "POST":
+            named["content-length"] = str(len(content))
         request = httpcore2.Request(
             method,
             httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=[("host", url.netloc.decode()), *headers.items(), *length],
+            headers=[(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in named.items()],
             content=content,
             extensions={"timeout": {"connect": self._connect_s, "read": idle_s, "write": idle_s}},
         )

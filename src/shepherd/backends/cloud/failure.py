@@ -34,7 +34,7 @@ from shepherd.core import (
     Unsupported,
 )
 
-Kind = Literal[
+FailureKind = Literal[
     "auth",
     "permission",
     "not_found",
@@ -50,8 +50,8 @@ Kind = Literal[
     "broken",
 ]
 """`broken`: an answer that is none, or that ends before its end. The last three have no words of a provider."""
-TRANSIENT: frozenset[Kind] = frozenset({"rate_limit", "overloaded", "server_error", "unreachable", "broken"})
-STATUSES: dict[Kind, int] = {
+TRANSIENT: frozenset[FailureKind] = frozenset({"rate_limit", "overloaded", "server_error", "unreachable", "broken"})
+STATUSES: dict[FailureKind, int] = {
     "auth": 401,
     "permission": 403,
     "not_found": 404,
@@ -66,9 +66,7 @@ MAX_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One failure, read."""
-
-    kind: Kind
+    kind: FailureKind
     words: str
     """Of the provider, in one line."""
     status: int = 0
@@ -137,7 +135,7 @@ def _error_of(
 
 
 def read(status: int, headers: Mapping[str, str], body: bytes | Any, *, now: datetime | None = None) -> Failed:
-    """What an answer with an error means. `body`: the bytes, or the JSON of a record in a stream, where `status` is 200
+    """The failure of an answer. `body`: the bytes, or the JSON of a record in a stream, where `status` is 200
     or what the record names. `headers` must ignore case, or be in lower case."""
     found = _Words(_json_of(body) if isinstance(body, bytes) else body)
     status = found.status if status < 400 and found.status else status
@@ -167,8 +165,6 @@ def read(status: int, headers: Mapping[str, str], body: bytes | Any, *, now: dat
 
 
 class _Words:
-    """The fields of an error body, whatever its shape."""
-
     def __init__(self, body: Any) -> None:
         self.message = self.field = self.request_id = ""
         self.names = set[str]()
@@ -271,14 +267,14 @@ def _phrase(status: int) -> str:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """What the provider calls the request; empty if it does not say."""
+    """What the provider calls the request; empty if it sends no name."""
     names = ("request-id", "x-request-id", "x-goog-request-id", "cf-ray")
     return _one_line(next(filter(None, (headers.get(name) for name in names)), ""))[:200]
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
-_CODES: dict[Kind, frozenset[str]] = {
+_CODES: dict[FailureKind, frozenset[str]] = {
     "context_length": frozenset(
         {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"}
     ),
@@ -322,9 +318,9 @@ _UNSUPPORTED = re.compile(
 )
 
 
-def _kind(status: int, found: _Words, words: str) -> Kind:
+def _kind(status: int, found: _Words, words: str) -> FailureKind:
 
-    def named(kind: Kind) -> bool:
+    def named(kind: FailureKind) -> bool:
         return bool(found.names & _CODES[kind])
 
     if named("context_length"):

@@ -13,19 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from shepherd.core import (
-    Audio,
-    Document,
-    Image,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from shepherd.core import Audio, Document, Image, Message, Opaque, Part, Reasoning, Request, Text, ToolCall, ToolResult
 
 OF_MESSAGE = 4.0
 OF_IMAGE = 1_000.0
@@ -37,7 +25,7 @@ as Google says (OpenAI: 10), and 32 kB as WAV with 16,000 samples, half as FLAC;
 STEP = 0.25
 """Of the window: what leaves at once, so that the next turns have room."""
 _SURE = 2.0
-"""A prompt has at least its weight divided by this, whatever the tokenizer."""
+"""A prompt has at least its weight divided by this, with any tokenizer."""
 
 
 class Estimate:
@@ -48,16 +36,13 @@ class Estimate:
         self.is_learnt = False
 
     def tokens(self, weight: float) -> int:
-        """The likely number."""
         return math.ceil(weight * self._ratio)
 
     def least(self, weight: float) -> int:
-        """Certainly no fewer."""
         return math.ceil(weight * self._ratio * 0.85 if self.is_learnt else weight / _SURE)
 
     def learn(self, weight: float, tokens: int) -> None:
-        """The provider has counted."""
-        if weight < 200 or tokens <= 0:  # a short prompt says little
+        if weight < 200 or tokens <= 0:  # a short prompt shows little
             return
         ratio = min(max(tokens / weight, 0.3), 3.0)
         self._ratio = ratio if not self.is_learnt else 0.5 * (self._ratio + ratio)

@@ -135,7 +135,7 @@ def _question(messages: Sequence[Message]) -> str:
 
 
 def _keys(message: Message, question: str) -> list[bytes]:
-    """By the ids of its calls, and by the question and what it says: the ids of a client may be its own. The same words
+    """By the ids of its calls, and by the question and its text: the ids of a client may be its own. The same words
     behind another question are another answer."""
     said = [message.text.strip(), *(each for call in message.calls for each in (call.name, _meaning(call.arguments)))]
     keys = [("said", question, *said)]
@@ -164,8 +164,7 @@ def _with_ids(known: Message, ids: Sequence[str]) -> Message:
         return known
     left = iter(ids)
     return replace(
-        known,
-        parts=tuple(replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in known.parts),
+        known, parts=tuple(replace(part, id=next(left)) if isinstance(part, ToolCall) else part for part in known.parts)
     )
 
 

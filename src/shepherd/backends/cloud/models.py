@@ -36,7 +36,6 @@ class Facts:
     thinks: bool | None = None
     """Where a request leaves it open."""
     refuses: frozenset[str] = frozenset()
-    """Fields of the body."""
     refuses_thinking: frozenset[str] = frozenset()
     """Fields that it refuses while it thinks."""
     sees_images: bool | None = None
@@ -58,7 +57,6 @@ class Facts:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """As `ModelCard` calls them."""
         if self.embeds:
             return ("embedding",)
         return (
@@ -183,7 +181,6 @@ TABLE: Mapping[str, tuple[tuple[str, Facts], ...]] = {
 
 
 def known(provider: Provider, model: str) -> Facts:
-    """What the table knows."""
     return _in_table(provider.kind.name, model)
 
 
@@ -247,7 +244,7 @@ def next_page(body: Json) -> str:
     return ""
 
 
-def shown(body: Json) -> Facts:
+def decode_show(body: Json) -> Facts:
     """What Ollama's `/api/show` reports of one model."""
     info = body.get("model_info")
     pairs = info.items() if isinstance(info, dict) else ()

@@ -1,7 +1,7 @@
 """The table of providers: what each is called, where it is, which protocol it speaks, and where its key comes from.
 
-    type or name ─ find_kind ─▶ Kind ┐
-    base URL, key, environment ──────┴─ provider_of ─▶ Provider ─ url, headers, codec ─▶ transport
+    type or name ─ find_kind ─▶ ProviderKind ─┐
+    base URL, key, environment ───────────────┴─ provider_of ─▶ Provider ─ url, headers, codec ─▶ transport
 
 A key goes into a header and nowhere else: never into an address, a message or `repr`. A new provider is one row of
 `KINDS`; a new protocol is a module `wire/*/client.py` and one row of `PROTOCOLS`. Which facts hold for a model is in
@@ -29,7 +29,7 @@ from shepherd.wire.signature import Protocol
 logger = logging.getLogger(__name__)
 
 Framing = Literal["sse", "ndjson"]
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,7 @@ PROTOCOLS: Mapping[Protocol, Paths] = MappingProxyType(
             embed="/embeddings",
         ),
         "anthropic": Paths(
-            "shepherd.wire.anthropic.client",
-            "/messages",
-            "/models?limit=1000",
-            count="/messages/count_tokens",
+            "shepherd.wire.anthropic.client", "/messages", "/models?limit=1000", count="/messages/count_tokens"
         ),
         "gemini": Paths(
             "shepherd.wire.gemini.client",
@@ -87,9 +84,7 @@ PROTOCOLS: Mapping[Protocol, Paths] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of provider."""
-
+class ProviderKind:
     name: str
     title: str
     protocols: tuple[Protocol, ...] = ("openai.chat",)
@@ -98,7 +93,6 @@ class Kind:
     keys: tuple[str, ...] = ()
     """Variables of the environment that hold the key; the first that is set wins."""
     urls: tuple[str, ...] = ()
-    """Variables that hold the base URL."""
     auth: Literal["bearer", "x-api-key", "x-goog-api-key"] = "bearer"
     headers: Mapping[str, str] = field(default_factory=dict)
     header_variables: Mapping[str, str] = field(default_factory=dict)
@@ -112,21 +106,21 @@ class Kind:
     needs_key: bool = True
 
 
-def _compatible(name: str, title: str, base_url: str, key: str, *quirks: str) -> Kind:
-    return Kind(name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks))
+def _compatible(name: str, title: str, base_url: str, key: str, *quirks: str) -> ProviderKind:
+    return ProviderKind(name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks))
 
 
-def _on_this_machine(name: str, title: str, base_url: str, key: str, *quirks: str) -> Kind:
-    return Kind(name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks), needs_key=False)
+def _on_this_machine(name: str, title: str, base_url: str, key: str, *quirks: str) -> ProviderKind:
+    return ProviderKind(name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks), needs_key=False)
 
 
 _OPENAI: tuple[Protocol, ...] = ("openai.responses", "openai.chat")
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, ProviderKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (
-            Kind(
+            ProviderKind(
                 "openai",
                 "OpenAI",
                 _OPENAI,
@@ -138,7 +132,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 models=("gpt-[3-9]*", "chatgpt-*", "o[1-9]", "o[1-9]-*", "codex-*", "text-embedding-[3a]*"),
                 quirks=frozenset({"max_completion_tokens", "cache_key", "custom_tools"}),
             ),
-            Kind(
+            ProviderKind(
                 "anthropic",
                 "Anthropic",
                 ("anthropic",),
@@ -150,7 +144,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 custom_headers="ANTHROPIC_CUSTOM_HEADERS",
                 models=("claude-*",),
             ),
-            Kind(
+            ProviderKind(
                 "gemini",
                 "Gemini",
                 ("gemini",),
@@ -160,7 +154,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 "x-goog-api-key",
                 models=("gemini-*", "models/gemini-*"),
             ),
-            Kind(
+            ProviderKind(
                 "grok",
                 "xAI",
                 _OPENAI,
@@ -170,7 +164,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 models=("grok-*",),
                 quirks=frozenset({"max_completion_tokens", "encrypted_reasoning"}),
             ),
-            Kind(
+            ProviderKind(
                 "ollama",
                 "Ollama",
                 ("ollama",),
@@ -179,7 +173,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
                 ("OLLAMA_HOST",),
                 needs_key=False,
             ),
-            Kind(
+            ProviderKind(
                 "openai_compat",
                 "a server with OpenAI's protocol",
                 _OPENAI[::-1],
@@ -230,7 +224,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _compatible(
                 "zai", "Z.ai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", "reasoning_content", "thinking_object"
             ),
-            Kind("ollama-cloud", "Ollama Cloud", ("ollama",), "https://ollama.com", ("OLLAMA_API_KEY",)),
+            ProviderKind("ollama-cloud", "Ollama Cloud", ("ollama",), "https://ollama.com", ("OLLAMA_API_KEY",)),
         )
     }
 )  # fmt: skip
@@ -246,14 +240,14 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def find_kind(name: str) -> Kind | None:
-    """The kind that a name or a type means."""
+def find_kind(name: str) -> ProviderKind | None:
+    """The kind of a name or a type."""
     word = name.casefold()
     return KINDS.get(ALIASES.get(word, word))
 
 
-def find_model(spec: str) -> tuple[Kind, str] | None:
-    """The kind and the model that `-m` means: `NAME/model`, or a name that only one provider has."""
+def find_model(spec: str) -> tuple[ProviderKind, str] | None:
+    """The kind and the model of `-m`: `NAME/model`, or a name that only one provider has."""
     name, slash, model = spec.partition("/")
     if slash and model and (kind := find_kind(name)) is not None:
         return kind, model
@@ -266,7 +260,7 @@ class Provider:
     """One provider, as configured. Its `repr` has no secret."""
 
     name: str
-    kind: Kind
+    kind: ProviderKind
     protocol: Protocol
     root: str
     """The base URL with its version, without a slash at its end."""
@@ -281,7 +275,6 @@ class Provider:
     n_ctx: int | None = None
     """The window that the configuration gives; wins over all that is known."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Fields of every body."""
     quirks: frozenset[str] = frozenset()
     proxy_secret: str = field(default="", repr=False)
     """The password of the proxy on the way."""
@@ -297,17 +290,14 @@ class Provider:
 
     @property
     def key_hint(self) -> str:
-        """Where a user sets the key."""
         where = " or ".join(self.kind.keys[:2])
         way = f"run 'shepherd keys set {self.name}'"
         return f"set {where}, or {way}" if where else way
 
     def codec(self) -> ClientCodec:
-        """The client half of the protocol, imported now."""
         return _codec(self.paths.codec)
 
     def url(self, path: str, model: str = "") -> str:
-        """The address of an endpoint."""
         name = quote(model if "/" in model else f"models/{model}", safe="/")
         path, _, query = path.replace("models/{model}", name).partition("?")
         query = "&".join(filter(None, (self.query, query)))
@@ -335,17 +325,17 @@ def _codec(module: str) -> ClientCodec:
 
 
 def provider_of(
-    kind: Kind,
+    kind: ProviderKind,
     *,
     name: str = "",
-    env: Mapping[str, str] = NOTHING,
+    env: Mapping[str, str] = EMPTY_MAPPING,
     base_url: str | None = None,
     key: str | None = None,
     protocol: Protocol | None = None,
-    headers: Mapping[str, str] = NOTHING,
+    headers: Mapping[str, str] = EMPTY_MAPPING,
     model: str | None = None,
     n_ctx: int | None = None,
-    options: Mapping[str, Any] = NOTHING,
+    options: Mapping[str, Any] = EMPTY_MAPPING,
     quirks: frozenset[str] = frozenset(),
 ) -> Provider:
     """A provider of a kind. What is given wins over `env`, the variables of the environment.

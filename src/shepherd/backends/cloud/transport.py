@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from shepherd.backends.cloud.failure import Failed, Kind, ProviderFailed, page_words, read, request_id_of
-from shepherd.backends.cloud.provider import NOTHING, Provider
+from shepherd.backends.cloud.failure import Failed, FailureKind, ProviderFailed, page_words, read, request_id_of
+from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.core import Event, Finished, Started
 from shepherd.wire.base import Json
 from shepherd.wire.client import Decoder, Failure
@@ -86,7 +86,6 @@ class Transport:
         self._client: Connections | Proxied | None = None
 
     async def aclose(self) -> None:
-        """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -94,7 +93,7 @@ class Transport:
     # -- answers
 
     async def answer(
-        self, provider: Provider, model: str, body: bytes, decoder: Decoder, headers: Mapping[str, str] = NOTHING
+        self, provider: Provider, model: str, body: bytes, decoder: Decoder, headers: Mapping[str, str] = EMPTY_MAPPING
     ) -> AsyncGenerator[Event, None]:
         """The events of one answer, as they come. `provider`: this one, perhaps with another protocol; `headers`, in
         lower case: besides those of every request.
@@ -167,7 +166,7 @@ class Transport:
         url: str,
         body: Json | None = None,
         deadline_s: float | None = None,
-        headers: Mapping[str, str] = NOTHING,
+        headers: Mapping[str, str] = EMPTY_MAPPING,
     ) -> Json:
         """A JSON object that is no stream. Raises: `ProviderFailed`."""
         content = None if body is None else encoded(body)
@@ -301,7 +300,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _whole(body: bytes, decoder: Decoder) -> Iterable[Event]:
-    """An answer that is no stream."""
     found = _parsed(body)
     if isinstance(found, dict):
         yield from decoder.whole(found)
@@ -344,7 +342,7 @@ async def _drained(pieces: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _failed(kind: Kind, words: str) -> ProviderFailed:
+def _failed(kind: FailureKind, words: str) -> ProviderFailed:
     return ProviderFailed(Failed(kind, words, retryable=kind in ("unreachable", "broken")))
 
 

@@ -34,6 +34,7 @@ from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import json_text
 from shepherd.core import ConfigError
+from shepherd.server.observe.debug_files import FILES
 from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
 from shepherd.wire.sse import EventReader, NdjsonReader
@@ -42,10 +43,7 @@ if TYPE_CHECKING:
     from shepherd.server.observe.observer import ObserverFactory
     from shepherd.server.service import Service
 
-BODY, REQUEST, OUTPUT, ANSWER = (
-    "1_req_client_raw.json", "2_req_model.json", "3_res_model_raw.txt", "4_res_client_transformed.json",
-)  # fmt: skip
-"""The files of a debug folder."""
+BODY, REQUEST, _, ANSWER = FILES
 TIMEOUT_S = 600.0
 """Seconds without a byte: a long prompt on a slow machine takes that long."""
 OWN_HEADERS = frozenset((
@@ -157,7 +155,6 @@ def in_file(path: Path) -> Any:
 
 
 def as_value(text: str) -> Any:
-    """The JSON in `text`, or else `text`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -175,8 +172,6 @@ def path_of(body: Any, answer: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A request that was sent again, and its answer."""
-
     recording: Recording
     status: int
     reply: ReplySummary
@@ -222,7 +217,6 @@ class ReplayResult:
         return "\n".join(lines) or "(only line ends differ)"
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "n": self.recording.n,
             "path": self.recording.path,
@@ -330,7 +324,6 @@ async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()
 
 
 def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
-    """Counts over all answers."""
     prompt = sum(answer.reply.prompt or 0 for answer in answers)
     prefilled = sum(answer.prefilled or 0 for answer in answers)
     return {
@@ -344,7 +337,6 @@ def summary(answers: Sequence[ReplayResult]) -> dict[str, Any]:
 
 
 def show(answers: Sequence[ReplayResult]) -> None:
-    """Print the table, the changed texts, and the summary."""
     render.console().print(picture(answers))
     for answer in answers:
         if answer.diff:
@@ -358,7 +350,6 @@ def show(answers: Sequence[ReplayResult]) -> None:
 
 
 def picture(answers: Sequence[ReplayResult]) -> Table:
-    """One line for each request."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("n", "path", "status", "prompt", "cached", "new", "out", "first ms", "ms", "now"):
         table.add_column(name, justify="left" if name in {"path", "now"} else "right")

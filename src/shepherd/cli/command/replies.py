@@ -17,8 +17,6 @@ RESPONSES_DELTAS = (
 
 @dataclass(slots=True)
 class ReplySummary:
-    """The summary of one answer, folded from its events."""
-
     text: str = ""
     """Reasoning, text and calls, in order; or the error."""
     failed: bool = False
@@ -28,7 +26,6 @@ class ReplySummary:
     output: int | None = None
 
     def feed(self, event: Any) -> None:
-        """Read one event, or a whole body."""
         if not isinstance(event, dict):
             return
         if (error := error_message(event)) is not None:
@@ -62,7 +59,6 @@ class ReplySummary:
 
 
 def error_message(event: Mapping[str, Any]) -> str | None:
-    """The message of an error event; None for other events."""
     response = event.get("response")
     for holder in (event, response if isinstance(response, Mapping) else {}):
         error = holder.get("error")

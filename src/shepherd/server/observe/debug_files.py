@@ -61,7 +61,6 @@ class DebugFolder:
         """Names and sizes of our folders, the oldest first; only the writer's thread uses it."""
 
     def observe(self, record: Record) -> DebugObserver:
-        """The observer of a new request: for `create_app(observe=...)`."""
         return DebugObserver(self)
 
     def write(self, moment: datetime, cache: str, n_bytes: int, contents: Callable[[], tuple[bytes, ...]]) -> None:
@@ -122,8 +121,6 @@ class DebugFolder:
 
 
 class DebugObserver(Observer):
-    """Collects the parts of one request until it has ended."""
-
     wants_trace = True
 
     def __init__(self, folder: DebugFolder) -> None:
@@ -205,8 +202,6 @@ class DebugObserver(Observer):
 
 @dataclass(slots=True)
 class _Choice:
-    """The parts of one answer."""
-
     prompt: list[str] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     answered: bool = False
@@ -264,7 +259,6 @@ def _plain(value: Any) -> Any:
 
 
 def _why_none(record: Record, request: Mapping[str, Any] = {}) -> bytes:
-    """The content of a file that would be empty."""
     return _json({"nothing": _reason(record), "status": record.status, **request})
 
 

@@ -98,11 +98,9 @@ class Recorder:
 
     @property
     def warning(self) -> str:
-        """A sentence for the user who starts a server that records."""
         return f"every request is recorded in {self.folder}: every word that clients send is written there"
 
     def observe(self, record: Record) -> Observer:
-        """The observer of a new request: for `create_app(observe=...)`."""
         return _RecordingObserver(self)
 
     def close(self) -> None:

@@ -61,18 +61,14 @@ Display = Literal["shown", "signed", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """How to write the answer."""
-
     thinking: Display = "hidden"
     silent: bool = False
     """Send an empty answer: the client only wants the prompt in the cache."""
     has_edits: bool = False
-    """The answer says what has left the context."""
+    """The answer reports what has left the context."""
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 
@@ -135,7 +131,7 @@ class Encoder:
         return {"context_management": encode_edits(edits)} if self._has_edits else {}
 
     def _ending(self, reason: StopReason, stop: str | None, own: Json) -> Json:
-        """Why it ended, and what a provider of the protocol says about it (`own`). A model that is none of its own has
+        """Why it ended, and what a provider of the protocol reports (`own`). A model that is none of its own has
         no word for a full context; it counts as the client's own limit (C9)."""
         if reason == "stop" and stop is not None and not self._blocks.n_calls:
             return {**own, "stop_reason": "stop_sequence", "stop_sequence": stop}

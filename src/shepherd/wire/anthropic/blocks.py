@@ -85,7 +85,6 @@ class _Reader:
         yield Message("assistant", tuple(joined(self._blocks(message, "content"), "")))
 
     def _texts(self, holder: Fields, key: str) -> Iterator[Text]:
-        """The texts of a system prompt or message."""
         return (part for part in self._parts(holder, key) if isinstance(part, Text))
 
     def _parts(self, holder: Fields, key: str) -> Iterator[Part]:
@@ -282,7 +281,6 @@ def fields_of_call(signature: str | None) -> dict[str, Any]:
 
 
 def opaque_reader() -> Callable[[dict[str, Any]], Opaque]:
-    """Reads the blocks of one answer that only Anthropic understands, in their order."""
     reader = _Reader()
 
     def read(block: dict[str, Any]) -> Opaque:

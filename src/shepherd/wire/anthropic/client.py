@@ -111,7 +111,6 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
 
 
 def encode_count(request: Request, endpoint: Endpoint) -> Json:
-    """The body for `/v1/messages/count_tokens`."""
     _check(request)
     body = _prompt(request, endpoint)
     body |= _thinking(request, endpoint, body["messages"])
@@ -121,7 +120,6 @@ def encode_count(request: Request, endpoint: Endpoint) -> Json:
 
 
 def decode_count(body: Json) -> int:
-    """The tokens of a prompt. Raises: `BrokenAnswer`."""
     return count_of(body, "input_tokens")
 
 
@@ -243,7 +241,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def _encode_tool(tool: ToolSpec, native: Json) -> Json:
-    """A tool; one of the vendor's types, which the client runs, goes on as it is."""
+    """A tool; one of the vendor's types, which the client runs, is sent as it is."""
     rest = besides(native, ("cache_control",))
     if rest.get("type", "custom") != "custom" and "input_schema" not in rest:
         return rest
@@ -390,18 +388,15 @@ _OF_MESSAGE = ("id", "type", "role", "model", "content", "usage", "stop_sequence
 
 
 def notes_in(block: Json) -> list[Any]:
-    """The citations of a text."""
     notes = block.get("citations")
     return notes if isinstance(notes, list) else []
 
 
 _BEGIN_THEMSELVES = {"text_delta": "text", "thinking_delta": "thinking"}
-"""Pieces that say what block they are of, where a proxy has lost its beginning."""
+"""Pieces that name the type of their block, where a proxy has lost its beginning."""
 
 
 class AnthropicDecoder(AnswerDecoder):
-    """Reads one answer."""
-
     id_prefix = "toolu_"
 
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
@@ -530,7 +525,6 @@ class AnthropicDecoder(AnswerDecoder):
         yield CallDelta(text)
 
     def _end(self) -> Iterator[Event]:
-        """The open block has ended."""
         block, self._block = self._block, None
         if block is None:
             return

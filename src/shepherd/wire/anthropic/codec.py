@@ -19,7 +19,18 @@ from shepherd.wire.anthropic.shapes import UnknownThread, encode_error
 from shepherd.wire.anthropic.tools import decode_tool_choice, decode_tools, provider_demand
 from shepherd.wire.base import Decoded, Fields, Json, Range, wrong
 from shepherd.wire.sampling import MODEL, SAMPLING, STOPS, STREAM, sampling_of
-from shepherd.wire.table import BOOLEAN, OBJECT, OBJECTS, STRING, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.table import (
+    BOOLEAN,
+    OBJECT,
+    OBJECTS,
+    STRING,
+    Field,
+    FieldKind,
+    body_schema,
+    integer,
+    one_of,
+    read_fields,
+)
 
 __all__ = ["Encoder", "MessageOptions", "decode_request", "encode_error", "encoder"]
 
@@ -32,7 +43,7 @@ _BLOCKS = {
 }
 _MESSAGE = body_schema(
     Field("role", one_of("user", "assistant", "system")),
-    Field("content", Kind(Fields.find_any, _BLOCKS)),
+    Field("content", FieldKind(Fields.find_any, _BLOCKS)),
     required=["role"],
 )
 _CHOICE = body_schema(
@@ -53,19 +64,19 @@ _OUTPUT = body_schema(
 )
 _CONVERSATION = (
     MODEL,
-    Field("messages", Kind(decode_conversation, {"type": "array", "minItems": 1, "items": _MESSAGE})),
-    Field("system", Kind(Fields.find_any, _BLOCKS)),
+    Field("messages", FieldKind(decode_conversation, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    Field("system", FieldKind(Fields.find_any, _BLOCKS)),
     Field(
         "tools",
-        Kind(decode_tools, OBJECTS.schema),
+        FieldKind(decode_tools, OBJECTS.schema),
         "Run by the client; those that only Anthropic can run are left out.",
     ),
-    Field("tool_choice", Kind(Fields.find_object, _CHOICE)),
-    Field("thinking", Kind(Fields.find_object, _THINKING), "Absent: no thoughts are sent."),
-    Field("output_config", Kind(Fields.find_object, _OUTPUT)),
+    Field("tool_choice", FieldKind(Fields.find_object, _CHOICE)),
+    Field("thinking", FieldKind(Fields.find_object, _THINKING), "Absent: no thoughts are sent."),
+    Field("output_config", FieldKind(Fields.find_object, _OUTPUT)),
     Field(
         "context_management",
-        Kind(decode_edits, EDITS_SCHEMA),
+        FieldKind(decode_edits, EDITS_SCHEMA),
         "What leaves the context: results of old calls, old thoughts, or whole turns; the vendor's own edits.",
         default=DecodedEdits(),
     ),
@@ -85,7 +96,6 @@ BODY = body_schema(*FIELDS, required=["messages"], example={**_EXAMPLE, "max_tok
 
 
 def decode_request(body: Json) -> Decoded[MessageOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     thread = fields.find_object("thread")
     if thread is not None and thread.find_any("type") == "continue":
@@ -119,13 +129,7 @@ encoder = Encoder
 
 # ---- thinking
 
-_EFFORTS: dict[str, ReasoningLevel] = {
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
+_EFFORTS: dict[str, ReasoningLevel] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max"}
 _BUDGETS: tuple[tuple[int, ReasoningLevel], ...] = ((4096, "low"), (16384, "medium"))
 """Tokens below which a budget means a level; clients ask for 1,024 at least and commonly for 32,000."""
 

@@ -25,15 +25,12 @@ KEPT_THOUGHTS = 1
 
 @dataclass(frozen=True, slots=True)
 class DecodedEdits:
-    """The edits of a body."""
-
     edits: tuple[Edit, ...] = ()
     unknown: InvalidRequest | None = None
     """The error for every model but the vendor's own, which may know edits of a newer kind."""
 
 
 def decode_edits(body: Fields, key: str) -> DecodedEdits:
-    """Raises: `InvalidRequest`."""
     management = body.find_object(key)
     if management is None or management.find_any("edits") is None:
         return DecodedEdits()

@@ -109,7 +109,6 @@ def provider_demand(body: Fields, offer: OfferedTools) -> InvalidRequest | None:
 
 
 def _chosen(choice: Fields, offer: OfferedTools) -> str:
-    """The name of one of the tools."""
     name, path = choice.get_string("name"), choice.at("name")
     if all(name != tool.name for tool in offer.tools):
         raise unknown_tool(path, name, offer.tools)

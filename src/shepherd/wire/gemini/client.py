@@ -78,13 +78,11 @@ def encode_request(request: Request, endpoint: Endpoint) -> Json:
 
 
 def encode_count(request: Request, endpoint: Endpoint) -> Json:
-    """The body for `countTokens`."""
     name = endpoint.model if "/" in endpoint.model else f"models/{endpoint.model}"
     return {"generateContentRequest": {"model": name, **_prompt(request, endpoint)}}
 
 
 def decode_count(body: Json) -> int:
-    """The tokens of a prompt. Raises: `BrokenAnswer`."""
     return count_of(body, "totalTokens")
 
 
@@ -240,8 +238,6 @@ _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_T
 
 
 class GeminiDecoder(AnswerDecoder):
-    """Reads one answer."""
-
     id_prefix = _OUR_ID
 
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:

@@ -18,7 +18,7 @@ _FORMATS = frozenset({"date-time", "date", "time", "duration", "enum"})
 
 
 def accepted(schema: Mapping[str, Any]) -> Json:
-    """The schema without what the API refuses; what can be said in words goes into the description."""
+    """The schema without what the API refuses; what words can express goes into the description."""
     made: Json = {}
     notes: list[str] = []
     for key, value in schema.items():

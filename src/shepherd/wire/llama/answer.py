@@ -32,8 +32,6 @@ from shepherd.wire.watch import Watch
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """How to write the answer."""
-
     n_choices: int = 1
     max_tokens: int | None = None
     settings: Json = field(default_factory=dict)
@@ -49,7 +47,6 @@ class AnswerOptions:
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     status, body = shapes.encode_error(error, prompt="prompt")
     if isinstance(error, ContextFull):
         body["error"]["code"] = status
@@ -58,8 +55,6 @@ def encode_error(error: Exception) -> tuple[int, Json]:
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 

@@ -18,7 +18,7 @@ from shepherd.wire.openai.format import RESPONSE_FORMAT
 from shepherd.wire.openai.settings import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from shepherd.wire.sampling import GENERATION, limit_of, repeat_request, sampling_of, token_limit
 from shepherd.wire.sse import MEDIA_TYPE
-from shepherd.wire.table import BOOLEAN, STRINGS, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.table import BOOLEAN, STRINGS, Field, FieldKind, body_schema, integer, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["MEDIA_TYPE", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -33,7 +33,7 @@ def _decode_prompts(body: Fields, key: str) -> tuple[TextOrTokens, ...]:
 
 FIELDS = (
     *GENERATION,
-    Field("prompt", Kind(_decode_prompts, TEXTS), "A text, tokens, or an array of either; control tokens count."),
+    Field("prompt", FieldKind(_decode_prompts, TEXTS), "A text, tokens, or an array of either; control tokens count."),
     Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens", "max_completion_tokens")),
     Field("n_probs", integer(0, MAX_PROBABILITIES), "Alternatives to each token.", default=0, also=("logprobs",)),
     Field("post_sampling_probs", BOOLEAN, "n_probs are what the token was drawn from, not the model's.", default=False),
@@ -48,7 +48,6 @@ BODY = body_schema(*FIELDS, required=["prompt"], example={"prompt": "Once upon a
 
 
 def decode_request(body: Json) -> Decoded[AnswerOptions]:
-    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     given = read_fields(Fields(body), FIELDS)
     prompts, n, form = given["prompt"], given["n"], given["response_format"]
     if n * len(prompts) > MAX_CHOICES:

@@ -11,7 +11,7 @@ from shepherd.core import Completion, InvalidRequest, Request
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.llama.answer import AnswerOptions, Encoder, encode_error
 from shepherd.wire.sampling import GENERATION, limit_of, sampling_of, token_limit
-from shepherd.wire.table import STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import STRING, Field, FieldKind, body_schema, read_fields
 
 __all__ = ["Encoder", "decode_request", "encode_error", "encoder"]
 
@@ -26,7 +26,7 @@ FIELDS = (
     *GENERATION,
     Field("input_prefix", STRING, "The text before the cursor.", default=""),
     Field("input_suffix", STRING, "The text after the cursor.", default=""),
-    Field("input_extra", Kind(_decode_others, {"type": "array", "items": _OTHER}), "The text of other files."),
+    Field("input_extra", FieldKind(_decode_others, {"type": "array", "items": _OTHER}), "The text of other files."),
     Field("prompt", STRING, "Text after input_prefix.", default=""),
     Field("n_predict", token_limit(0), "Tokens at most; -1 = no limit.", also=("max_tokens",)),
 )
@@ -34,7 +34,6 @@ BODY = body_schema(*FIELDS, example={"input_prefix": "def add(a, b):\n    return
 
 
 def decode_request(body: Json) -> Decoded[AnswerOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if not fields.has("input_prefix") and not fields.has("input_suffix"):
         raise InvalidRequest("input_prefix is missing: the text before the cursor", field="input_prefix")

@@ -9,14 +9,12 @@ from typing import Any
 from shepherd.core import InvalidRequest
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.sampling import MODEL
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields
 from shepherd.wire.texts import TOKENS, check_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """A text to cut into tokens."""
-
     model: str
     text: str
     bos: bool
@@ -85,12 +83,11 @@ def _decode_tokens(body: Fields, key: str) -> tuple[int, ...]:
     return check_tokens(values, key)
 
 
-_TOKENS_FIELDS = (MODEL, Field("tokens", Kind(_decode_tokens, TOKENS)))
+_TOKENS_FIELDS = (MODEL, Field("tokens", FieldKind(_decode_tokens, TOKENS)))
 DETOKENIZE_BODY = body_schema(*_TOKENS_FIELDS, required=["tokens"], example={"tokens": [1, 2, 3]})
 
 
 def decode_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
-    """The model and the tokens. Raises: `InvalidRequest`."""
     given = read_fields(Fields(body), _TOKENS_FIELDS)
     return given["model"], given["tokens"]
 

@@ -46,8 +46,6 @@ MEDIA_TYPE = "application/x-ndjson"
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """How to write the answer."""
-
     chat: bool
     """In a `message`, else in `response`."""
     began: int
@@ -56,8 +54,6 @@ class AnswerOptions:
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
 
     def __init__(
@@ -148,8 +144,6 @@ _NOT_DONE = b',"done":false}\n'
 
 @dataclass(slots=True)
 class _Delta:
-    """What one line adds to the answer."""
-
     text: str = ""
     thinking: str = ""
     calls: Sequence[Json] = ()

@@ -15,7 +15,7 @@ from shepherd.wire.base import Decoded, Fields, Json, shown
 from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, decode_images, encode_error
 from shepherd.wire.openai.messages import TOOLS, decode_tool_choice, decode_tools, provider_demand
-from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of, read_fields
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, FieldKind, body_schema, one_of, read_fields
 from shepherd.wire.tools import decode_arguments
 from shepherd.wire.watch import Clock
 
@@ -47,8 +47,6 @@ def _messages(body: Fields, key: str) -> Iterator[Message]:
 
 
 class _Calls:
-    """The calls of one conversation, in order, and which of them have been answered."""
-
     def __init__(self) -> None:
         self._n = 0
         self._names: dict[str, str] = {}
@@ -91,7 +89,7 @@ _MESSAGE = body_schema(
     Field("tool_name", STRING, "Of a tool result: the name of the tool."),
     required=["role"],
 )
-_MESSAGES = Kind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
+_MESSAGES = FieldKind(lambda body, key: tuple(_messages(body, key)), {"type": "array", "items": _MESSAGE})
 FIELDS = (
     *COMMON,
     Field("messages", _MESSAGES, "Empty: the model is loaded; with keep_alive 0 it is unloaded."),

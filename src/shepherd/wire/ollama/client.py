@@ -50,7 +50,7 @@ _SOUNDS = frozenset({"audio/wav"})
 def encode_request(request: Request, endpoint: Endpoint) -> Json:
     """The body. Raises: `Unsupported` for a bare prompt, a grammar, and an image that is only an address.
 
-    Ollama cannot be told that a call must come: then the answer gets the form of one (`format`), and the decoder makes
+    Ollama has no field that demands a call: the answer gets the form of one (`format`), and the decoder makes
     the call of it.
     """
     check_messages(request, "Ollama follows no grammar; send a JSON schema")
@@ -178,8 +178,6 @@ _REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
 class OllamaDecoder(AnswerDecoder):
-    """Reads one answer."""
-
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
         super().__init__(request, endpoint, new_id)
         self._finished: Finished | None = None

@@ -12,13 +12,11 @@ from shepherd.wire.base import Fields, Json, wrong
 from shepherd.wire.ollama.fields import KEEP_ALIVE, NAME
 from shepherd.wire.openai.embeddings import DIMENSIONS, plain
 from shepherd.wire.sampling import refuse_lora
-from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, FieldKind, body_schema, read_fields
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """The request of a body."""
-
     model: str
     texts: tuple[str, ...]
     dimensions: int | None = None
@@ -40,7 +38,7 @@ def _decode_texts(body: Fields, key: str) -> tuple[str, ...]:
     return body.find_strings(key) or ()
 
 
-_TEXTS = Kind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
+_TEXTS = FieldKind(_decode_texts, {"anyOf": [{"type": "string"}, STRINGS.schema]})
 _EMBED = (
     NAME,
     Field("input", _TEXTS),
@@ -54,7 +52,6 @@ EMBEDDINGS_BODY = body_schema(*_EMBEDDINGS, example={"model": "default", "prompt
 
 
 def decode_embed(body: Json) -> EmbedRequest:
-    """The request of a body of `/api/embed`. Raises: `InvalidRequest`."""
     fields = Fields(body)
     refuse_lora(fields)
     given = read_fields(fields, _EMBED)
@@ -72,7 +69,6 @@ def decode_embeddings(body: Json) -> EmbedRequest:
 def encode_embed(
     vectors: Sequence[Sequence[float]], *, model: str, n_tokens: int, total_ns: int, load_ns: int = 0
 ) -> Json:
-    """The answer of `/api/embed`."""
     return {
         "model": model,
         "embeddings": [plain(vector) for vector in vectors],

@@ -20,7 +20,7 @@ from shepherd.media import image, sound
 from shepherd.wire.base import Fields, Json, public_error, shown, wrong
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.sampling import SAMPLING, STOP, sampling_of
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, inside, integer
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, inside, integer
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,6 @@ LONGEST_S = 2.0**31
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     status, message = public_error(error)
     if isinstance(error, UnknownModel):
         # Clients look for the words "not found".
@@ -149,9 +148,9 @@ PULL_BODY = body_schema(
     example={"model": "qwen3:8b"},
 )
 _HOW_LONG = 'Seconds or "5m": how long the model stays loaded; 0 = unload it, -1 = no limit.'
-KEEP_ALIVE = Field("keep_alive", Kind(decode_keep_alive, {}), _HOW_LONG)
+KEEP_ALIVE = Field("keep_alive", FieldKind(decode_keep_alive, {}), _HOW_LONG)
 _IMAGE = {"type": "string", "description": "Base64, of an image or a recording."}
-IMAGES = Field("images", Kind(decode_images, {"type": "array", "items": _IMAGE}))
+IMAGES = Field("images", FieldKind(decode_images, {"type": "array", "items": _IMAGE}))
 _THINK = {"type": ["boolean", "string", "null"]}
 _OPTIONS = inside(
     *SAMPLING,
@@ -162,8 +161,8 @@ _OPTIONS = inside(
 COMMON = (
     NAME,
     Field("stream", BOOLEAN, "Lines of JSON, the last of which is done.", default=True),
-    Field("think", Kind(_decode_think, _THINK), "true, false, low, medium, high or max."),
-    Field("format", Kind(_decode_format, {}), 'What the answer must look like: "json", or a JSON schema.'),
+    Field("think", FieldKind(_decode_think, _THINK), "true, false, low, medium, high or max."),
+    Field("format", FieldKind(_decode_format, {}), 'What the answer must look like: "json", or a JSON schema.'),
     Field("options", _OPTIONS),
     KEEP_ALIVE,
     Field("truncate", BOOLEAN, "Too long a conversation: true = its oldest turns may leave; false = it is refused."),

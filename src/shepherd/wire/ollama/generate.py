@@ -12,7 +12,7 @@ from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.ollama.answer import AnswerOptions, encoder
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, encode_error
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields
 from shepherd.wire.watch import Clock
 
 __all__ = ["decode_request", "encode_error", "encoder"]
@@ -28,7 +28,7 @@ FIELDS = (
     Field("raw", BOOLEAN, "Continue the prompt as it is, without a chat template.", default=False),
     IMAGES,
     Field("template", STRING, "Ignored: the model's own is the one it was trained with."),
-    Field("context", Kind(Fields.find_array, {"type": "array"}), "Ignored: send earlier turns as messages."),
+    Field("context", FieldKind(Fields.find_array, {"type": "array"}), "Ignored: send earlier turns as messages."),
 )
 BODY = body_schema(*FIELDS, example={"model": "default", "prompt": "Why is the sky blue?", "stream": False})
 

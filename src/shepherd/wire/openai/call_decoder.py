@@ -68,7 +68,6 @@ class Calls:
             yield from call.send()
 
     def end(self) -> Iterator[Event]:
-        """End all that are open."""
         while self._open:
             yield from self._end_first()
 
@@ -86,8 +85,6 @@ class Calls:
 
 
 class Call:
-    """One call in the making."""
-
     def __init__(self, id: str, own_id: str, name: str) -> None:
         self.id, self.own_id, self.name = id, own_id, name
         """`own_id`: as the provider sends it."""

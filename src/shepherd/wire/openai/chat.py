@@ -54,7 +54,18 @@ from shepherd.wire.openai.signatures import PROTOCOL, decode_beside, decode_deta
 from shepherd.wire.read import encode_read
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
-from shepherd.wire.table import BOOLEAN, STRING, STRINGS, Field, Kind, body_schema, inside, integer, one_of, read_fields
+from shepherd.wire.table import (
+    BOOLEAN,
+    STRING,
+    STRINGS,
+    Field,
+    FieldKind,
+    body_schema,
+    inside,
+    integer,
+    one_of,
+    read_fields,
+)
 from shepherd.wire.thoughts import JoinedThoughts
 from shepherd.wire.tools import free_text
 
@@ -66,8 +77,6 @@ MAX_TOP_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How to write the answer."""
-
     include_usage: bool = False
     """Send the token counts in a chunk of their own before the end of a stream."""
     n: int = 1
@@ -133,12 +142,12 @@ FIELDS = (
         "Where thoughts go, as llama-server and Groq have it: none and raw leave them in the text, with their tags.",
     ),
     Field("enable_thinking", BOOLEAN),
-    Field("thinking", Kind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
+    Field("thinking", FieldKind(_decode_thinking, _THINKING), "true, or an object with a type: enabled or disabled."),
     TEMPLATE_ARGUMENTS,
-    Field("continue_final_message", Kind(_decode_continued, _CONTINUED), "Go on with the last message, or not."),
+    Field("continue_final_message", FieldKind(_decode_continued, _CONTINUED), "Go on with the last message, or not."),
     Field("add_generation_prompt", BOOLEAN, "Begin a new turn, or write nothing behind the last message."),
     Field("modalities", STRINGS, "text; others only where a provider of the protocol answers."),
-    Field("parallel_tool_calls", Kind(_decode_parallel, BOOLEAN.schema)),
+    Field("parallel_tool_calls", FieldKind(_decode_parallel, BOOLEAN.schema)),
     Field("session_id", STRING, "Names the conversation."),
     RETURN_PROGRESS,
     TIMINGS_PER_TOKEN,
@@ -150,7 +159,6 @@ BODY = body_schema(*FIELDS, required=["messages"], example=_EXAMPLE)
 
 
 def decode_request(body: Json) -> Decoded[ChatOptions]:
-    """The requests of a body, one for each choice. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     if fields.has("input") and not fields.has("messages"):  # Cursor sends the body of one protocol to another's path
         request, stream = decode_hybrid(body)
@@ -234,8 +242,6 @@ def _start(given: Json) -> AnswerStart | None:
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 

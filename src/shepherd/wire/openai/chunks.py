@@ -18,7 +18,7 @@ from shepherd.wire.openai.shapes import encode_usage, with_own
 from shepherd.wire.sse import DONE
 from shepherd.wire.watch import Watch
 
-NOTHING: Json = {}
+EMPTY_JSON: Json = {}
 
 
 class Chunks:
@@ -65,7 +65,7 @@ class Chunks:
             return self.tail
         return b',"timings":' + compact(found) + self.tail
 
-    def end(self, choice: int, middle: bytes, usage: Usage, own: Json = NOTHING) -> bytes:
+    def end(self, choice: int, middle: bytes, usage: Usage, own: Json = EMPTY_JSON) -> bytes:
         """The last chunk of a choice, with its `middle`; behind the last one to end, the end of the stream. `own`: what
         a provider of the protocol reports."""
         self._usages[choice] = usage
@@ -81,7 +81,7 @@ class Chunks:
         counts = compact(self._counts(total, own))
         return last + self.tail + self._head() + b'"choices":[],"usage":' + counts + rest + timings + b"}\n\n" + DONE
 
-    def whole(self, choices: Sequence[Json], replies: Sequence[Reply], own: Json = NOTHING) -> Json:
+    def whole(self, choices: Sequence[Json], replies: Sequence[Reply], own: Json = EMPTY_JSON) -> Json:
         """The answer as one object; `own` as for `end`."""
         usage = sum_usage([reply.usage for reply in replies], self._n)
         return {

@@ -4,7 +4,7 @@
                 ├ messages, tools             ├ text, thoughts   as they come
                 └ quirks: what differs        └ calls            one after the other, each whole at its end
 
-The body says only what the provider is known to understand. The decoder takes everything: thoughts under any name,
+The body has only fields that the provider understands. The decoder takes everything: thoughts under any name,
 calls without ids, indexes or an end, content as a list, a stream without `[DONE]`, an error in any place.
 """
 
@@ -130,7 +130,7 @@ _ID_BYTES = 40
 
 
 def _continues(request: Request) -> bool:
-    """Whether the answer goes on with the last message."""
+    """Whether the answer continues the last message."""
     last = request.messages[-1] if request.messages else None
     is_open = last is not None and last.role == "assistant" and not last.calls and bool(last.text)
     return is_open and request.start in (None, "text")
@@ -355,15 +355,12 @@ def _thinking(request: Request, endpoint: Endpoint) -> Json:
 
 
 _SWITCHES = ("reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs")
-"""Fields about thinking."""
 
 
 # ---- the answer
 
 
 class ChatDecoder(AnswerDecoder):
-    """Reads one answer."""
-
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
         super().__init__(request, endpoint, new_id)
         # Servers that count from 0 in every answer repeat the ids of the conversation.
@@ -376,7 +373,7 @@ class ChatDecoder(AnswerDecoder):
         self._own: Json = {}
         self._choice: Json = {}
         self._message: Json = {}
-        """What is reported of the whole answer, of its choice and its message, besides what our events say."""
+        """What is reported of the whole answer, of its choice and its message, besides what our events hold."""
         self._details: list[Json] = []
         """Proofs of thoughts (OpenRouter), until they are sent on."""
         self._beside: Json = {}

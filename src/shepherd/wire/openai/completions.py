@@ -31,7 +31,7 @@ from shepherd.wire.openai.settings import NAMES, RETURN_PROGRESS, STREAM_OPTIONS
 from shepherd.wire.openai.shapes import logprob_of
 from shepherd.wire.sampling import GENERATION, repeat_request, token_limit
 from shepherd.wire.sse import MEDIA_TYPE, PING, encode_event
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, body_schema, integer, read_fields
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, integer, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["CompletionOptions", "Encoder", "decode_request", "encode_error", "encoder"]
@@ -46,8 +46,6 @@ MAX_CHOICES = 64
 
 @dataclass(frozen=True, slots=True)
 class CompletionOptions:
-    """How to write the answer."""
-
     n: int = 1
     """Choices of each prompt."""
     n_choices: int = 1
@@ -70,7 +68,7 @@ FIELDS = (
     *GENERATION,
     Field(
         "prompt",
-        Kind(_decode_prompts, TEXTS),
+        FieldKind(_decode_prompts, TEXTS),
         "A text, tokens, or an array of either. No text becomes a control token.",
     ),
     Field("suffix", STRING, "The text after the gap; for models that can fill gaps."),
@@ -90,7 +88,6 @@ BODY = body_schema(*FIELDS, required=["prompt"], example=_EXAMPLE)
 
 
 def decode_request(body: Json) -> Decoded[CompletionOptions]:
-    """The requests of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     given = read_fields(Fields(body), FIELDS)
     prompts, n = given["prompt"], given["n"]
     if n * len(prompts) > MAX_CHOICES:
@@ -134,13 +131,10 @@ def decode_request(body: Json) -> Decoded[CompletionOptions]:
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     return openai_shapes.encode_error(error, prompt="prompt")
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; the events of each choice must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 
@@ -163,7 +157,7 @@ class Encoder:
         self.note_time(event)
         if isinstance(event, Started):
             self._chunks.begin(choice, event.model, '"text":')
-        progress = self._chunks.progress(choice, event, _NOTHING)
+        progress = self._chunks.progress(choice, event, _EMPTY_MIDDLE)
         match event:
             case TextDelta(text, scores):
                 if not self._options.timings_per_token:
@@ -172,7 +166,7 @@ class Encoder:
                 middle = quote(text).encode("ascii") + b',"logprobs":' + logprobs + b',"finish_reason":null}]'
                 return progress + self._chunks.heads[choice] + middle + self._chunks.timed_tail(event)
             case Finished(reason, usage):
-                ending = _NOTHING.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
+                ending = _EMPTY_MIDDLE.replace(b":null}", b":" + compact(_FINISH_REASONS[reason]) + b"}")
                 return progress + self._chunks.end(choice, ending, usage)
             case _:
                 return progress
@@ -199,7 +193,7 @@ class Encoder:
 
 encoder = Encoder
 
-_NOTHING = b'"","logprobs":null,"finish_reason":null}]'
+_EMPTY_MIDDLE = b'"","logprobs":null,"finish_reason":null}]'
 """The middle of a chunk without text."""
 
 _FINISH_REASONS: dict[StopReason, str] = {

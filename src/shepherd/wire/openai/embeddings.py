@@ -16,7 +16,7 @@ from shepherd.core import InvalidRequest, TextOrTokens
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.shapes import encode_error
 from shepherd.wire.sampling import MODEL, refuse_lora
-from shepherd.wire.table import BOOLEAN, Field, Kind, body_schema, integer, one_of, read_fields
+from shepherd.wire.table import BOOLEAN, Field, FieldKind, body_schema, integer, one_of, read_fields
 from shepherd.wire.texts import TEXTS, decode_texts
 
 __all__ = ["EmbeddingRequest", "decode_request", "encode_answer", "encode_error"]
@@ -27,8 +27,6 @@ MAX_INPUTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """The request of a body."""
-
     model: str
     inputs: tuple[TextOrTokens, ...]
     dimensions: int | None
@@ -54,7 +52,7 @@ DIMENSIONS = Field("dimensions", integer(1), "How many numbers of each vector to
 _ABOUT = f"A text, its tokens, or an array of at most {MAX_INPUTS} texts and arrays of tokens."
 FIELDS = (
     MODEL,
-    Field("input", Kind(_decode_inputs, TEXTS), _ABOUT),
+    Field("input", FieldKind(_decode_inputs, TEXTS), _ABOUT),
     Field("encoding_format", one_of("float", "base64"), default="float"),
     DIMENSIONS,
     Field("truncate", BOOLEAN, "Shorten a text that is too long.", default=False),
@@ -63,7 +61,6 @@ BODY = body_schema(*FIELDS, required=["input"], example={"model": "default", "in
 
 
 def decode_request(body: Json) -> EmbeddingRequest:
-    """The request of a body. Raises: `InvalidRequest`."""
     fields = Fields(body)
     refuse_lora(fields)
     given = read_fields(fields, FIELDS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shepherd.core import Grammar, InvalidRequest
 from shepherd.wire.base import Fields, Json, decode_json, shown, wrong
-from shepherd.wire.table import Field, Kind
+from shepherd.wire.table import Field, FieldKind
 
 ANY_OBJECT: Json = {"type": "object"}
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -125,4 +125,4 @@ _FORMS: dict[str, Read] = {
 _LLAMA_CPP: dict[str, Read] = {"grammar": _read_grammar, "json_schema": _read_json, "grammar_lazy": _refuse}
 
 _KINDS = "text, json_object, or json_schema."
-RESPONSE_FORMAT = Field("response_format", Kind(decode_format, {"type": "object"}), _KINDS)
+RESPONSE_FORMAT = Field("response_format", FieldKind(decode_format, {"type": "object"}), _KINDS)

@@ -36,7 +36,7 @@ from shepherd.wire.parts import (
     seen,
 )
 from shepherd.wire.signature import received
-from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, Kind, body_schema, one_of
+from shepherd.wire.table import ANYTHING, OBJECTS, STRING, Field, FieldKind, body_schema, one_of
 from shepherd.wire.tools import FREE_INPUT, decode_arguments, decode_function, free_arguments, unknown_tool
 
 
@@ -54,7 +54,6 @@ class Names(dict[str, str]):
 
 
 def decode_messages(body: Fields, key: str = "messages") -> tuple[Message, ...]:
-    """The conversation. Raises: `InvalidRequest`."""
     if not body.has(key):
         raise InvalidRequest(f"{key} is missing", field=key)
     names = Names()
@@ -183,7 +182,6 @@ def _decode_content(message: Fields, readers: Mapping[str, Read]) -> tuple[Part,
 
 
 def _decode_output(message: Fields) -> tuple[Text | Image | Audio, ...]:
-    """The result of a tool."""
     return seen(_decode_content(message, _SEEN))
 
 
@@ -258,7 +256,6 @@ _FROM_MODELS: Mapping[str, Read] = {
 
 
 def decode_tools(body: Fields, key: str = "tools") -> tuple[ToolSpec, ...]:
-    """The tools that the client offers. Raises: `InvalidRequest`."""
     if body.has("functions") and body.has(key):
         raise InvalidRequest("functions and tools both offer tools; send tools", field="functions")
     return (
@@ -344,7 +341,6 @@ def decode_tool_choice(body: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple
 
 
 def _decode_chosen(choice: Fields, tools: Collection[ToolSpec]) -> str:
-    """The name of one of the tools."""
     function = _inside(choice, "custom" if choice.find_string("type") == "custom" else "function")
     name = function.get_string("name")
     if all(name != tool.name for tool in tools):
@@ -372,15 +368,15 @@ _CONTENT = {
 }
 _MESSAGE = body_schema(
     Field("role", one_of(*_ROLES)),
-    Field("content", Kind(Fields.find_any, _CONTENT)),
+    Field("content", FieldKind(Fields.find_any, _CONTENT)),
     Field("tool_calls", OBJECTS),
     Field("tool_call_id", STRING),
     Field("reasoning_content", STRING),
     required=["role"],
 )
-TOOLS = Field("tools", Kind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
+TOOLS = Field("tools", FieldKind(decode_tools, OBJECTS.schema), "Run by the client, never by the server.")
 CONVERSATION = (
-    Field("messages", Kind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
+    Field("messages", FieldKind(decode_messages, {"type": "array", "minItems": 1, "items": _MESSAGE})),
     TOOLS,
     Field("tool_choice", ANYTHING, "auto, none, required, or one function by name."),
 )

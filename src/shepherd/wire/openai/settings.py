@@ -7,7 +7,7 @@ from shepherd.core.request import salted
 from shepherd.wire.base import Fields, Json
 from shepherd.wire.openai.format import Format
 from shepherd.wire.sampling import limit_of, sampling_of
-from shepherd.wire.table import BOOLEAN, STRING, Field, Kind, inside
+from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, inside
 
 EFFORTS: dict[str, ReasoningLevel] = {
     "none": "off",
@@ -18,7 +18,6 @@ EFFORTS: dict[str, ReasoningLevel] = {
     "xhigh": "max",
     "max": "max",
 }
-"""How much the model thinks, in OpenAI's words."""
 
 _USAGE = Field("include_usage", BOOLEAN, "Send the token counts before the end of the stream.", default=False)
 STREAM_OPTIONS = Field("stream_options", inside(_USAGE))
@@ -44,7 +43,7 @@ def _salt(body: Fields, key: str) -> str | None:
 
 SALT = Field(
     "cache_salt",
-    Kind(_salt, {"type": ["string", "null"], "minLength": 1}),
+    FieldKind(_salt, {"type": ["string", "null"], "minLength": 1}),
     "What is cached is shared by requests with the same salt only.",
 )
 NAMES = (CACHE_KEY, SALT, USER)
@@ -62,7 +61,9 @@ def _template_arguments(body: Fields, key: str) -> Json | None:
 SWITCHES = ("enable_thinking", "thinking")
 """Qwen's switch of thinking, and that of Granite and DeepSeek."""
 _SWITCH = {"type": "object", "properties": {name: {"type": "boolean"} for name in SWITCHES}}
-TEMPLATE_ARGUMENTS = Field("chat_template_kwargs", Kind(_template_arguments, _SWITCH), "Values for the chat template.")
+TEMPLATE_ARGUMENTS = Field(
+    "chat_template_kwargs", FieldKind(_template_arguments, _SWITCH), "Values for the chat template."
+)
 
 
 def reasoning_level(

@@ -68,7 +68,6 @@ def encode_scores(scores: Iterable[TokenScore]) -> list[Json]:
 
 
 def encode_score(piece: bytes, logprob: float) -> Json:
-    """One token, and how likely it was."""
     return {"token": piece.decode("utf-8", "replace"), "logprob": logprob_of(logprob), "bytes": list(piece)}
 
 

@@ -68,7 +68,6 @@ _STRICT = frozenset(
         "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
     }
 )  # fmt: skip
-"""Keywords that OpenAI's strict mode knows."""
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
@@ -198,7 +197,6 @@ def arguments_in(value: Any) -> str:
 
 
 def ended_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
-    """A call with all its arguments."""
     if not name:
         return BadCall(arguments, "the call names no tool.", id)
     return parsed_call(id, name, arguments)

@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 from tests.providers_replay import Answer, Way
-from tests.unit.backends.cloud.providing import (
-    CHAT,
-    LONG,
-    SPOKEN,
-    asking,
-    listing,
-    refusal,
-    spoken,
-    staged,
-)
+from tests.unit.backends.cloud.providing import CHAT, LONG, SPOKEN, asking, listing, refusal, spoken, staged
 
 from shepherd.backends.cloud.backend import Timeouts, TokenCount
 from shepherd.core import (

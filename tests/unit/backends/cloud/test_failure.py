@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.providers_replay import recordings
 
-from shepherd.backends.cloud.failure import Kind, error_of, read
+from shepherd.backends.cloud.failure import FailureKind, error_of, read
 from shepherd.core import ContextFull, InvalidRequest, RateLimited, Refused, Unavailable, Unsupported
 from shepherd.wire.sse import EventReader
 
@@ -38,7 +38,7 @@ def test_every_recorded_error_is_read_as_expected() -> None:
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "48s"}
 QUOTA = "You exceeded your current quota, please check your plan and billing details. Please retry in 47.6s."
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502</h1></body></html>"
-SHAPES: list[tuple[int, dict[str, str], Any, Kind, bool, float | None]] = [
+SHAPES: list[tuple[int, dict[str, str], Any, FailureKind, bool, float | None]] = [
     (400, {}, {"code": "invalid-argument", "error": "Incorrect API key provided: sk-1"}, "auth", False, None),
     (400, {}, {"error": {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status":
         "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}}, "auth", False, None),

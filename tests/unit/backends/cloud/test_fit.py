@@ -18,10 +18,7 @@ WEIGHT = fit.message_weight(Message.user(LONG))
 
 def calling(*ids: str) -> list[Message]:
     calls = tuple(ToolCall(id, "look", '{"at": 1}') for id in ids)
-    return [
-        Message("assistant", calls),
-        *(Message("tool", (ToolResult(id, (Text(LONG),), "look"),)) for id in ids),
-    ]
+    return [Message("assistant", calls), *(Message("tool", (ToolResult(id, (Text(LONG),), "look"),)) for id in ids)]
 
 
 HISTORY = (

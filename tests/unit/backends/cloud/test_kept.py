@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
-from shepherd.core import (
-    Message,
-    Opaque,
-    Reasoning,
-    Request,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolResult,
-    replay,
-)
+from shepherd.core import Message, Opaque, Reasoning, Request, Text, TextDelta, ToolCall, ToolResult, replay
 
 SEARCH = Opaque("anthropic", '{"type":"server_tool_use"}')
 ANSWER = Message(

@@ -43,14 +43,7 @@ ENTRIES = {
                 "effort": {"supported": True, "low": {"supported": True}, "max": {"supported": True}},
             },
         },
-        Facts(
-            1_000_000,
-            128_000,
-            "adaptive",
-            ("low", "max"),
-            sees_images=True,
-            reads_documents=False,
-        ),
+        Facts(1_000_000, 128_000, "adaptive", ("low", "max"), sees_images=True, reads_documents=False),
     ),
     "OpenRouter": (
         {
@@ -84,13 +77,13 @@ def test_lists_of_others() -> None:
 
 def test_ollama_shows_one_model() -> None:
     body = {"model_info": {"qwen3.context_length": 40960}, "capabilities": ["completion", "tools", "thinking"]}
-    assert models.shown(body) == Facts(
+    assert models.decode_show(body) == Facts(
         40960, thinks_by="switch", sees_images=False, hears=False, calls_tools=True, embeds=False
     )
-    assert models.shown({"capabilities": ["completion", "audio"]}).capabilities == ("completion", "audio")
-    assert models.shown({"model_info": None}) == Facts()
+    assert models.decode_show({"capabilities": ["completion", "audio"]}).capabilities == ("completion", "audio")
+    assert models.decode_show({"model_info": None}) == Facts()
     table = models.known(provider("ollama"), "gpt-oss:20b")
-    assert models.shown(body).over(table).thinks_by == "effort"
+    assert models.decode_show(body).over(table).thinks_by == "effort"
 
 
 def test_what_is_reported_wins_over_the_table() -> None:

@@ -81,8 +81,7 @@ def scope(*headers: tuple[bytes, bytes]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["Authorization", "x-api-key", "api-key", "cookie", "proxy-authorization", "x-goog-api-key", "x-auth-token"],
+    "name", ["Authorization", "x-api-key", "api-key", "cookie", "proxy-authorization", "x-goog-api-key", "x-auth-token"]
 )
 def test_no_header_that_carries_a_key_is_written(name: str) -> None:
     headers = ((name.lower().encode(), b"abcdefgh-secret"), (b"anthropic-beta", b"thinking-token-count"))

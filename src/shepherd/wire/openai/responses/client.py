@@ -74,7 +74,6 @@ QUIRKS: Mapping[str, str] = {
     "text_outputs": "results of calls are texts: their images follow in a message of the user",
     "no_cache_key": "prompt_cache_key is refused",
 }
-"""How servers depart from the protocol, for `Endpoint.quirks`."""
 
 LEAST_OUTPUT = 16
 """OpenAI refuses a smaller limit of tokens."""
@@ -311,15 +310,12 @@ def _form(request: Request, native: Mapping[str, Any]) -> Json:
 
 
 class ResponsesDecoder(AnswerDecoder):
-    """Reads one answer."""
-
     def __init__(self, request: Request, endpoint: Endpoint) -> None:
         super().__init__(request, endpoint)
         self._model = ""
         self._is_over = self._has_refused = False
         self._n_calls = 0
         self._items: dict[Any, _Item] = {}
-        """By index."""
         self._call: _Item | None = None
         """The call that is being sent; records of other items wait for its end."""
         self._waiting: list[Json] = []
@@ -428,7 +424,7 @@ class ResponsesDecoder(AnswerDecoder):
             case _ if text_in(given, "type"):
                 yield OpaqueBlock(Opaque(PROTOCOL, compact_json(given)))
             case _:
-                pass  # no client could tell what it is
+                pass  # an item without a type
         if item is self._call:
             self._call, waiting, self._waiting = None, self._waiting, []
             for record in waiting:

@@ -41,7 +41,7 @@ from shepherd.wire.table import (
     STRING,
     STRINGS,
     Field,
-    Kind,
+    FieldKind,
     body_schema,
     inside,
     integer,
@@ -122,7 +122,7 @@ _REASONING = inside(
 )
 
 _CONVERSATION = (
-    Field("input", Kind(Fields.find_any, _INPUT)),
+    Field("input", FieldKind(Fields.find_any, _INPUT)),
     Field("instructions", STRING, "A system message before all others, for this answer only."),
     Field("previous_response_id", STRING, "Continue after a stored answer."),
     Field("tools", OBJECTS, "function, custom and namespace; run by the client, never by the server."),
@@ -134,7 +134,7 @@ _REQUEST = (
     Field("max_output_tokens", token_limit(), _CUT, also=("max_completion_tokens", "max_tokens")),
     Field("parallel_tool_calls", BOOLEAN),
     Field("reasoning", _REASONING),
-    Field("text", Kind(_decode_format, {"type": "object"}), "format: text, json_object or json_schema."),
+    Field("text", FieldKind(_decode_format, {"type": "object"}), "format: text, json_object or json_schema."),
     Field("truncation", one_of("auto", "disabled"), "auto: the oldest items may be dropped."),
     Field("top_logprobs", integer(0, 20)),
     TEMPLATE_ARGUMENTS,
@@ -150,13 +150,13 @@ _ANSWER = (
 _EDITS = (
     Field(
         "context_management",
-        Kind(_decode_edits, OBJECTS.schema),
+        FieldKind(_decode_edits, OBJECTS.schema),
         "[{type: compaction, compact_threshold: tokens}]: old turns leave a longer prompt; an item stands for them.",
         default=(),
     ),
 )
 """A provider that compacts by itself gets it as it came."""
-_REPEATED_ONLY = (Field("metadata", Kind(_check_metadata, _METADATA)), Field("max_tool_calls", integer()))
+_REPEATED_ONLY = (Field("metadata", FieldKind(_check_metadata, _METADATA)), Field("max_tool_calls", integer()))
 _TABLE = (*_REQUEST, *_ANSWER)
 WORDS = frozenset(name for field in _TABLE if field is not LORA for name in (field.name, *field.also)) | {
     "conversation",
@@ -181,7 +181,6 @@ BODY = body_schema(
 
 
 def decode_request(body: Json) -> Decoded[ResponsesOptions]:
-    """The request of a body. Raises: `InvalidRequest`, and nothing else, for any JSON object."""
     fields = Fields(body)
     given, request, items, box = _decode(fields)
     given |= read_fields(fields, (*_ANSWER, *_REPEATED_ONLY))
@@ -341,7 +340,6 @@ _REPEATED: Json = {
 """Fields of the body that the answer repeats, with the values of absent ones; clients of Open Responses want numbers.
 The sampler's are the engine's defaults: those of a configuration are not known here."""
 _FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
-"""Fields that a function has in an answer, given or not."""
 
 
 def _echo(fields: Fields, summary: str | None) -> Json:
@@ -355,8 +353,4 @@ def _echo(fields: Fields, summary: str | None) -> Json:
     ]
     text = {key: value for key, value in (fields.find_any("text") or {}).items() if value is not None}
     effort = (fields.find_any("reasoning") or {}).get("effort")
-    return {
-        **echo,
-        "reasoning": {"effort": effort, "summary": summary},
-        "text": {"format": {"type": "text"}, **text},
-    }
+    return {**echo, "reasoning": {"effort": effort, "summary": summary}, "text": {"format": {"type": "text"}, **text}}

@@ -35,8 +35,6 @@ def decode_request(body: Json) -> Decoded[ResponsesOptions]:
 
 
 class Encoder(stream.Encoder):
-    """Writes one window."""
-
     def encode_replies(self, replies: Sequence[Reply]) -> Json:
         """Raises: `BadReply` where a provider has not compacted."""
         whole = super().encode_replies(replies)

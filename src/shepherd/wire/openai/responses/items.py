@@ -28,7 +28,6 @@ COMPACTIONS = ("compaction", "compaction_summary")
 
 
 def decode_items(items: Iterable[Fields], box: OfferedTools) -> tuple[Message, ...]:
-    """The conversation. Raises: `InvalidRequest`."""
     conversation = _Conversation(box)
     for item in items:
         kind = kind_of(item)
@@ -48,8 +47,6 @@ def kind_of(item: Fields) -> str:
 
 
 class _Conversation:
-    """Messages in the making."""
-
     def __init__(self, box: OfferedTools) -> None:
         self.box = box
         self._messages: list[Message] = []
@@ -62,13 +59,11 @@ class _Conversation:
         self._names: dict[str, str] = {}
 
     def add(self, role: Role, parts: Iterable[Part]) -> None:
-        """Add a message that is not the model's."""
         self._end_answer()
         kept, self._kept = self._kept, []
         self._messages.append(Message(role, (*kept, *joined(parts, "\n"))))
 
     def answer(self, *parts: Part, is_message: bool = False) -> None:
-        """Add to the answer of the model."""
         if is_message and self._has_spoken:
             self._end_answer()
         kept, self._kept = self._kept, []
@@ -84,7 +79,6 @@ class _Conversation:
             self._kept.append(block)
 
     def result(self, call_id: str, parts: Iterable[Part], *, is_error: bool = False) -> None:
-        """Add the answer to a call."""
         self.add("tool", [ToolResult(call_id, seen(parts), self._names.get(call_id, ""), is_error)])
 
     def result_block(self, item: Fields, result: ToolResult) -> None:
@@ -272,8 +266,7 @@ def _dumped(value: Any) -> str:
 def _refuse_reference(conversation: _Conversation, item: Fields) -> None:
     id = item.get_string("id")
     raise InvalidRequest(
-        f"{item.path} refers to item {shown(id)}, which is not stored; send the item itself",
-        field=item.path,
+        f"{item.path} refers to item {shown(id)}, which is not stored; send the item itself", field=item.path
     )
 
 

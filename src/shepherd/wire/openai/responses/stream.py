@@ -69,8 +69,6 @@ class ResponsesOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """One stored answer, enough to continue after it."""
-
     id: str
     previous: str | None
     """The id of the answer before it."""
@@ -90,7 +88,6 @@ class UnknownResponse(InvalidRequest):
 
 
 def encode_error(error: Exception) -> tuple[int, Json]:
-    """HTTP status and body. Reveals nothing of an unexpected exception."""
     status, body = shapes.encode_error(error, prompt="input")
     if isinstance(error, UnknownResponse):
         body["error"]["code"] = error.code
@@ -98,19 +95,11 @@ def encode_error(error: Exception) -> tuple[int, Json]:
 
 
 class Encoder:
-    """Writes one answer. Not for sharing; events must come in the order of the grammar."""
-
     media_type = MEDIA_TYPE
     ping = PING
 
     def __init__(
-        self,
-        options: ResponsesOptions,
-        *,
-        id: str,
-        created: int,
-        model: str,
-        clock: Callable[[], float] = time.time,
+        self, options: ResponsesOptions, *, id: str, created: int, model: str, clock: Callable[[], float] = time.time
     ) -> None:
         self.options = options
         self._writer = _Writer(options, id, created, model, clock)
@@ -375,7 +364,6 @@ class _Writer:
             self._phase = str(facts.get("phase") or "")
 
     def _whole(self, item: Json) -> Iterator[Json]:
-        """An item as it is."""
         yield from self._close()
         index = len(self._output)
         yield {"type": "response.output_item.added", "output_index": index, "item": item}
@@ -454,7 +442,6 @@ class _Item:
         self._phase = {"phase": phase} if phase and self.is_message else {}
         self._scores: list[Json] = []
         self._notes: list[Any] = []
-        """Annotations."""
         self._place = {"item_id": id, "output_index": index, self._words.index: 0}
         self.head: tuple[bytes, bytes] | None = None
         if kind == "message":
@@ -486,7 +473,6 @@ class _Item:
         yield self.part("done")
 
     def body(self, status: str, seals: bool) -> Json:
-        """The item itself."""
         has_parts = status != "in_progress" and (self.is_message or any(self.texts))
         parts = [self._part_body()] if has_parts else []
         head: Json = {"id": self.id, "type": "message", "status": status}

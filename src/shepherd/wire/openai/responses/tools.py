@@ -34,8 +34,6 @@ class OriginalTool:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """The tools of a body."""
-
     specs: tuple[ToolSpec, ...] = ()
     """As the model sees them."""
     owns: Mapping[str, OriginalTool] = field(default_factory=dict)
