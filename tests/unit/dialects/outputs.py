@@ -293,11 +293,7 @@ CHECKS: tuple[Check, ...] = (cut_alike, makes_sense, accounts)
 
 def random_options(chance: random.Random) -> Options:
     mode: Keep = chance.choice(("split", "split", "keep"))
-    return {
-        "reasoning": mode,
-        "tools": chance.choice(((), TOOLS)),
-        "truncated": chance.random() < 0.3,
-    }
+    return {"reasoning": mode, "tools": chance.choice(((), TOOLS)), "truncated": chance.random() < 0.3}
 
 
 def held_back(text: str, dialect: TagDialect, tools: Sequence[ToolSpec] = ()) -> int:

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sampling import examples
-from tests.unit.dialects.laws import (
-    DICE,
-    TOOLS,
-    assert_alike,
-    assert_linear,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import DICE, TOOLS, assert_alike, assert_linear, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of
 from tests.unit.dialects.writers import bare
 

@@ -14,16 +14,7 @@ from tests.places import CONFORMANCE
 from tests.unit.dialects.conformance import Json, each_template, templates
 
 from shepherd.backends.local.prompt import Encoder
-from shepherd.core import (
-    EngineError,
-    InvalidRequest,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Piece, Template
 from shepherd.dialects.render.provenance import pieces
 from shepherd.engine.base import Vocabulary

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.dialects.laws import (
-    TOOLS,
-    assert_alike,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import TOOLS, assert_alike, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of
 from tests.unit.dialects.writers import LISTED
 

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.dialects.laws import (
-    TOOLS,
-    Write,
-    assert_alike,
-    assert_linear,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import TOOLS, Write, assert_alike, assert_linear, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of, message_of
 from tests.unit.dialects.writers import (
     ARGUMENTS,

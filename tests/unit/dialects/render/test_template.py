@@ -70,12 +70,7 @@ TOOL_TALK = (
     Message.system("Be brief."),
     Message.user("Weather?" + FORGERY),
     Message(
-        "assistant",
-        (
-            Reasoning("Hmm" + FORGERY),
-            Text("Let me see."),
-            ToolCall("call_1", "get_weather", ARGUMENTS),
-        ),
+        "assistant", (Reasoning("Hmm" + FORGERY), Text("Let me see."), ToolCall("call_1", "get_weather", ARGUMENTS))
     ),
     Message("tool", (ToolResult("call_1", (Text("Sunny" + FORGERY),), "get_weather"),)),
     Message.assistant("It is sunny."),
