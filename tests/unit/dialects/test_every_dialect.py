@@ -39,6 +39,11 @@ EXAMPLES = amount(4, 24, 300)
 OPENED = ("Hello", "Hello.\n", "<|start|>assistant", "<|begin|>assistant")
 """What prompts may have begun, besides a marker."""
 
+
+def n_examples(name: str) -> int:
+    return EXAMPLES * (8 if name == "hermes" else 1)  # the plainest one: what fails here fails in the scanner
+
+
 names = pytest.mark.parametrize("name", sorted(ALL))
 modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
 options: st.SearchStrategy[Options] = st.fixed_dictionaries(
@@ -54,7 +59,7 @@ def outputs(name: str) -> st.SearchStrategy[str]:
 @pytest.mark.sampled(0.2)
 @names
 def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=LEVEL < 2)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], given, chance)
@@ -65,7 +70,7 @@ def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
 @pytest.mark.sampled(0.2)
 @names
 def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=LEVEL < 2)
     @given(st.sampled_from((*markers(name), *OPENED)), outputs(name), options, chances)
     def holds(opened: str, text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], {**given, "opened": opened}, chance)
@@ -76,7 +81,7 @@ def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting
 @pytest.mark.sampled(0.2)
 @names
 def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=LEVEL < 2)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not makes_sense(text, ALL[name], given, chance)
@@ -87,7 +92,7 @@ def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: st
 @pytest.mark.sampled(0.2)
 @names
 def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name: str) -> None:  # SCN-20
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=LEVEL < 2)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not accounts(text, ALL[name], given, chance)
@@ -102,7 +107,7 @@ def test_plain_text_is_held_back_by_less_than_the_longest_marker(name: str) -> N
     plain = [word for word in WORDS if not any(word in marker or marker in word for marker in markers(name))]
     near = [marker[:length] for marker in markers(name) for length in range(1, len(marker))]
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=LEVEL < 2)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=LEVEL < 2)
     @given(st.lists(st.sampled_from((*plain, *plain, *near)), min_size=1, max_size=12))
     def holds(words: list[str]) -> None:
         text = "".join(f"{word}Zebra." for word in words)
