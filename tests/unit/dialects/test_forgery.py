@@ -30,23 +30,9 @@ SPECIAL = re.compile(
 NONCE = "ꙮ"
 """Stands on both sides of every forgery, and in no template."""
 KINDS = (
-    "system",
-    "user",
-    "text",
-    "reasoning",
-    "call name",
-    "call id",
-    "argument key",
-    "argument value",
-    "result",
-    "result name",
-    "tool name",
-    "tool description",
-    "parameter name",
-    "parameter description",
-    "enum",
-    "later system",
-    "extra",
+    *("system", "user", "text", "reasoning", "call name", "call id", "argument key", "argument value", "result"),
+    *("result name", "tool name", "tool description", "parameter name", "parameter description", "enum"),
+    *("later system", "extra"),
 )
 """Every place where the text of a request can stand."""
 

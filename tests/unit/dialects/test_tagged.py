@@ -80,32 +80,9 @@ def test_a_forgotten_end_of_a_thought_does_not_hide_a_call(name: str) -> None:
 
 
 PIECES = [
-    "<b>",
-    "</b>",
-    "x",
-    " ",
-    "\n",
-    "&",
-    "`",
-    "{",
-    "}",
-    '"',
-    "'",
-    "\\n",
-    "é😀",
-    "</think>",
-    "<think>",
-    "<tool_call> x",
-    "`</tool_call>` x",
-    "'<function=f>' x",
-    '"</function>" x',
-    '"</parameter>" x',
-    '"</invoke>" x',
-    "x </param> x",
-    "[TOOL_CALLS]",
-    "<|im_start|>",
-    "]]",
-    "¤",
+    *("<b>", "</b>", "x", " ", "\n", "&", "`", "{", "}", '"', "'", "\\n", "é😀", "</think>", "<think>"),
+    *("<tool_call> x", "`</tool_call>` x", "'<function=f>' x", '"</function>" x', '"</parameter>" x'),
+    *('"</invoke>" x', "x </param> x", "[TOOL_CALLS]", "<|im_start|>", "]]", "¤"),
 ]
 
 
