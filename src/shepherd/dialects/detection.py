@@ -48,12 +48,7 @@ TURN_HEADER = re.compile(
 
 
 def parse(
-    raw: str,
-    *,
-    dialect: Dialect | str,
-    tools: Sequence[ToolSpec] = (),
-    prefill: str = "",
-    reasoning: Keep = "split",
+    raw: str, *, dialect: Dialect | str, tools: Sequence[ToolSpec] = (), prefill: str = "", reasoning: Keep = "split"
 ) -> Message:
     """The message of a whole output, its prefill included. Never raises.
 

@@ -36,6 +36,7 @@ Fit = Callable[[ToolSpec, Schema], Schema]
 BLANKS = r"(\r?\n){1,2}[ \t]{0,32}|[ \t]{1,8}"
 """Between the tokens of JSON: enough to indent it. A model that is stuck writes endless blanks."""
 GAP = r"/[ \t\n\r]{1,8}/"
+"""Before calls."""
 LINES = r"/\n{1,4}/"
 """Before an answer, behind a thought."""
 LINE = r"/(?s:(.*\n)?)[ \t\n\r]*/"

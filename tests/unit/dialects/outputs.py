@@ -39,34 +39,16 @@ TOOLS = (
 )
 WORDS = (
     *("Hello", "Zebra.", "é", "🎉", "日本", "a < b", "x", "Rome", "3", "weather", "now", "city", "days"),
-    *(
-        "thought",
-        "final",
-        "analysis",
-        "commentary",
-        "assistant",
-        "name",
-        "tools",
-        "call",
-        "argument",
-        "json",
-        "function",
-    ),
+    *("thought", "final", "analysis", "commentary", "assistant", "name", "tools", "call", "argument", "json"),
+    "function",
     *("\n", "\n\n", " ", "  ", "\t", "\r\n", "\u2028", "```json\n", "<b>", "&amp;", "? ", "/>"),
     *["<", ">", "<|", "|>", "</", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "`", "```", ",", ":", ";", "=", "]]"],
 )
 INSIDES = (
     *('{"name": "weather", "arguments": {"city": "Rome"}}', '{"name": "now"}', '[{"name": "now", "arguments": {}}]'),
     *('{"city": "Rome", "days": 12345678901234567890}', "{}", "{'name': 'now'}", '{"city": "Ro', '[{{"name": "now"}}]'),
-    *(
-        "weather(city='Rome')",
-        "[now()]",
-        "call:now{}",
-        "call:weather{city:Rome}",
-        "now\n",
-        "weather\n",
-        '{"s": "</b>"}',
-    ),
+    *("weather(city='Rome')", "[now()]", "call:now{}", "call:weather{city:Rome}", "now\n", "weather\n"),
+    '{"s": "</b>"}',
     *("<function=now>", "</function>", "<parameter=city>", "</parameter>", '<invoke name="now">', "</invoke>"),
     *('<parameter name="city">', '<param name="city">', "</param>", "<![CDATA[", "]]>", '{"s": "</tool_call>"}'),
     *("<arg_key>", "</arg_key>", "<arg_key>city</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>"),
@@ -293,11 +275,7 @@ CHECKS: tuple[Check, ...] = (cut_alike, makes_sense, accounts)
 
 def random_options(chance: random.Random) -> Options:
     mode: Keep = chance.choice(("split", "split", "keep"))
-    return {
-        "reasoning": mode,
-        "tools": chance.choice(((), TOOLS)),
-        "truncated": chance.random() < 0.3,
-    }
+    return {"reasoning": mode, "tools": chance.choice(((), TOOLS)), "truncated": chance.random() < 0.3}
 
 
 def held_back(text: str, dialect: TagDialect, tools: Sequence[ToolSpec] = ()) -> int:

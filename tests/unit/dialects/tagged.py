@@ -14,11 +14,7 @@ from shepherd.core import CallEnded, ReasoningDelta, TextDelta, ToolCall, ToolSp
 READ = ToolSpec(
     "read",
     "",
-    {
-        "type": "object",
-        "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
-        "required": ["path"],
-    },
+    {"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}, "required": ["path"]},
 )
 EDIT = ToolSpec(
     "edit",

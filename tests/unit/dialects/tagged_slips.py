@@ -270,11 +270,7 @@ OTHERS: dict[str, tuple[str, str, list[Outcome]]] = {
         "<parameter=force>True</parameter>\n</function>\n</seed:tool_call>",
         [("edit", '{"style": {"color": null}, "force": true}')],
     ),
-    "Seed counts": (
-        "seed",
-        "<seed:cot_budget_reflect>So far 5.</seed:cot_budget_reflect>Hi.",
-        ["text: So far 5.Hi."],
-    ),
+    "Seed counts": ("seed", "<seed:cot_budget_reflect>So far 5.</seed:cot_budget_reflect>Hi.", ["text: So far 5.Hi."]),
     "two in MiniCPM": (
         "minicpm",
         '<function name="read"><param name="path">a</param></function>\n<function name="clock"></function>Bye.',

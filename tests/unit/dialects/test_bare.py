@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
-from tests.unit.dialects.laws import (
-    DICE,
-    TOOLS,
-    assert_alike,
-    assert_linear,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import DICE, TOOLS, assert_alike, assert_linear, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of
 from tests.unit.dialects.writers import bare
 
-from shepherd.core import BadCall, Event, Text, TextDelta, ToolCall, ToolSpec
+from shepherd.core import Event, Text, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect, get, parse
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -153,25 +146,6 @@ def test_json_streams_as_soon_as_it_cannot_be_a_call(raw: str, streamed: str) ->
     for at, char in enumerate(raw):
         found += parser.feed(char)
         assert bool(found) == (at + 1 >= len(streamed)), raw[: at + 1]
-
-
-@pytest.mark.parametrize(
-    ("raw", "name", "error"),
-    [
-        ('{"name": "ro', "", "ended inside"),
-        ('{"name": "roll", "par', "roll", "ended inside"),
-        ('{"name": "roll", "parameters": {"sides": 6', "roll", "ended inside"),
-        ('{"type": "function", "name": "roll", "parameters": {"note": "a', "roll", "ended inside"),
-        ('{"name": "roll", "parameters": {sides: 6}}', "roll", "not valid JSON"),
-        ("<|python_tag|>", "", "empty"),
-        ("<|python_tag|>roll.call(sides=", "roll", "ended inside"),
-    ],
-)
-def test_what_cannot_be_read_is_a_bad_call_that_says_why(raw: str, name: str, error: str) -> None:
-    (bad,) = parse(raw, dialect="llama-3", tools=TOOLS).parts
-    assert isinstance(bad, BadCall)
-    assert (bad.name, bad.raw) == (name, raw)
-    assert error in bad.error
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 from tests.unit.dialects.conformance import ABSENT, shared_templates
+from tests.unit.dialects.writers import SECTION, WIDE
 
 from shepherd.core import Message, Reasoning, Text
 from shepherd.dialects import detect, get, names, parse
@@ -137,3 +138,38 @@ def test_reading_never_raises(raw: str, name: str, prefill: str) -> None:
     assert isinstance(parse(raw, dialect=name, prefill=prefill), Message)
     assert isinstance(parse("<tool_call>" + raw, dialect=name, prefill=prefill), Message)
     assert isinstance(parse("<tool_call>{" + raw + "}</tool_call>", dialect=name), Message)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("[AVAILABLE_TOOLS] [TOOL_CALLS][", "mistral-list"),
+        ("[TOOL_CALLS] [", "mistral-spaced-list"),
+        ("[TOOL_CALLS] + name + [ARGS]", "mistral"),
+        ("[TOOL_CALLS] name [CALL_ID] id [ARGS]", "mistral-id"),
+        (SECTION, "kimi-k2"),
+        (f"{WIDE} ```json", "deepseek-r1"),
+        (WIDE, "deepseek-v3.1"),
+        ("<|tools_prefix|>", "apertus"),
+        ("<tool_calls>[ ... [BEGIN FINAL RESPONSE]", "apriel"),
+        ("<tool_calls>[", "hunyuan-a13b"),
+        ('<tool_calls>\\n{"name":', "minimax-m1"),
+        ("<AVAILABLE_TOOLS> <TOOLCALL>[", "nemotron-v2"),
+        ("respond with <|tool_call|> followed by a list", "granite-3"),
+        ("<|tool|> <|/tool|>", "phi-4"),
+        ("<|tool|> <|/tool|> <|tool_call|>{}<|/tool_call|>", "phi-4"),
+        ("<|action_start|><|plugin|>", "internlm"),
+        ("output <function_call> {", "granite-20b"),
+        ("<function_calls>\\nget(a=1)\\n</function_calls>", "olmo-3"),
+        ("Action:\\n```json\\n[", "command-r"),
+        ("<tool_call>\n<function={{ n }}>\n<parameter={{ k }}>\n", "qwen-xml"),
+        ("<seed:tool_call>\n<function={{ n }}>\n<parameter={{ k }}>", "seed"),
+        ('<minimax:tool_call>\n<invoke name="{{ n }}">', "minimax-m2"),
+        ("{% set ns = ']<]minimax[>[' %}<tool_call>", "minimax-m3"),
+        ("{% set d = '｜DSML｜' %}<{{ d }}function_calls>", "deepseek-v3.2"),
+        ("{% set d = '｜DSML｜' %}<{{ d }}tool_calls>", "deepseek-v4"),
+        ('<function name="{{ n }}"><param name="{{ k }}">', "minicpm"),
+    ],
+)
+def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> None:
+    assert detect(template).name == name

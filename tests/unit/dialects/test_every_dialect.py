@@ -33,11 +33,16 @@ from shepherd.dialects.base import Keep
 from shepherd.dialects.parse.markup import Block
 from shepherd.dialects.parse.tags import TagDialect
 
-EXAMPLES = amount(4, 24, 300)
+EXAMPLES = amount(8, 300)
 """For each of some forty dialects and each property, always the same; `tests/search/fuzz` looks for new ones."""
 
 OPENED = ("Hello", "Hello.\n", "<|start|>assistant", "<|begin|>assistant")
 """What prompts may have begun, besides a marker."""
+
+
+def n_examples(name: str) -> int:
+    return EXAMPLES * (8 if name == "hermes" else 1)  # the plainest one: what fails here fails in the scanner
+
 
 names = pytest.mark.parametrize("name", sorted(ALL))
 modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
@@ -51,10 +56,9 @@ def outputs(name: str) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(pieces(name)) | st.text(max_size=3), max_size=14).map("".join)
 
 
-@pytest.mark.grid(0.2)
 @names
 def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], given, chance)
@@ -62,10 +66,9 @@ def test_the_events_are_the_same_for_every_cutting(name: str) -> None:
     holds()
 
 
-@pytest.mark.grid(0.2)
 @names
 def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=SEED is None)
     @given(st.sampled_from((*markers(name), *OPENED)), outputs(name), options, chances)
     def holds(opened: str, text: str, given: Options, chance: random.Random) -> None:
         assert not cut_alike(text, ALL[name], {**given, "opened": opened}, chance)
@@ -73,10 +76,9 @@ def test_a_prompt_that_has_begun_the_answer_is_continued_alike_for_every_cutting
     holds()
 
 
-@pytest.mark.grid(0.2)
 @names
 def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: str) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not makes_sense(text, ALL[name], given, chance)
@@ -84,10 +86,9 @@ def test_reading_never_fails_and_visible_text_is_never_an_empty_message(name: st
     holds()
 
 
-@pytest.mark.grid(0.2)
 @names
 def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name: str) -> None:  # SCN-20
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=SEED is None)
     @given(outputs(name), options, chances)
     def holds(text: str, given: Options, chance: random.Random) -> None:
         assert not accounts(text, ALL[name], given, chance)
@@ -95,14 +96,13 @@ def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name:
     holds()
 
 
-@pytest.mark.grid(0.2)
 @names
 def test_plain_text_is_held_back_by_less_than_the_longest_marker(name: str) -> None:  # SCN-17
     longest = max(map(len, markers(name)), default=1)
     plain = [word for word in WORDS if not any(word in marker or marker in word for marker in markers(name))]
     near = [marker[:length] for marker in markers(name) for length in range(1, len(marker))]
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None)
+    @settings(max_examples=n_examples(name), deadline=None, derandomize=SEED is None)
     @given(st.lists(st.sampled_from((*plain, *plain, *near)), min_size=1, max_size=12))
     def holds(words: list[str]) -> None:
         text = "".join(f"{word}Zebra." for word in words)
@@ -124,7 +124,6 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_as_the_family_spells_it_is_read_whole_with_text_around_it(dialect: TagDialect, block: Block) -> None:
     before = "" if block.where == "start" else "Zebra one.\n"
@@ -146,7 +145,6 @@ def wanted(full: bool) -> dict[str, object]:
     return {"city": "Rome", **(optional if full else {})}
 
 
-@pytest.mark.grid(0.2)
 @pytest.mark.parametrize(("dialect", "block"), BLOCKS)
 def test_a_call_that_is_cut_off_leaks_nothing_and_is_never_empty(dialect: TagDialect, block: Block) -> None:  # S9
     call = next(calls_of(block))

@@ -14,16 +14,7 @@ from tests.places import CONFORMANCE
 from tests.unit.dialects.conformance import Json, each_template, templates
 
 from shepherd.backends.local.prompt import Encoder
-from shepherd.core import (
-    EngineError,
-    InvalidRequest,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-)
+from shepherd.core import EngineError, InvalidRequest, Message, Reasoning, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Piece, Template
 from shepherd.dialects.render.provenance import pieces
 from shepherd.engine.base import Vocabulary
@@ -39,23 +30,9 @@ SPECIAL = re.compile(
 NONCE = "ꙮ"
 """Stands on both sides of every forgery, and in no template."""
 KINDS = (
-    "system",
-    "user",
-    "text",
-    "reasoning",
-    "call name",
-    "call id",
-    "argument key",
-    "argument value",
-    "result",
-    "result name",
-    "tool name",
-    "tool description",
-    "parameter name",
-    "parameter description",
-    "enum",
-    "later system",
-    "extra",
+    *("system", "user", "text", "reasoning", "call name", "call id", "argument key", "argument value", "result"),
+    *("result name", "tool name", "tool description", "parameter name", "parameter description", "enum"),
+    *("later system", "extra"),
 )
 """Every place where the text of a request can stand."""
 

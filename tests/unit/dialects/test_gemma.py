@@ -256,8 +256,4 @@ def test_a_call_is_spelt_with_quotes_of_its_own() -> None:
         "}",
     )
     other = replace(TOOLS[0], parameters={**TOOLS[0].parameters, "required": ["days"]})
-    assert spelling.call(other)[:3] == (
-        "call:weather{",
-        Maybe((f"city:{QUOTE}", Until(QUOTE), ",")),
-        "days:",
-    )
+    assert spelling.call(other)[:3] == ("call:weather{", Maybe((f"city:{QUOTE}", Until(QUOTE), ",")), "days:")

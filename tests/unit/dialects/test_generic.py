@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
-from tests.unit.dialects.laws import (
-    DICE,
-    TOOLS,
-    assert_alike,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import DICE, TOOLS, assert_alike, calls_of, text_of
 from tests.unit.dialects.outputs import chopped
 from tests.unit.dialects.streams import dialect, events_of
 
@@ -83,13 +77,8 @@ def test_without_tools_every_form_is_text(raw: str) -> None:
         '<roll sides="6"> of the dice',
         "<roll>\n<other>6</other>\n</roll>",
         'Write <roll sides="6"/> for that.',
-        '`<roll sides="6"/>`',
-        "<roll =6/>",
-        "<roll sides 6/>",
-        "| a | <roll/> |",
-        "Use the <tool_call> tag.",
-        "[roll(sides=6)] is a list.",
-        "[roll(sides=n), other(2)]",
+        *('`<roll sides="6"/>`', "<roll =6/>", "<roll sides 6/>", "| a | <roll/> |", "Use the <tool_call> tag."),
+        *("[roll(sides=6)] is a list.", "[roll(sides=n), other(2)]"),
         "```python\n[roll(sides=6)]\n```",
         "See [roll(sides=6)]",
     ],

@@ -40,6 +40,12 @@ from shepherd.dialects.parse.markup import Block, Markup, Thought
 from shepherd.dialects.parse.tags import TagDialect
 
 
+def made(markup: Markup, tools: Sequence[ToolSpec], **more: Any) -> str:
+    lark = grammar(markup, tools, **more)
+    assert lark is not None
+    return lark
+
+
 def blocks(spoken: TagDialect, *tools: ToolSpec) -> list[Block]:
     return spelled(spoken.markup, spoken.markup.declared(tools))
 
@@ -120,8 +126,7 @@ def test_what_a_template_prints_for_a_call_may_be_written(name: str, hidden: boo
         pytest.skip("it is not derived, or its calls are written without the tags around all of them")
     spoken, text = found
     for choice in ("auto", "required"):
-        lark = grammar(spoken.markup, [WRITE, NESTED], choice=choice)
-        assert lark is not None
+        lark = made(spoken.markup, [WRITE, NESTED], choice=choice)
         end = compiled(lark).validate_tokens(list(text.encode()))
         calls = parse(text.encode()[:end].decode(errors="replace"), dialect=spoken, tools=[WRITE, NESTED]).calls
         assert [call.name for call in calls] == ["write"], f"{text.encode()[:end]!r}, not {text.encode()[end:][:40]!r}"
@@ -158,9 +163,7 @@ UNKNOWN = '<tool_call>\n{"name": "subtract", "arguments": {"a": 1}}\n</tool_call
 
 
 def hermes(**more: Any) -> str:
-    found = grammar(HERMES.markup, [ADD, SAY], **more)
-    assert found is not None
-    return found
+    return made(HERMES.markup, [ADD, SAY], **more)
 
 
 FREE = hermes()
@@ -197,19 +200,11 @@ def test_a_call_that_has_begun_must_be_a_right_one(text: str) -> None:
 
 FRAGMENTS = st.sampled_from(
     [
-        "<tool_call>",
+        *("<tool_call>", "\n", " ", "so {", "<tool_call> {", "use <tool_call> [", "a", "é", "<tool_"),
         THOUGHT,
-        "\n",
-        " ",
-        "so {",
-        "<tool_call> {",
-        "use <tool_call> [",
-        "a",
-        "é",
         ONE,
         TWO,
         WRONG,
-        "<tool_",
     ]
 )
 
@@ -238,8 +233,7 @@ def is_right(call: ToolCall) -> bool:
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[{`~]>"), max_size=60))
 @settings(deadline=None, max_examples=amount(1, 100))
 def test_text_without_markup_is_free_in_every_family(name: str, text: str) -> None:
-    lark = grammar(dialect(name).markup, [SAY, WRITE])
-    assert lark is not None
+    lark = made(dialect(name).markup, [SAY, WRITE])
     message = parse(text, dialect=dialect(name), tools=[SAY, WRITE])
     assert message.calls or allows(lark, text)
 
@@ -250,8 +244,7 @@ BARE = '{"name": "add", "parameters": {"a": 1}}'
 @pytest.mark.parametrize("name", SPELLING)
 def test_where_no_call_may_come_text_and_thoughts_are_free_and_no_call_can_begin(name: str) -> None:
     spoken = dialect(name)
-    lark = grammar(spoken.markup, OFFERED, choice="none")
-    assert lark is not None
+    lark = made(spoken.markup, OFFERED, choice="none")
     free = ["", 'Two\n\n lines, {"name": 1} and [1] <b>.', "a" * 200]
     free += [f"{thought.opener}Hm.{thought.closers[0]}So." for thought in written_out(spoken.markup)]
     free += [f"{spoken.answer[0]}So.{spoken.answer[1]}"]
@@ -270,8 +263,7 @@ def test_where_no_call_may_come_a_malformed_schema_does_not_matter() -> None:
 def test_bare_json_is_free_unless_it_calls_a_tool() -> None:
     tools = [ADD, SAY, replace(SAY, name="add_all"), *(replace(SAY, name=f"tool_{n}") for n in range(40))]
     for parallel in (True, False):
-        lark = grammar(dialect("llama-3").markup, tools, parallel=parallel)
-        assert lark is not None
+        lark = made(dialect("llama-3").markup, tools, parallel=parallel)
         for text in (
             BARE,
             '{"name": "Ada", "age": 36}',
@@ -339,8 +331,7 @@ def test_calls_of_one_block_are_counted_too() -> None:
     text = '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}, "id": "abcdefgh1"}%s]'
     two = text % ', {"name": "say", "arguments": {"text": ""}, "id": "abcdefgh2"}'
     for parallel in (True, False):
-        lark = grammar(LISTED.markup, [ADD, SAY], choice="required", parallel=parallel)
-        assert lark is not None
+        lark = made(LISTED.markup, [ADD, SAY], choice="required", parallel=parallel)
         assert allows(lark, text % "")
         assert allows(lark, two) == parallel
 
@@ -358,8 +349,7 @@ YES = 'answer: "yes" | "no"'
 
 
 def test_an_answer_has_its_form_behind_a_thought() -> None:
-    lark = grammar(HERMES.markup, (), answer=json_answer({"type": "object"}))
-    assert lark is not None
+    lark = made(HERMES.markup, (), answer=json_answer({"type": "object"}))
     for text in ("{}", '{"a": [1, {"b": "<think>"}]}', THOUGHT + "\n\n{}"):
         assert allows(lark, text)
     for text in ("", "Hello", THOUGHT, "[]", "{} {}", "{} so", "\n{}", THOUGHT + " {}", ONE):
@@ -380,8 +370,7 @@ def test_the_answer_stands_between_what_its_family_writes_around_it() -> None:
         headed=(Thought("<|channel|>analysis<|message|>", ("<|end|><|start|>assistant",)),),
         answer=("<|channel|>final<|message|>", "<|return|>"),
     )
-    lark = grammar(markup, (), answer=YES)
-    assert lark is not None
+    lark = made(markup, (), answer=YES)
     assert allows(lark, "<|channel|>final<|message|>yes<|return|>")
     assert allows(
         lark, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>no<|return|>"
@@ -417,8 +406,7 @@ def test_what_needs_no_grammar_has_none() -> None:
 def test_parameters_are_closed_unless_they_say_otherwise(
     parameters: Schema, right: list[str], wrong: list[str]
 ) -> None:
-    lark = grammar(HERMES.markup, [ToolSpec("t", "", parameters)], choice="required")
-    assert lark is not None
+    lark = made(HERMES.markup, [ToolSpec("t", "", parameters)], choice="required")
     call = '<tool_call>\n{"name": "t", "arguments": %s}\n</tool_call>'
     assert [text for text in right if not allows(lark, call % text)] == []
     assert [text for text in wrong if allows(lark, call % text)] == []
@@ -457,15 +445,13 @@ BASE = {"type": "object", "properties": {"c": {}}}
 def test_an_object_of_an_answer_has_the_properties_that_its_schema_names(
     schema: Schema, right: list[str], wrong: list[str]
 ) -> None:
-    lark = grammar(HERMES.markup, (), answer=json_answer(schema))
-    assert lark is not None
+    lark = made(HERMES.markup, (), answer=json_answer(schema))
     assert [text for text in right if not allows(lark, text)] == []
     assert [text for text in wrong if allows(lark, text)] == []
 
 
 def test_no_key_of_a_closed_object_comes_twice() -> None:
-    lark = grammar(HERMES.markup, (), answer=json_answer(INNER))
-    assert lark is not None
+    lark = made(HERMES.markup, (), answer=json_answer(INNER))
     assert not allows_beginning(lark, '{"b":1,')
 
 
@@ -483,8 +469,7 @@ def test_a_malformed_part_of_a_schema_stays_for_the_reader_of_schemas(broken: di
 
 
 def test_blanks_between_the_tokens_of_json_are_not_endless() -> None:
-    lark = grammar(HERMES.markup, (), answer=json_answer({"type": "object"}))
-    assert lark is not None
+    lark = made(HERMES.markup, (), answer=json_answer({"type": "object"}))
     for blanks in ("", " ", "\n", "\r\n  ", "\n\n\t\t", "\n" + " " * 32, " " * 8):
         assert allows(lark, f'{{{blanks}"a"{blanks}:{blanks}[{blanks}]{blanks}}}')
     for blanks in ("\n\n\n", " \n ", " " * 9, "\n" + " " * 33):

@@ -223,22 +223,9 @@ def test_headers_are_understood_however_they_are_spoilt(raw: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Hello there.",
-        "yes",
-        '{"a": 1}',
-        "final",
-        "finally done",
-        "final answer: 42",
-        "to be or not to be",
-        "tools are fine",
-        "analysis of the data",
-        "commentary",
-        "user manuals",
-        "json",
-        "assistants help",
-        "a",
-        "\u00e9t\u00e9",
-        "# Title\n\nText",
+        *("Hello there.", "yes", '{"a": 1}', "final", "finally done", "final answer: 42", "to be or not to be"),
+        *("tools are fine", "analysis of the data", "commentary", "user manuals", "json", "assistants help", "a"),
+        *("\u00e9t\u00e9", "# Title\n\nText"),
     ],
 )
 def test_an_output_without_a_header_is_text(text: str) -> None:

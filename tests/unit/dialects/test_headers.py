@@ -270,16 +270,8 @@ SOLAR = f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:
         ("muse", f" to=get_weather<|message|>{ATEM[:70]}", [("fails", "get_weather")]),
         ("muse", f" to=get_weather<|message|>{ARGUMENTS}<|eom|>", CALL),
         ("muse", f" to=get_weather<|message|>{ATEM.replace('get_weather', 'get_weather<|message|>')}", CALL),
-        (
-            "muse",
-            f" to=get_weather<|message|>{ATEM.replace('get_weather', 'weather', 1)}",
-            CALL,
-        ),
-        (
-            "muse",
-            f" to=get_weather<|message|>{ATEM.replace(SWALLOWED, '.city')}",
-            CALL,
-        ),
+        ("muse", f" to=get_weather<|message|>{ATEM.replace('get_weather', 'weather', 1)}", CALL),
+        ("muse", f" to=get_weather<|message|>{ATEM.replace(SWALLOWED, '.city')}", CALL),
         ("muse", " to=now<|message|><|eom|>", [("calls", "now", "{}")]),
         ("muse", " to=get_weather<|message|><|eom|>", [("fails", "get_weather")]),
         ("muse", " to=get_weather<|message|>I look.<|eom|>", [("fails", "get_weather")]),

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.dialects.laws import (
-    TOOLS,
-    assert_alike,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import TOOLS, assert_alike, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of
 from tests.unit.dialects.writers import LISTED
 
-from shepherd.core import BadCall, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
-from shepherd.dialects import detect, parse
+from shepherd.core import Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
+from shepherd.dialects import parse
 
 SIX = '{"sides": 6}'
 ROLL = '{"name": "roll", "arguments": {"sides": 6}}'
@@ -119,53 +114,3 @@ def test_the_tags_around_an_answer_go_and_the_same_tags_within_text_stay(name: s
     for tools in (TOOLS, ()):
         assert text_of(raw, dialect(name), tools) == text
     assert_alike(raw, dialect(name), range(1, len(raw), 2))
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("command-r", "Action: go left\nAction:\nThen stop."),
-        ("apertus", "Use <|tools_prefix|> to begin, please."),
-        ("minimax-m1", "Write <tool_calls> first."),
-        ("apriel", "So: Here are my reasoning steps: none."),
-    ],
-)
-def test_text_that_speaks_of_a_marker_stays_text(name: str, text: str) -> None:
-    assert calls_of(text, dialect(name)) == []
-    assert text_of(text, dialect(name)) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "raw", "error"),
-    [
-        ("apertus", '<|tools_prefix|>[{"roll": {"sid', "ended inside"),
-        ("apertus", '<|tools_prefix|>[{"roll": 6}]<|tools_suffix|>', ""),
-        ("nemotron-v2", "<TOOLCALL>roll a die</TOOLCALL>", "not valid JSON"),
-        ("command-r", 'Action:\n```json\n[{"tool_na', "ended inside"),
-    ],
-)
-def test_what_cannot_be_read_is_a_bad_call_that_says_why(name: str, raw: str, error: str) -> None:
-    (bad,) = parse(raw, dialect=name, tools=TOOLS).parts
-    assert isinstance(bad, BadCall)
-    assert error in bad.error
-
-
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("<|tools_prefix|>", "apertus"),
-        ("<tool_calls>[ ... [BEGIN FINAL RESPONSE]", "apriel"),
-        ("<tool_calls>[", "hunyuan-a13b"),
-        ('<tool_calls>\\n{"name":', "minimax-m1"),
-        ("<AVAILABLE_TOOLS> <TOOLCALL>[", "nemotron-v2"),
-        ("respond with <|tool_call|> followed by a list", "granite-3"),
-        ("<|tool|> <|/tool|>", "phi-4"),
-        ("<|tool|> <|/tool|> <|tool_call|>{}<|/tool_call|>", "phi-4"),
-        ("<|action_start|><|plugin|>", "internlm"),
-        ("output <function_call> {", "granite-20b"),
-        ("<function_calls>\\nget(a=1)\\n</function_calls>", "olmo-3"),
-        ("Action:\\n```json\\n[", "command-r"),
-    ],
-)
-def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> None:
-    assert detect(template).name == name

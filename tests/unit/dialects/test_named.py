@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.dialects.laws import (
-    TOOLS,
-    Write,
-    assert_alike,
-    assert_linear,
-    calls_of,
-    text_of,
-)
+from tests.unit.dialects.laws import TOOLS, Write, assert_alike, assert_linear, calls_of, text_of
 from tests.unit.dialects.streams import dialect, events_of, message_of
 from tests.unit.dialects.writers import (
     ARGUMENTS,
@@ -29,8 +22,8 @@ from tests.unit.dialects.writers import (
     kimi,
 )
 
-from shepherd.core import BadCall, CallEnded, Reasoning, TextDelta, ToolCall
-from shepherd.dialects import detect, get, parse
+from shepherd.core import CallEnded, Reasoning, ToolCall
+from shepherd.dialects import get, parse
 
 SIX = '{"sides": 6}'
 
@@ -145,23 +138,6 @@ def test_deepseek_must_not_write_the_output_of_a_tool(name: str) -> None:
     assert text_of(f"The marker {begin[:24]} is one.", dialect(name)) == f"The marker {begin[:24]} is one."
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("mistral", "Use the [TOOL_CALLS] token."),
-        ("mistral", "The tokens `[TOOL_CALLS]`, [ARGS] and [CALL_ID] are Mistral's."),
-        ("mistral", "[TOOL_CALLS] is the marker, [ARGS] too."),
-        ("mistral", "[1] is a citation, [link](x) a link,\n[ ] a box."),
-        ("kimi-k2", f"Write {SECTION} before a call, {BEGIN} is next."),
-        ("deepseek-r1", f"The marker {WIDE} is what begins the calls."),
-        ("deepseek-v3.1", f"(see {WIDE_BEGIN}, please)"),
-    ],
-)
-def test_text_that_speaks_of_a_marker_stays_text(name: str, text: str) -> None:
-    assert assert_alike(text, dialect(name), range(1, len(text), 3)) == [TextDelta(text)]
-    assert text_of(text, dialect(name), ()) == text
-
-
 def test_a_forgotten_end_of_a_thought_does_not_hide_a_call() -> None:
     for name, raw in (
         ("mistral", f"[THINK]hm [TOOL_CALLS]roll[ARGS]{SIX}"),
@@ -195,30 +171,6 @@ def test_a_thought_that_speaks_of_a_marker_goes_on(thought: str) -> None:
         assert_alike(text, mistral, range(1, len(text)))
 
 
-@pytest.mark.parametrize(
-    ("name", "raw", "called", "error"),
-    [
-        ("mistral", '[TOOL_CALLS]roll[ARGS]{"sides": 6', "roll", "ended inside"),
-        ("mistral", "[TOOL_CALLS]roll[ARGS]", "roll", ""),
-        ("mistral", "[TOOL_CALLS]ro", "ro", ""),
-        ("mistral", "[TOOL_CALLS]", "", "empty"),
-        ("mistral", "[TOOL_CALLS]roll[ARGS][1, 2]", "roll", "must be a JSON object"),
-        ("mistral", '[TOOL_CALLS]roll[ARGS]{"a": NaN}', "roll", "NaN"),
-        ("mistral", "[TOOL_CALLS]roll the dice", "roll", "not a name and a JSON object"),
-        ("kimi-k2", f"{SECTION}{SECTION_END}", "", "empty"),
-        ("kimi-k2", f"{BEGIN}functions.roll_all:0{ARGUMENTS}{END}", "roll_all", "no arguments"),
-        ("kimi-k2", f"{BEGIN}functions.roll:0{ARGUMENTS}six{END}", "functions.roll:0", "not a name and a JSON object"),
-        ("deepseek-r1", f"{WIDE}{WIDE_BEGIN}function{WIDE_SEP}roll\n```js", "roll", ""),
-        ("deepseek-v3.1", f"{WIDE_BEGIN}roll{WIDE_SEP}{{sides: 6}}{WIDE_CALL_END}", "roll", "not valid JSON"),
-    ],
-)
-def test_what_cannot_be_read_is_a_bad_call_that_says_why(name: str, raw: str, called: str, error: str) -> None:
-    (bad,) = parse(raw, dialect=name, tools=TOOLS).parts
-    assert isinstance(bad, BadCall)
-    assert (bad.name, bad.raw) == (called, raw)
-    assert error in bad.error
-
-
 def test_a_brace_that_is_missing_before_the_end_is_put_there() -> None:
     raw = f'{SECTION}{BEGIN}functions.roll:0{ARGUMENTS}{{"sides": 6{END}{SECTION_END}Done.'
     assert calls_of(raw, dialect("kimi-k2")) == [("roll", SIX)]
@@ -230,22 +182,6 @@ def test_a_brace_that_is_missing_before_the_end_is_put_there() -> None:
 def test_a_tool_without_parameters_needs_no_arguments() -> None:
     for raw in (f"{BEGIN}functions.now:0{END}", f"{BEGIN}functions.now:0{ARGUMENTS}null{END}"):
         assert calls_of(raw, dialect("kimi-k2")) == [("now", "{}")]
-
-
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("[AVAILABLE_TOOLS] [TOOL_CALLS][", "mistral-list"),
-        ("[TOOL_CALLS] [", "mistral-spaced-list"),
-        ("[TOOL_CALLS] + name + [ARGS]", "mistral"),
-        ("[TOOL_CALLS] name [CALL_ID] id [ARGS]", "mistral-id"),
-        (SECTION, "kimi-k2"),
-        (f"{WIDE} ```json", "deepseek-r1"),
-        (WIDE, "deepseek-v3.1"),
-    ],
-)
-def test_the_template_shows_which_form_is_spoken(template: str, name: str) -> None:
-    assert detect(template).name == name
 
 
 @pytest.mark.parametrize("name", ["mistral", "mistral-list", "deepseek-r1"])

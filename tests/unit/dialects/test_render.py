@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.places import CONFORMANCE
 from tests.unit.dialects.conformance import Json, cases, each_template, shared_cases, templates
+from tests.unit.dialects.test_conformance import tools_of
 
 from shepherd.core import (
     AnswerStart,
@@ -61,11 +62,6 @@ def message_of(given: Json) -> Message:
         function = call.get("function", call)
         parts.append(ToolCall(call.get("id") or "call_1", function["name"], function["arguments"]))
     return Message(given["role"], tuple(parts))
-
-
-def tools_of(case: Json) -> list[ToolSpec]:
-    functions = [tool["function"] for tool in case.get("tools") or ()]
-    return [ToolSpec(f["name"], f.get("description") or "", f.get("parameters") or {}) for f in functions]
 
 
 def prompt_of(name: str, case: Json) -> Prompt:

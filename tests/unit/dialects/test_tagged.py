@@ -14,7 +14,7 @@ from tests.unit.dialects.tagged import CLOCK, DSML, EDIT, PRINTED, READ, TOOLS, 
 from tests.unit.dialects.tagged_slips import OTHERS, QWEN, A
 
 from shepherd.core import BadCall, TextDelta, ToolCall, ToolSpec
-from shepherd.dialects import detect, parse
+from shepherd.dialects import parse
 
 TAGGED = [name for name in PRINTED if name != "minimax-m3"]
 
@@ -80,32 +80,9 @@ def test_a_forgotten_end_of_a_thought_does_not_hide_a_call(name: str) -> None:
 
 
 PIECES = [
-    "<b>",
-    "</b>",
-    "x",
-    " ",
-    "\n",
-    "&",
-    "`",
-    "{",
-    "}",
-    '"',
-    "'",
-    "\\n",
-    "é😀",
-    "</think>",
-    "<think>",
-    "<tool_call> x",
-    "`</tool_call>` x",
-    "'<function=f>' x",
-    '"</function>" x',
-    '"</parameter>" x',
-    '"</invoke>" x',
-    "x </param> x",
-    "[TOOL_CALLS]",
-    "<|im_start|>",
-    "]]",
-    "¤",
+    *("<b>", "</b>", "x", " ", "\n", "&", "`", "{", "}", '"', "'", "\\n", "é😀", "</think>", "<think>"),
+    *("<tool_call> x", "`</tool_call>` x", "'<function=f>' x", '"</function>" x', '"</parameter>" x'),
+    *('"</invoke>" x', "x </param> x", "[TOOL_CALLS]", "<|im_start|>", "]]", "¤"),
 ]
 
 
@@ -279,22 +256,6 @@ def test_text_beside_a_call_is_text(name: str, before: str, after: str) -> None:
 
 
 # ---- whose templates these are
-
-
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("<tool_call>\n<function={{ n }}>\n<parameter={{ k }}>\n", "qwen-xml"),
-        ("<seed:tool_call>\n<function={{ n }}>\n<parameter={{ k }}>", "seed"),
-        ('<minimax:tool_call>\n<invoke name="{{ n }}">', "minimax-m2"),
-        ("{% set ns = ']<]minimax[>[' %}<tool_call>", "minimax-m3"),
-        ("{% set d = '｜DSML｜' %}<{{ d }}function_calls>", "deepseek-v3.2"),
-        ("{% set d = '｜DSML｜' %}<{{ d }}tool_calls>", "deepseek-v4"),
-        ('<function name="{{ n }}"><param name="{{ k }}">', "minicpm"),
-    ],
-)
-def test_a_template_tells_the_dialect_by_its_markers(template: str, name: str) -> None:
-    assert detect(template).name == name
 
 
 @pytest.mark.parametrize("tool", [READ, EDIT, CLOCK, ToolSpec("free")])

@@ -37,11 +37,7 @@ def derived(printed: Printed) -> TagDialect | None:
         return None
     for blocks, skips, declared in guesses(sample):
         markup = Markup(
-            answers.thoughts,
-            blocks=blocks,
-            skips=(*answers.skips, *skips),
-            answer=answers.around,
-            declared=declared,
+            answers.thoughts, blocks=blocks, skips=(*answers.skips, *skips), answer=answers.around, declared=declared
         )
         dialect = TagDialect(NAME, markup, thinks=bool(answers.thoughts))
         if proven(dialect, answers):

@@ -33,9 +33,7 @@ TOOLS = (
         },
     ),
     ToolSpec(
-        OTHER,
-        "probes",
-        {"type": "object", "properties": {"deep": {"type": "object"}, "on": {"type": "boolean"}}},
+        OTHER, "probes", {"type": "object", "properties": {"deep": {"type": "object"}, "on": {"type": "boolean"}}}
     ),
 )
 HARD: tuple[dict[str, object], ...] = (

@@ -40,16 +40,7 @@ from shepherd.dialects.parse.bodies.tagged import TaggedBody
 from shepherd.dialects.parse.bodies.text_body import TextBody
 from shepherd.dialects.parse.call import Calls, Fault, Found, Keys
 from shepherd.dialects.parse.markup import Block, MakeBody
-from shepherd.dialects.parse.spelling import (
-    ARGUMENTS,
-    Part,
-    Pattern,
-    Spell,
-    Spelling,
-    json_call,
-    named_call,
-    value,
-)
+from shepherd.dialects.parse.spelling import ARGUMENTS, Part, Pattern, Spell, Spelling, json_call, named_call, value
 from shepherd.dialects.parse.values import find_tool, kinds, object_text
 from shepherd.dialects.render.frame import TAG, n_same, shared_end, shared_start
 
@@ -387,11 +378,7 @@ def pair_guesses(sample: Sample) -> Iterator[Guess]:
         body = PairsBody
     if body:
         spell = spelled(written.lead, written.tail)
-        yield (
-            (written.block(body, spell, r"[\w<\n]" if n_tags else r"\w", tight=not n_tags),),
-            written.skips,
-            strays,
-        )
+        yield ((written.block(body, spell, r"[\w<\n]" if n_tags else r"\w", tight=not n_tags),), written.skips, strays)
     # Any other tags: a block is what stands from the beginning of a call's own tag to its end.
     own, cut = opening, pairs.tail
     if between is not None:

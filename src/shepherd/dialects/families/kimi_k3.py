@@ -18,7 +18,7 @@ from functools import partial
 from shepherd.core import ToolSpec
 from shepherd.dialects.families.generic import family
 from shepherd.dialects.parse.bodies.header import Header, HeaderBody
-from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, XtmlBody, read_tag
+from shepherd.dialects.parse.bodies.xtml import ENDS, OPEN, Tag, XtmlBody, read_tag
 from shepherd.dialects.parse.markup import Block, Thought
 from shepherd.dialects.parse.spelling import Part, Pattern, Spelling, members, resolved, value
 
@@ -30,8 +30,8 @@ TYPES |= {"object": "object", "array": "array"}
 
 def section(opener: str, text: str, at: int, final: bool, tools: Sequence[ToolSpec]) -> Header | None:
     found = read_tag(opener, text, at)
-    if isinstance(found, tuple):
-        return Header(found[1])
+    if isinstance(found, Tag):
+        return Header(found.stop)
     if not found:
         return Header(at, declined=opener)
     if not final:

@@ -118,9 +118,7 @@ DIALECTS = (
         declared=(answer_tags("<response>", "</response>"), strays),
     ),
     family(
-        "granite-20b",
-        ("<function_call> ",),
-        Block("<function_call>", (), BODY, spelling=Spelling(CALL, before=" ")),
+        "granite-20b", ("<function_call> ",), Block("<function_call>", (), BODY, spelling=Spelling(CALL, before=" "))
     ),
     family(
         "hunyuan-a13b",

@@ -6,6 +6,7 @@ two calls, a system message. Not here: how the conversation is shaped for it (`c
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from jinja2.exceptions import TemplateError
 
 from shepherd.core import ToolCall, ToolSpec
 from shepherd.dialects.render.conversation import Capabilities, ThoughtKey, Turn, call_turn, finished, tool_turns
-from shepherd.dialects.render.provenance import Arguments
 
 FAILURES = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
@@ -126,21 +126,9 @@ def asked(run: Callable[..., str], *turns: Turn, tools: Sequence[Turn] = (), **g
     """The rendered turns; None when the template fails on them or refuses them."""
     try:
         # Some templates write into what they are given.
-        return run(copied(list(turns)), tools=copied(list(tools)), **given)
+        return run(copy.deepcopy(list(turns)), tools=copy.deepcopy(list(tools)), **given)
     except FAILURES:
         return None
-
-
-def copied(value: Any) -> Any:
-    match value:
-        case Arguments():
-            return Arguments(value, value.text)
-        case dict():
-            return {key: copied(item) for key, item in value.items()}
-        case list():
-            return [copied(item) for item in value]
-        case _:
-            return value
 
 
 def in_parts(turn: Turn) -> Turn:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from tests.fake_engine import FakeVocabulary
 from tests.unit.dialects.conformance import Json, cases, grid, templates
+from tests.unit.dialects.test_conformance import tools_of
 from tests.unit.dialects.test_forgery import special_texts
-from tests.unit.dialects.test_render import message_of, model, tools_of
+from tests.unit.dialects.test_render import message_of, model
 
 from shepherd.backends.local.answer import Answer
 from shepherd.backends.local.kept_prefix import KeptAnswers

@@ -1,9 +1,7 @@
-"""The rules of the scanner, most of them as properties over outputs made of markers, fragments and junk."""
+"""The rules of the scanner. What holds for any output is proved in `test_every_dialect`, for Hermes most of all."""
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 
 import pytest
@@ -13,67 +11,9 @@ from tests.cases import examples
 from tests.unit.dialects.laws import assert_linear
 from tests.unit.dialects.streams import cuts, events_of, message_of
 
-from shepherd.core import CallEnded, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
-from shepherd.dialects.base import Keep
+from shepherd.core import Reasoning, Text, TextDelta, ToolCall
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.scanner import new_call_id
-
-FRAGMENTS = (
-    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool", "_call>", "</", "<", ">"),
-    *("\n", "\n\n", " ", "  ", "\t", "Hello", "world.", "name", "é", "🎉"),
-    *('{"name": "f", "arguments": {"a": 1}}', '{"name": "g"}', "{'name': 'f'}"),
-    '{"name": "h", "arguments": {"s": "</tool_call>"}}',
-    *("{", "}", "[", "]", "{{", "}}", '"', "'", "\\", "`", "```json\n", "```", ",", ":"),
-)
-outputs = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
-modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
-places = st.lists(st.integers(0, 60), max_size=5).map(sorted)
-
-
-def chopped(text: str, places: list[int]) -> list[str]:
-    bounds = [0, *(place for place in places if place < len(text)), len(text)]
-    return [text[a:b] for a, b in itertools.pairwise(bounds)]
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(outputs, places, modes, st.booleans())
-def test_the_events_are_the_same_for_every_cutting(
-    text: str, places: list[int], reasoning: Keep, truncated: bool
-) -> None:
-    whole = events_of([text], reasoning=reasoning, truncated=truncated)
-    for chunks in (chopped(text, places), list(text)):
-        assert events_of(chunks, reasoning=reasoning, truncated=truncated) == whole
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.split())
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(outputs)
-def test_every_visible_character_is_in_one_event_or_in_markup(text: str) -> None:
-    told: list[str] = []
-    for event in events_of([text]):
-        match event:
-            case TextDelta() | ReasoningDelta():
-                told.append(event.text)
-            case CallEnded():
-                told.append(event.call.raw or "")
-            case _:
-                pass
-    markup = "(?:</?think>|</?tool_call>)*"
-    pattern = markup + "".join(re.escape(char) + markup for char in squeezed("".join(told)))
-    assert re.fullmatch(pattern, squeezed(text))
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(outputs)
-def test_events_obey_the_grammar_and_no_text_is_empty(text: str) -> None:
-    parts = message_of(text).parts  # the fold raises on any other order
-    assert all(part.text for part in parts if isinstance(part, Text | Reasoning))
-    for part in parts:
-        if isinstance(part, ToolCall):
-            assert isinstance(json.loads(part.arguments), dict)
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -38,6 +38,7 @@ class Notation:
     next_call: re.Pattern[str]
     """The beginning of another call where no list stands around the calls."""
     next_begun: re.Pattern[str]
+    """Matches as a whole every beginning of that."""
 
 
 class LiteralBody(Machine):
@@ -201,6 +202,7 @@ class LiteralReader(ABC):
     BETWEEN: re.Pattern[str]
     """What may stand between two calls."""
     HOW: str
+    """How to write a call, for the model."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -15,8 +15,7 @@ other tags belong to the value. `type` counts where the tool's schema says no mo
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shepherd.core import ToolSpec
 from shepherd.dialects.parse.bodies.json_body import JsonBody
@@ -45,18 +44,15 @@ TAG_BEGUN = re.compile(
 )
 LONGEST = 512
 """So many characters of a tag are waited for."""
-OWN = ("tools", "call", "argument", "json")
 HOW = "write every argument in a tag of its own and close every tag"
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     name: str
-    opens: bool
+    """Of a closing tag with `/` before it."""
     attributes: dict[str, str]
-
-    def __str__(self) -> str:
-        return ("" if self.opens else "/") + self.name
+    stop: int
+    """Where it ends."""
 
 
 class XtmlBody(HandingOver):
@@ -76,12 +72,11 @@ class XtmlBody(HandingOver):
     def _head(self, text: str, at: int, final: bool) -> int:
         """The rest of the tag that the block's opener begins."""
         found = read_tag(self._block.opener, text, at)
-        if isinstance(found, tuple):
-            tag, stop = found
+        if isinstance(found, Tag):
             self._state, self._step = "between", self._inside
-            if tag.name == "call":
-                self._begin(tag)
-            return stop
+            if found.name == "call":
+                self._begin(found)
+            return found.stop
         if found and not final:
             return at
         self.ended = True
@@ -111,8 +106,8 @@ class XtmlBody(HandingOver):
             if final:
                 self._end_cut(text[at:], closing=mark == CLOSE)
             return len(text) if final else at
-        if isinstance(found, tuple) and self._take(found[0]):
-            return at if self.ended and not self.closed else found[1]
+        if isinstance(found, Tag) and self._take(found):
+            return at if self.ended and not self.closed else found.stop
         self._text.append(mark)
         return after
 
@@ -130,12 +125,12 @@ class XtmlBody(HandingOver):
         """Reads a tag; false if it is none here, but text."""
         if self._state == "value":
             closer = "/argument" if self._key[0] else "/json"
-            if str(tag) not in (closer, "argument", "call", "/call", "/tools", "/message"):
+            if tag.name not in (closer, "argument", "call", "/call", "/tools", "/message"):
                 return False
             self._end_value()
-            if str(tag) == closer:
+            if tag.name == closer:
                 return True
-        match str(tag):
+        match tag.name:
             case "argument" | "json" if self._state == "call":
                 self._text = []
                 self._key = (tag.attributes.get("key", ""), tag.attributes.get("type", ""))
@@ -209,8 +204,8 @@ class XtmlBody(HandingOver):
         return read_arguments(self._name, spelled, whole=whole)
 
 
-def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
-    """The tag that `mark` opens, or has begun, and where it ends; otherwise whether more text could make one of it."""
+def read_tag(mark: str, text: str, at: int) -> Tag | bool:
+    """The tag that `mark` opens, or has begun; otherwise whether more text could make one of it."""
     opens = mark.startswith(OPEN)
     head = mark.removeprefix(OPEN if opens else CLOSE)
     end = text.find(SEP, at, at + LONGEST)
@@ -220,7 +215,7 @@ def read_tag(mark: str, text: str, at: int) -> tuple[Tag, int] | bool:
     if found is None:
         return False
     values = {name: value.replace("&quot;", '"').replace("&amp;", "&") for name, value in ATTRIBUTE.findall(found[2])}
-    return Tag(found[1], opens, values), end + len(SEP)
+    return Tag(found[1] if opens else "/" + found[1], values, end + len(SEP))
 
 
 def value_of(tool: ToolSpec | None, name: str, kind: str, text: str) -> str:
