@@ -74,9 +74,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file to each worker at a time, and `tests/process` to one of them."""
     if config.option.dist != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling  # only in the process that spreads a run
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # only where a run is spread
 
-    class ProcessesOneByOne(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    class ProcessesOneByOne(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return PROCESS if nodeid.startswith(PROCESS) else str(super()._split_scope(nodeid))
 
