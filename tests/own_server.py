@@ -20,6 +20,9 @@ from shepherd.server.app import create_app, serve
 if TYPE_CHECKING:
     from shepherd.app.app import App
 
+Listening = Callable[..., contextlib.AbstractAsyncContextManager[str]]
+"""The type of the fixture `listening`."""
+
 
 @contextlib.contextmanager
 def in_thread(run: Callable[[Callable[[int], None]], Coroutine[Any, Any, None]]) -> Iterator[int]:

@@ -18,6 +18,7 @@ import gguf
 import httpx2
 import psutil
 import pytest
+from tests.in_process import client_of
 from tests.in_time import until
 from tests.proven import proven
 from tests.unit.engine.tiny_bert import write_bert
@@ -47,7 +48,6 @@ from shepherd.core import (
 from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp.selftest import build_id
 from shepherd.memory.records import Entry
-from shepherd.server.app import create_app
 from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
@@ -398,8 +398,7 @@ async def test_a_model_tells_its_other_names_and_its_tags(tmp_path: Path) -> Non
     routes = '[[routes]]\nmatch = "{}"\ncache = "main"\n'
     text = "[models.code]\npath = 'embedded'\ntags = ['small', 'chat']\n[caches.main]\nmodel = 'code'\n"
     app = make(tmp_path, text + "".join(map(routes.format, ("fim", "gpt-*", "*"))))
-    transport = httpx2.ASGITransport(create_app(app))
-    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with running(app), client_of(app) as client:
         (model,) = (await client.get("/v1/models")).json()["data"]
         assert (model["id"], model["aliases"], model["tags"]) == ("code", ["code", "fim"], ["small", "chat"])
 
@@ -589,8 +588,7 @@ async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_ma
 
 async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path) -> None:
     app = make(tmp_path, VECTORS.replace("mean", "none"))
-    transport = httpx2.ASGITransport(create_app(app))
-    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with running(app), client_of(app) as client:
         body = {"model": "vec", "input": ["a cat", "a black dog"]}
         made = (await client.post("/embeddings", json=body)).json()
         assert [each["index"] for each in made] == [0, 1]
@@ -717,8 +715,7 @@ async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_a
     async def ask_over_http(**fields: Any) -> httpx2.Response:
         return await client.post("/v1/chat/completions", json=body | fields)
 
-    transport = httpx2.ASGITransport(create_app(app))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         store = app.memory("ann")
         assert store is not None
         store.write(lambda connection: connection.pragma("max_page_count", 1))

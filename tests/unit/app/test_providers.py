@@ -9,10 +9,10 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
 import pytest
 from tests.command_line import logging_as_before
 from tests.fake_engine import in_process
+from tests.in_process import client_of
 from tests.providers_replay import Answer, ReplayServer, Way, replaying
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.backends.cloud.providing import CHAT, WORDS, refusal, spoken
@@ -50,7 +50,6 @@ from shepherd.core import (
 from shepherd.core.edits import Edit
 from shepherd.core.status import Spent
 from shepherd.engine.engine import _Mail
-from shepherd.server.app import create_app
 
 SAID = "".join(WORDS)
 SECRET = "sk-test-abcdefghijklmnop-4242"
@@ -253,15 +252,14 @@ async def test_the_terminal_says_when_a_fallback_has_answered(
 
 
 async def test_over_http_a_spent_budget_is_429_until_midnight(tmp_path: Path) -> None:
-    async with running(tmp_path, '[providers.mine]\ntype = "vllm"\nmodel = "m"\nbudget_tokens = 0\n') as app:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            body = {"model": "mine", "messages": [{"role": "user", "content": "Hello"}]}
-            answer = await client.post("/v1/chat/completions", json=body)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
-            assert 0 < int(answer.headers["retry-after"]) <= 25 * 3600
-            listed = (await client.get("/v1/caches")).json()
-            assert listed["providers"]["mine"]["budget_tokens"] == 0
+    row = '[providers.mine]\ntype = "vllm"\nmodel = "m"\nbudget_tokens = 0\n'
+    async with running(tmp_path, row) as app, client_of(app) as client:
+        body = {"model": "mine", "messages": [{"role": "user", "content": "Hello"}]}
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
+        assert 0 < int(answer.headers["retry-after"]) <= 25 * 3600
+        listed = (await client.get("/v1/caches")).json()
+        assert listed["providers"]["mine"]["budget_tokens"] == 0
 
 
 async def test_a_group_of_replicas_holds_our_conversation(tmp_path: Path) -> None:
@@ -315,8 +313,7 @@ async def test_what_one_provider_cannot_the_next_may_and_what_is_wrong_is_not_re
         text += f'[providers.spare]\ntype = "vllm"\nbase_url = "{second.url}"\nmodel = "m"\n'
         text += '[[routes]]\nmatch = "*"\nprovider = "mine"\nfallback = ["spare"]\n'
         async with running(tmp_path, text) as app:
-            transport = httpx2.ASGITransport(create_app(app))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            async with client_of(app) as client:
                 answer = await client.post("/v1/chat/completions", json={**BODY, **more})
             assert answer.status_code == (200 if is_next else 400)
             assert answer.headers.get("x-shepherd-instead-of") == ("mine" if is_next else None)

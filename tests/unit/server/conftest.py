@@ -1,17 +1,16 @@
 """A server on a real port, for the time of a test; and a model that fills gaps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from tests.own_server import Listening
 
 from shepherd.server.app import Service, create_app, serve
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 
 @pytest.fixture

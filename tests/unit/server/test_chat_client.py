@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import openai
 import pydantic
 import pytest
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -29,8 +30,6 @@ from shepherd.core import (
     ToolResult,
     Usage,
 )
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 HELLO: Any = [{"role": "user", "content": "Hello!"}]
 TOOL: Any = {

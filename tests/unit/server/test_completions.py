@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Completion, Event, Finished, Request, Started, TextDelta, Usage
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 
 @asynccontextmanager

@@ -10,13 +10,13 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from tests.in_process import client_of
 from tests.in_time import until
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.engine.tiny_gguf import RECIPES, write
 
 from shepherd import config as configuration
 from shepherd.app.app import App
-from shepherd.server.app import create_app
 
 pytestmark = pytest.mark.model
 
@@ -64,8 +64,7 @@ async def asking(folder: Path, model: Path, more: str = "") -> AsyncIterator[htt
     app = App(config, cache_folder=folder / "cache", env={})
     await app.load()
     try:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as client:
+        async with client_of(app) as client:
             yield client
     finally:
         await app.aclose()

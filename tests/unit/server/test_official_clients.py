@@ -1,14 +1,15 @@
 """The vendors' own client libraries against a really started server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -30,8 +31,6 @@ from shepherd.core import (
     ToolCall,
     Usage,
 )
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 ASK: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
 USAGE = Usage(input=7, cache_read=3, output=5, reasoning=2)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ import httpx2
 import ollama
 import pytest
 from tests.fakes.hub import Cut, Hub, Lie, Slow, Status
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.models import catalog, pulled
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 LAMB = catalog.embedded().read_bytes()
 
 

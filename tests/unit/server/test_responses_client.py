@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -37,8 +38,6 @@ from shepherd.core import (
 )
 from shepherd.server.endpoints.handler import Limits
 from shepherd.server.response_store import ResponseStore
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 ASK: dict[str, Any] = {"model": "gpt-5", "input": "Hello"}
 USAGE = Usage(input=7, cache_read=3, output=5, reasoning=2)

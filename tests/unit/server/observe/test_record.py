@@ -6,10 +6,10 @@ import re
 import sys
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.in_process import client_of
 from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.cli import logs
@@ -41,8 +41,7 @@ async def line_of(caplog: pytest.LogCaptureFixture, script: Script, body: Any, *
     """The fields of the one line, and the size of the answer."""
     caplog.set_level(logging.INFO, logger="shepherd.server")
     app = create_app(ScriptedService(script), api_keys=(Key.of("sk-ann", name="ann"),))
-    transport = httpx2.ASGITransport(app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         answer = await client.post(CHAT, json=body, headers={"x-api-key": "sk-ann", **headers})
     (line,) = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     match = LINE.fullmatch(line)
