@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 class SupportsClose(Protocol):
-    """A loaded model, as the pool sees it."""
-
     @property
     def is_lost(self) -> bool:
         """Its process has ended or stands still: the next use opens it again."""
@@ -64,8 +62,6 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """One model now."""
-
     is_loaded: bool
     n_leases: int
     expires_in_s: float | None
@@ -184,7 +180,6 @@ class ModelPool(Generic[T]):
             return any(member.waiting for member in self._members.values())
 
     def states(self) -> dict[Hashable, ModelState]:
-        """Every model now."""
         with self._turn:
             now_s = self._clock()
             return {
@@ -193,7 +188,6 @@ class ModelPool(Generic[T]):
             }
 
     def n_loads(self) -> dict[Hashable, int]:
-        """How often each model was opened."""
         with self._turn:
             return {key: member.n_loads for key, member in self._members.items() if member.n_loads}
 

@@ -42,7 +42,6 @@ class SendBuffer:
         await self._until_empty()
 
     def close(self) -> None:
-        """Mark the end: nothing more is put."""
         self._closed = True
         self._wake()
 

@@ -17,7 +17,7 @@ from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.server.app import create_app
 from shepherd.server.endpoints.handler import backend_headers
 from shepherd.server.http.auth import Key
-from shepherd.server.observe.record import REQUEST_ID, Record, shown
+from shepherd.server.observe.record import REQUEST_ID, Record, format_name
 from shepherd.wire.base import Decoded
 
 CHAT = "/v1/chat/completions"
@@ -90,7 +90,7 @@ async def test_nothing_that_a_client_writes_can_forge_a_line(caplog: pytest.LogC
 
 @given(st.text(max_size=100))
 def test_what_is_shown_is_one_word(name: str) -> None:
-    word = shown(name)
+    word = format_name(name)
     assert 0 < len(word) <= 80
     assert len(word.split()) == len(word.splitlines()) == 1
     assert word.isprintable()
