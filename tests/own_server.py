@@ -76,19 +76,17 @@ def serving(
 ) -> Iterator[str]:
     """The address of a server with the configuration `text`, whose home is `folder`. `around`: the service that is
     served; `options`: those of `create_app`."""
-    from shepherd.app.app import App  # loads the native library
+    from tests.own_app import loaded  # loads the native library
+
+    from shepherd.app.app import App
 
     file = folder / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
 
     async def run(on_ready: Callable[[int], None]) -> None:
-        app = App(config)
-        try:
-            await app.load(lazy=True)
+        async with loaded(App(config), lazy=True) as app:
             await serve(create_app(around(app), **options), host="127.0.0.1", port=0, on_ready=on_ready)
-        finally:
-            await app.aclose()
 
     with in_thread(run) as port:
         yield f"http://127.0.0.1:{port}"

@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import logging_as_before
 from tests.fake_engine import in_process
 from tests.in_process import client_of
+from tests.own_app import app_of, loaded
 from tests.providers_replay import Answer, ReplayServer, Way, replaying
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.backends.cloud.providing import CHAT, WORDS, refusal, spoken
@@ -20,7 +21,6 @@ from tests.unit.cli.playing import Script
 from tests.unit.engine.tiny_gguf import RECIPES, write
 from tests.unit.server.test_damaged_models import accepted
 
-from shepherd import config as configuration
 from shepherd.agent.digest import OPENING
 from shepherd.agent.session import Session
 from shepherd.app.app import App
@@ -59,21 +59,8 @@ SECRET = "sk-test-abcdefghijklmnop-4242"
 async def running(
     folder: Path, text: str, env: dict[str, str] | None = None, *, tools: tuple[str, ...] = ()
 ) -> AsyncIterator[App]:
-    file = folder / "shepherd.toml"
-    file.write_text(text)
-    flags = {"threads": 1, "enable_tools": tools}
-    config = configuration.load(flags=flags, env=env or {}, cwd=folder, user_dir=folder / "none", file=file)
-    app = App(
-        config,
-        cache_folder=folder / "cache",
-        env={"RAG_DB_PATH": str(folder / "memory.db"), **(env or {})},
-        user_folder=folder / "user",
-    )
-    try:
-        await app.load()
+    async with loaded(app_of(folder, text, env, enable_tools=tools)) as app:
         yield app
-    finally:
-        await app.aclose()
 
 
 def mine(server: ReplayServer, name: str = "mine", more: str = "") -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests import recordings
+from tests.own_app import loaded
 from tests.unit.engine.tiny_projector import HEARING, N_FF, N_HEARING, WIDTH, png, write_projector, write_seeing
 from tests.unit.server.test_vision import N_ANSWER, N_VISIBLE, asked, config, image, seeing_llama_server, text
 
@@ -49,11 +50,8 @@ async def running(folder: Path, written: str) -> AsyncIterator[App]:
     file = folder / "shepherd.toml"
     file.write_text(written)
     app = App(configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file))
-    try:
-        await app.load(lazy=True)
+    async with loaded(app, lazy=True):
         yield app
-    finally:
-        await app.aclose()
 
 
 async def answer(app: App, *messages: Message, n: int = N_ANSWER) -> Reply:

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import LAMB
 from tests.fakes.hub import Hub
 from tests.in_time import until
+from tests.own_app import loaded
 from tests.proven import proven
 from tests.providers_replay import replaying
 from tests.unit.backends.cloud.providing import WORDS, spoken
@@ -59,11 +60,8 @@ async def running(tmp_path: Path, text: str = "", **env: str) -> AsyncIterator[A
     env |= {"SHEPHERD_MODELS": str(tmp_path / "models"), "HOME": str(tmp_path)}
     made = configuration.load(flags={"threads": 1}, env=env, cwd=tmp_path, user_dir=tmp_path, file=file)
     app = App(made, cache_folder=proven(tmp_path / "cache"), env=env)
-    await app.load()
-    try:
+    async with loaded(app):
         yield app
-    finally:
-        await app.aclose()
 
 
 @asynccontextmanager
