@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
+from tests.official import connecting
 from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
@@ -64,17 +64,6 @@ ANSWER: tuple[Event, ...] = (
     CallEnded(ToolCall("c3", "docs__find", "{}")),
     Finished("tool_calls", USAGE),
 )
-
-
-@asynccontextmanager
-async def connecting(
-    listening: Listening, service: ScriptedService, **options: Any
-) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        listening(service, **options) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
-        yield client
 
 
 def told(response: Response) -> dict[str, Any]:
