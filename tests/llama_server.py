@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import urllib.request
@@ -25,7 +26,8 @@ def llama_server(model: Path, *options: str) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = ["-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-t", "1", "--no-webui", *options]
-    server = subprocess.Popen([str(PROGRAM), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(PROGRAM.parent)}
+    server = subprocess.Popen([str(PROGRAM), *words], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:

@@ -10,15 +10,32 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shepherd import config as configuration
-from shepherd.server.app import create_app, serve
+from shepherd.server.app import Service, create_app, serve
 
 if TYPE_CHECKING:
     from shepherd.app.app import App
+
+Listening = Callable[..., contextlib.AbstractAsyncContextManager[str]]
+"""The type of `listening`."""
+
+
+@contextlib.asynccontextmanager
+async def listening(service: Service, **options: Any) -> AsyncIterator[str]:
+    """The address of a server of `service`, on the event loop of the test. `options`: those of `create_app`."""
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    app = create_app(service, **options)
+    serving = asyncio.create_task(serve(app, host="127.0.0.1", port=0, on_ready=ready.set_result))
+    try:
+        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
+        yield f"http://127.0.0.1:{ready.result()}"
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
 
 
 @contextlib.contextmanager
@@ -73,19 +90,17 @@ def serving(
 ) -> Iterator[str]:
     """The address of a server with the configuration `text`, whose home is `folder`. `around`: the service that is
     served; `options`: those of `create_app`."""
-    from shepherd.app.app import App  # loads the native library
+    from tests.own_app import loaded  # loads the native library
+
+    from shepherd.app.app import App
 
     file = folder / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file)
 
     async def run(on_ready: Callable[[int], None]) -> None:
-        app = App(config)
-        try:
-            await app.load(lazy=True)
+        async with loaded(App(config), lazy=True) as app:
             await serve(create_app(around(app), **options), host="127.0.0.1", port=0, on_ready=on_ready)
-        finally:
-            await app.aclose()
 
     with in_thread(run) as port:
         yield f"http://127.0.0.1:{port}"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx2
 import pytest
+from tests.in_process import client_of
 from tests.providers_replay import Answer
 from tests.providers_scripted import CODECS, SENTINEL, Heard, Said, Script, ScriptedProvider, scripted
 from tests.unit.app.test_providers import running, say
@@ -22,7 +22,6 @@ from tests.unit.test_provider_conversations import counting
 
 from shepherd.agent.storage import from_json, to_json
 from shepherd.core import Evicted, Started, ToolCall
-from shepherd.server.app import create_app
 from shepherd.wire.signature import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -189,45 +188,47 @@ TOOLS = [{"type": "function", "name": "double", "parameters": {"type": "object"}
 
 
 async def test_responses_that_go_on_by_their_id_keep_the_seals_of_every_provider(tmp_path: Path) -> None:
-    async with all_of_them() as providers, running(tmp_path, "".join(map(row, providers.values()))) as app:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            for at, (protocol, provider) in enumerate(providers.items()):
-                model, n_issued = name_of(protocol), len(provider.issued)
-                body: dict[str, Any] = {"model": model, "input": f"Double {at} 22, then 33", "tools": TOOLS}
-                previous, n_rounds = None, 0
-                while True:
-                    answer = await client.post("/v1/responses", json=body | {"previous_response_id": previous})
-                    assert answer.status_code == 200, answer.text
-                    made = answer.json()
-                    previous = made["id"]
-                    calls = [each for each in made["output"] if each["type"] == "function_call"]
-                    if not calls:
-                        break
-                    n_rounds += 1
-                    body["input"] = [
-                        {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
-                        for call in reversed(calls)
-                    ]
-                assert n_rounds == 2
-                assert made["output"][-1]["content"][0]["text"] == "Done, 3 results."
-                body["input"] = "Thanks."
-                await client.post("/v1/responses", json=body | {"previous_response_id": previous})
-                if CODECS[protocol].has_proofs:
-                    assert provider.heard[-1].proofs == list(provider.issued)[n_issued:-1]
-                assert provider.rewritten == []
-                # The same conversation goes on with another provider, and comes back.
-                other: Protocol = "anthropic" if protocol != "anthropic" else "gemini"
-                body |= {"input": f"Hello {at}.", "previous_response_id": previous}
-                n_before = len(providers[other].issued)
-                answer = await client.post("/v1/responses", json=body | {"model": name_of(other)})
+    async with (
+        all_of_them() as providers,
+        running(tmp_path, "".join(map(row, providers.values()))) as app,
+        client_of(app) as client,
+    ):
+        for at, (protocol, provider) in enumerate(providers.items()):
+            model, n_issued = name_of(protocol), len(provider.issued)
+            body: dict[str, Any] = {"model": model, "input": f"Double {at} 22, then 33", "tools": TOOLS}
+            previous, n_rounds = None, 0
+            while True:
+                answer = await client.post("/v1/responses", json=body | {"previous_response_id": previous})
                 assert answer.status_code == 200, answer.text
-                assert set(providers[other].heard[-1].proofs) <= {SENTINEL}
-                body |= {"input": "Hello again.", "previous_response_id": answer.json()["id"]}
-                assert (await client.post("/v1/responses", json=body)).status_code == 200
-                proofs = provider.heard[-1].proofs
-                assert len(proofs) == (3 if CODECS[protocol].has_proofs else 0)
-                assert n_before < len(providers[other].issued)
+                made = answer.json()
+                previous = made["id"]
+                calls = [each for each in made["output"] if each["type"] == "function_call"]
+                if not calls:
+                    break
+                n_rounds += 1
+                body["input"] = [
+                    {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
+                    for call in reversed(calls)
+                ]
+            assert n_rounds == 2
+            assert made["output"][-1]["content"][0]["text"] == "Done, 3 results."
+            body["input"] = "Thanks."
+            await client.post("/v1/responses", json=body | {"previous_response_id": previous})
+            if CODECS[protocol].has_proofs:
+                assert provider.heard[-1].proofs == list(provider.issued)[n_issued:-1]
+            assert provider.rewritten == []
+            # The same conversation goes on with another provider, and comes back.
+            other: Protocol = "anthropic" if protocol != "anthropic" else "gemini"
+            body |= {"input": f"Hello {at}.", "previous_response_id": previous}
+            n_before = len(providers[other].issued)
+            answer = await client.post("/v1/responses", json=body | {"model": name_of(other)})
+            assert answer.status_code == 200, answer.text
+            assert set(providers[other].heard[-1].proofs) <= {SENTINEL}
+            body |= {"input": "Hello again.", "previous_response_id": answer.json()["id"]}
+            assert (await client.post("/v1/responses", json=body)).status_code == 200
+            proofs = provider.heard[-1].proofs
+            assert len(proofs) == (3 if CODECS[protocol].has_proofs else 0)
+            assert n_before < len(providers[other].issued)
         check(providers)
 
 
@@ -287,24 +288,26 @@ SURFACES = (
 
 @pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.path)
 async def test_a_tool_loop_of_a_client_keeps_the_seals_of_every_provider(surface: Surface, tmp_path: Path) -> None:
-    async with all_of_them() as providers, running(tmp_path, "".join(map(row, providers.values()))) as app:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            for protocol, provider in providers.items():
-                said: list[Any] = []
-                for question in ("Double 1 2, then 3", "Thanks.", "Double 4"):
-                    said.append(surface.question(question))
-                    calls = ["first"]
-                    while calls:
-                        body = {"model": name_of(protocol), surface.key: said, "tools": surface.tools, "stream": False}
-                        answer = await client.post(surface.path, json=body | {"max_tokens": 99})
-                        assert answer.status_code == 200, answer.text
-                        read, calls = surface.read(answer.json())
-                        said += read
-                        said += surface.results(calls) if calls else []
-                assert len(provider.heard) == 6
-                for heard in provider.heard:
-                    if CODECS[protocol].has_proofs:
-                        assert heard.proofs == list(provider.issued)[: heard.number - 1], protocol
-                assert provider.rewritten == [], protocol
-            check(providers)
+    async with (
+        all_of_them() as providers,
+        running(tmp_path, "".join(map(row, providers.values()))) as app,
+        client_of(app) as client,
+    ):
+        for protocol, provider in providers.items():
+            said: list[Any] = []
+            for question in ("Double 1 2, then 3", "Thanks.", "Double 4"):
+                said.append(surface.question(question))
+                calls = ["first"]
+                while calls:
+                    body = {"model": name_of(protocol), surface.key: said, "tools": surface.tools, "stream": False}
+                    answer = await client.post(surface.path, json=body | {"max_tokens": 99})
+                    assert answer.status_code == 200, answer.text
+                    read, calls = surface.read(answer.json())
+                    said += read
+                    said += surface.results(calls) if calls else []
+            assert len(provider.heard) == 6
+            for heard in provider.heard:
+                if CODECS[protocol].has_proofs:
+                    assert heard.proofs == list(provider.issued)[: heard.number - 1], protocol
+            assert provider.rewritten == [], protocol
+        check(providers)

@@ -53,7 +53,6 @@ class CloudEmbedder:
             raise
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """See `Embedder.embed`. Raises: `BackendError`."""
         found: dict[str, Any] = {text: self._known.find(text) for text in texts}
         missing = [text for text, vector in found.items() if vector is None]
         if missing:
@@ -80,7 +79,6 @@ class CloudEmbedder:
         return made.vectors
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
         asyncio.run_coroutine_threadsafe(self._cloud.aclose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

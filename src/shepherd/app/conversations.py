@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 loading_log = logging.getLogger("shepherd.loading")
-"""One line for each change of the model that answers our conversation; people see it whatever the level is."""
+"""One line for each change of the model that answers our conversation; people see it at every level of the log."""
 
 
 class Conversations:
@@ -237,8 +237,8 @@ class Conversations:
         """Move a conversation to another model: the old one is unloaded, then the new one is loaded (C31).
 
         `name`: one of `choices`, a model with an adapter (`qwen:law`), an alias of either, `next` for the one behind
-        the active one, or whatever `--model` takes: a path, a model that the catalogue finds, a provider's model. Where
-        loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
+        the active one, or a name that `--model` takes: a path, a model that the catalogue finds, a provider's model.
+        Where loading fails, the old model is loaded again. Raises: `InvalidRequest` for an unknown model; what loading
         raises.
         """
         choices = self.choices()
@@ -446,7 +446,7 @@ class _Routed:
     dispatcher: Dispatcher
     endpoint: str
     route: Route | None = None
-    """Where they go, whatever they name."""
+    """Of all of them, also where they name another model."""
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         return self.dispatcher.stream(request, endpoint=self.endpoint, route=self.route)

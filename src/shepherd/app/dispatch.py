@@ -90,8 +90,7 @@ class Dispatcher:
     ) -> AsyncGenerator[Event, None]:
         """The events of one answer; see `Backend.stream`. The model stays loaded until the iterator is closed.
 
-        The routes choose the cache; with `endpoint` None it is one of the model that has exactly this name. `route`:
-        this one, whatever the request names.
+        `endpoint`, `route`: as in `Catalogue.choose`.
         """
         route, request = await self.catalogue.choose(request, endpoint, route)
         names = self.catalogue.candidates(route, request)
@@ -109,12 +108,10 @@ class Dispatcher:
                 yield event
 
     async def count(self, request: Request, *, endpoint: str) -> int:
-        """How many tokens the prompt of `request` has."""
         async with self._first(request, endpoint) as (backend, asked):
             return await backend.count(asked)
 
     async def render(self, request: Request, *, endpoint: str) -> str:
-        """The prompt of `request` as text."""
         async with self._first(request, endpoint) as (backend, asked):
             return await backend.render(asked)
 
@@ -126,14 +123,11 @@ class Dispatcher:
     async def tokenize(
         self, model: str, text: str, *, special: bool = False, bos: bool = False, endpoint: str = ""
     ) -> list[int]:
-        """The tokens of plain text. `special`: control tokens are recognised in it; `bos`: with the first token that
-        every prompt has."""
         async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
             encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.vocabulary, "")
             return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
-        """The bytes of each token. Raises: `InvalidRequest` for what is no token of the model."""
         async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
             return await asyncio.to_thread(pieces, tokens, opened.vocabulary)
 
@@ -146,7 +140,6 @@ class Dispatcher:
         truncate: bool = True,
         endpoint: str = "",
     ) -> Embeddings:
-        """A vector for each input."""
         found = await self.catalogue.embedder(model, endpoint)
         if isinstance(found, ProviderModel):
             texts = [each for each in inputs if isinstance(each, str)]

@@ -59,8 +59,6 @@ LOW_WATER = 0.75
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far the loading is."""
-
     stage: Literal["selftest", "trial", "weights", "context", "library"]
     name: str
     fraction: float
@@ -79,7 +77,7 @@ class LoadedModel:
     free: Callable[[], None]
     """Frees the weights, once no engine computes with them."""
     restarts: bool = False
-    """It computes in processes of its own, which can be ended and started again whatever they do."""
+    """It computes in processes of its own, which can be ended and started again at any moment."""
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
     memory_backends: dict[str, MemoryBackend] = field(default_factory=dict)
@@ -136,8 +134,6 @@ class LoadedModel:
 
 
 class ModelLoader:
-    """Loads models of one configuration."""
-
     def __init__(
         self, config: Config, *, stores: UserStores, archiving: Archiving, folder: Path, cache_folder: Path,
         use_extra_bufts: bool,

@@ -175,7 +175,6 @@ def _asked(messages: Sequence[Message]) -> list[Image | Audio]:
 
 
 def _check(media: Iterable[Image | Audio], limits: MediaLimits) -> None:
-    """Raises: `InvalidRequest` for the first that cannot be given."""
     for part in media:
         if part.left_out:
             raise InvalidRequest(f"{_name(part)}: {part.left_out}", field=_field(part))

@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 class SupportsClose(Protocol):
-    """A loaded model, as the pool sees it."""
-
     @property
     def is_lost(self) -> bool:
         """Its process has ended or stands still: the next use opens it again."""
@@ -64,8 +62,6 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """One model now."""
-
     is_loaded: bool
     n_leases: int
     expires_in_s: float | None
@@ -178,7 +174,6 @@ class ModelPool(Generic[T]):
             return {key: member.thing for key, member in self._members.items() if member.thing is not None}
 
     def states(self) -> dict[Hashable, ModelState]:
-        """Every model now."""
         with self._turn:
             now_s = self._clock()
             return {
@@ -187,7 +182,6 @@ class ModelPool(Generic[T]):
             }
 
     def n_loads(self) -> dict[Hashable, int]:
-        """How often each model was opened."""
         with self._turn:
             return {key: member.n_loads for key, member in self._members.items() if member.n_loads}
 

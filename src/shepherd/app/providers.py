@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountingCloud:
-    """A provider for the memory and for conversations; satisfies `CountingBackend`."""
-
     cloud: CloudBackend
     row: ProviderConfig
 
@@ -87,8 +85,6 @@ class CountingCloud:
 
 @dataclass(frozen=True, slots=True)
 class OpenProvider:
-    """A provider that has been asked."""
-
     cloud: CloudBackend
     counting: CountingCloud
     backend: MemoryBackend
@@ -200,7 +196,6 @@ class Providers:
         return tuple(sorted(row.replicas, key=score, reverse=True))
 
     def open(self, name: str) -> OpenProvider:
-        """The provider, ready to be asked."""
         if name not in self._rows:
             raise UnknownModel(name, known=self.names)
         if (found := self._open.get(name)) is None:
@@ -253,14 +248,12 @@ class Providers:
         }
 
     def forget(self) -> None:
-        """Drop all texts of users."""
         if self._kept is not None:
             self._kept.clear()
         for each in self._open.values():
             each.backend.forget()
 
     async def aclose(self) -> None:
-        """Close all connections."""
         opened = [*self._open.values(), *self._left]
         self._open, self._left = {}, []
         for each in opened:

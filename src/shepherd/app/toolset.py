@@ -118,7 +118,6 @@ class Toolset:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that file tools may touch."""
         return self._config.tools.roots or (str(Path.cwd()),)
 
     def saves(self) -> ConversationStore | None:
@@ -296,7 +295,6 @@ class Advisors:
         return [AskableModel(name, is_local=is_local) for name, is_local in self._names]
 
     async def ask(self, name: str, prompt: str, *, user: str | None, system: str | None = None, max_tokens: int) -> str:
-        """See `Models`."""
         return await self._reply(name, [Message.user(prompt)], system, max_tokens, "" if user == LOCAL else user or "")
 
     async def answer(self, messages: Sequence[Message], system: str | None, max_tokens: int | None) -> str:

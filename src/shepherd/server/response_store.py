@@ -182,7 +182,6 @@ class ResponseStore:
     # ---- for people
 
     def find(self, id: str, *, owner: str = "") -> Json | None:
-        """The answer of this id."""
         with self._lock:
             found = self._file.execute(_FIND, (id, owner)).get
             if found is None:

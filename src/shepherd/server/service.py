@@ -73,32 +73,21 @@ class Dispatcher(Protocol):
 
 
 class Catalogue(Protocol):
-    """Whatever takes the name of a model raises `UnknownModel`."""
+    """As `app.directory.catalogue.Catalogue`; the last three raise `NotAllowed` unless the operator allows them."""
 
-    def models(self) -> Sequence[ModelCard]:
-        """Every model that a request can name, loaded or not, in the order of the configuration."""
+    def models(self) -> Sequence[ModelCard]: ...
 
-    def adapters(self, model: str) -> ModelAdapters:
-        """Those of the model of this name, or of the first where it is empty, in order."""
+    def adapters(self, model: str) -> ModelAdapters: ...
 
-    async def look_again(self) -> None:
-        """See which pulled models have come or gone."""
+    async def look_again(self) -> None: ...
 
-    async def unload(self, model: str) -> bool:
-        """Free a model as soon as nothing uses it; False when it was not loaded."""
+    async def unload(self, model: str) -> bool: ...
 
-    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
-        """Get a model that is not on this machine; `show` gets what happens, on the event loop.
+    async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None: ...
 
-        Raises, as the two below: `NotAllowed` unless the operator allows it; `ShepherdError`, in one sentence.
-        """
+    async def copy(self, source: str, name: str) -> None: ...
 
-    async def copy(self, source: str, name: str) -> None:
-        """Let `name` stand for a model, also after a restart. Raises: `InvalidRequest` for a name that is taken."""
-
-    async def delete(self, name: str) -> None:
-        """Take away a name that `copy` gave, or remove a pulled model and its files. Raises: `InvalidRequest` for any
-        other model."""
+    async def delete(self, name: str) -> None: ...
 
 
 class Service(Protocol):

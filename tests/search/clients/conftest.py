@@ -5,16 +5,14 @@ Tests marked `clients` run in `make clients` only, which installs the programs; 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from tests.own_server import in_thread
 from tests.scripted_service import Script, ScriptedService
 from tests.search.clients.stage import Seen, Stage, Staging, User, Watch
 
@@ -71,25 +69,11 @@ def staging(user: User) -> Staging:
         seen: list[Seen] = []
         app = create_app(service, **options)  # type: ignore[arg-type]  # passed on
         app.add_middleware(Watch, seen=seen)
-        started: Future[tuple[int, Callable[[], object]]] = Future()
 
-        async def run() -> None:
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            assert task is not None
+        async def run(on_ready: Callable[[int], None]) -> None:
+            await serve(app, host="127.0.0.1", port=0, on_ready=on_ready)
 
-            def is_ready(port: int) -> None:
-                started.set_result((port, lambda: loop.call_soon_threadsafe(task.cancel)))
-
-            with suppress(asyncio.CancelledError):
-                await serve(app, host="127.0.0.1", port=0, on_ready=is_ready)
-
-        thread = Thread(target=lambda: asyncio.run(run()))
-        thread.start()
-        port, stop = started.result(30)
-        try:
+        with in_thread(run) as port:
             yield Stage(f"http://127.0.0.1:{port}", service, user, seen)
-        finally:
-            stop()
-            thread.join()
 
     return stage

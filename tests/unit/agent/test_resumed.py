@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.in_time import until
+from tests.own_app import loaded
 from tests.proven import proven
 
 from shepherd import config as configuration
@@ -66,11 +67,8 @@ async def process(tmp_path: Path, n_ctx: int = 4096) -> AsyncIterator[App]:
     flags = {"threads": 1, "model": "embedded", "context_size": n_ctx}
     config = configuration.load(flags=flags, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
     app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
-    await app.load()
-    try:
+    async with loaded(app):
         yield app
-    finally:
-        await app.aclose()
 
 
 def session(app: App, *, user: str | None = "ada") -> Session:

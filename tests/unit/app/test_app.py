@@ -9,8 +9,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ import gguf
 import httpx2
 import psutil
 import pytest
+from tests.in_process import client_of
 from tests.in_time import until
+from tests.own_app import loaded
 from tests.proven import proven
 from tests.unit.engine.tiny_bert import write_bert
 
@@ -47,7 +49,6 @@ from shepherd.core import (
 from shepherd.core.pairs import Pairs
 from shepherd.engine.llamacpp.selftest import build_id
 from shepherd.memory.records import Entry
-from shepherd.server.app import create_app
 from shepherd.server.endpoints.ollama import stream_load
 
 pytestmark = pytest.mark.model
@@ -136,11 +137,9 @@ async def test_a_library_that_crashed_in_the_self_test_runs_without_extra_buffer
     (tmp_path / "cache").mkdir()
     verdict = {"use_extra_bufts": False, "detail": "quantised models crash (SIGSEGV) with this build"}
     (tmp_path / "cache" / f"selftest-{build_id()}.json").write_text(json.dumps(verdict))
-    app = make(tmp_path)
-    await app.load()
-    assert "SIGSEGV" in caplog.text
-    assert await ask(app) == "Hello! How can I help you?"
-    await app.aclose()
+    async with loaded(make(tmp_path)) as app:
+        assert "SIGSEGV" in caplog.text
+        assert await ask(app) == "Hello! How can I help you?"
 
 
 def write_gguf(
@@ -190,16 +189,12 @@ async def test_a_model_without_a_chat_template_speaks_as_its_control_tokens_show
 ) -> None:
     bare = tmp_path / "bare.gguf"
     copy_without_template(lamb, bare)
-    app = make(tmp_path, model=str(bare))
-    await app.load()
-    assert "bare.gguf has no chat template: using that of Shepherd for ChatML" in caplog.text
-    await app.aclose()
+    async with loaded(make(tmp_path, model=str(bare))) as app:
+        assert "bare.gguf has no chat template: using that of Shepherd for ChatML" in caplog.text
     template = tmp_path / "t.jinja"
     template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
-    app = make(tmp_path, f'[models.bare]\npath = "{bare}"\nchat_template = "{template}"\n')
-    await app.load()
-    assert app.conversations.active.dialect == "plain"
-    await app.aclose()
+    async with loaded(make(tmp_path, f'[models.bare]\npath = "{bare}"\nchat_template = "{template}"\n')) as app:
+        assert app.conversations.active.dialect == "plain"
 
 
 async def test_a_base_model_completes_texts_and_chats_in_chatml(
@@ -208,16 +203,14 @@ async def test_a_base_model_completes_texts_and_chats_in_chatml(
     base = tmp_path / "base.gguf"
     copy_without_template(lamb, base)
     base.write_bytes(base.read_bytes().replace(b"<|im_end|>", b"<|in_end|>"))  # as long as it was: nothing moves
-    app = make(tmp_path, model=str(base))
-    await app.load()
-    assert "base.gguf has no chat template: using that of ChatML, which the model may not know" in caplog.text
-    for asked in ({"completion": Completion("Once upon")}, {"messages": (Message.user("Hello"),)}):
-        async with aclosing(
-            app.conversations.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")
-        ) as stream:
-            answer = fold([event async for event in stream])
-        assert answer.usage.output > 0
-    await app.aclose()
+    async with loaded(make(tmp_path, model=str(base))) as app:
+        assert "base.gguf has no chat template: using that of ChatML, which the model may not know" in caplog.text
+        for asked in ({"completion": Completion("Once upon")}, {"messages": (Message.user("Hello"),)}):
+            async with aclosing(
+                app.conversations.stream(Request("", max_tokens=4, **asked), endpoint="/v1/completions")
+            ) as stream:
+                answer = fold([event async for event in stream])
+            assert answer.usage.output > 0
 
 
 def copy_without_template(source: Path, target: Path) -> None:
@@ -299,36 +292,27 @@ DEMAND = THREE.replace("[models.other]", '[models.other]\nload = "demand"').repl
 )
 
 
-def loaded(app: App) -> list[str]:
+def ids_loaded(app: App) -> list[str]:
     return [card.id for card in app.catalogue.models() if card.loaded]
-
-
-@asynccontextmanager
-async def running(app: App) -> AsyncIterator[App]:
-    await app.load()
-    try:
-        yield app
-    finally:
-        await app.aclose()
 
 
 async def test_the_loading_keys_reach_the_library(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\n"
     with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
-        async with running(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
+        async with loaded(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
             pass
     assert "(load_mode = mlock)" in caplog.text
     assert re.search(r"tensor blk\.0\.ffn_up\.weight .* overridden to CPU", caplog.text)
 
 
 async def test_without_routes_a_models_name_is_its_own_and_every_other_name_the_default(tmp_path: Path) -> None:
-    async with running(make(tmp_path, "[models.a]\npath = 'embedded'\n[models.b]\npath = 'embedded'\n")) as app:
-        assert loaded(app) == ["a"]
+    async with loaded(make(tmp_path, "[models.a]\npath = 'embedded'\n[models.b]\npath = 'embedded'\n")) as app:
+        assert ids_loaded(app) == ["a"]
         assert await ask(app, "gpt-4") == SAID
-        assert loaded(app) == ["a"]
+        assert ids_loaded(app) == ["a"]
         for name in ("b", "B:latest", "claude-local-b"):
             assert await ask(app, name) == SAID
-        assert loaded(app) == ["a", "b"]
+        assert ids_loaded(app) == ["a", "b"]
         assert jobs(app) == {"a": 1, "b": 3}
         assert app.totals().n_loads == {"a": 1, "b": 1}
 
@@ -338,25 +322,25 @@ async def test_models_come_when_they_are_asked_for_and_the_longest_unused_one_le
 ) -> None:
     needed = card_of(make(tmp_path, DEMAND), tmp_path).memory_bytes
     app = make(tmp_path, f"memory_budget = {2 * needed + needed // 2}\n{DEMAND}")
-    async with running(app):
-        assert loaded(app) == ["main"]
+    async with loaded(app):
+        assert ids_loaded(app) == ["main"]
         assert list(app.health().caches) == list(app.stats()) == ["main"]
         with caplog.at_level(logging.INFO):
             assert await ask(app, "other") == SAID
         assert "loading model 'other': 100 %" in caplog.text
-        assert loaded(app) == ["main", "other"]
+        assert ids_loaded(app) == ["main", "other"]
         assert list(app.stats()) == ["main", "other"]
         caplog.clear()
         with caplog.at_level(logging.INFO):
             assert await ask(app, "third") == SAID
         assert "unloading model 'other': to make room for 'third'" in caplog.text
-        assert loaded(app) == ["main", "third"]
+        assert ids_loaded(app) == ["main", "third"]
         async with aclosing(app.conversations.stream(Request("third", (Message.user("Hello!"),)))) as stream:
             await anext(stream)
             with pytest.raises(EngineDown, match=r"model 'other' needs .*MiB.*'main'.*'third'.*memory_budget"):
                 await ask(app, "other")
         assert await ask(app, "other") == SAID
-        assert loaded(app) == ["main", "other"]
+        assert ids_loaded(app) == ["main", "other"]
 
 
 def card_of(app: App, tmp_path: Path) -> Any:
@@ -366,7 +350,7 @@ def card_of(app: App, tmp_path: Path) -> Any:
 
 
 async def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         names = ["other", "third", "main", "other", "third", "other"]
         assert await asyncio.gather(*(ask(app, name) for name in names)) == [SAID] * len(names)
         assert app.totals().n_loads == {"main": 1, "other": 1, "third": 1}
@@ -384,7 +368,7 @@ cache = "third"
 match = "*"
 cache = "main"
 """
-    async with running(make(tmp_path, DEMAND + routes)) as app:
+    async with loaded(make(tmp_path, DEMAND + routes)) as app:
         cards = {card.id: card for card in app.catalogue.models()}
         assert list(cards) == ["main", "other", "third", "gpt-4"]
         assert (cards["gpt-4"].n_ctx, cards["gpt-4"].loaded) == (512, False)
@@ -396,14 +380,13 @@ async def test_a_model_tells_its_other_names_and_its_tags(tmp_path: Path) -> Non
     routes = '[[routes]]\nmatch = "{}"\ncache = "main"\n'
     text = "[models.code]\npath = 'embedded'\ntags = ['small', 'chat']\n[caches.main]\nmodel = 'code'\n"
     app = make(tmp_path, text + "".join(map(routes.format, ("fim", "gpt-*", "*"))))
-    transport = httpx2.ASGITransport(create_app(app))
-    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with loaded(app), client_of(app) as client:
         (model,) = (await client.get("/v1/models")).json()["data"]
         assert (model["id"], model["aliases"], model["tags"]) == ("code", ["code", "fim"], ["small", "chat"])
 
 
 async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
 
         async def use(keep_alive: float) -> None:
             request = Request("other", (Message.user("Hello!"),), extra={"keep_alive": keep_alive})
@@ -418,39 +401,39 @@ async def test_a_request_says_how_long_its_model_stays(tmp_path: Path) -> None:
         await use(-1.0)
         assert {card.id: card.expires for card in app.catalogue.models()}["other"] is None
         await use(0.0)
-        await until(lambda: loaded(app) == ["main"])
+        await until(lambda: ids_loaded(app) == ["main"])
         assert app.health().status == "ok"
 
 
 async def test_a_request_that_says_nothing_loads_or_unloads_its_model(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
 
         async def say_nothing(model: str, **extra: float) -> list[Event]:
             request = Request(model, extra=extra)
             return [event async for event in stream_load(app, request, "/api/chat")]
 
         assert await say_nothing("other") == [Started("other"), Finished("end")]
-        assert loaded(app) == ["main", "other"]
+        assert ids_loaded(app) == ["main", "other"]
         assert await say_nothing("other", keep_alive=0) == [Started("other"), Finished("end")]
-        assert loaded(app) == ["main"]
+        assert ids_loaded(app) == ["main"]
         await say_nothing("other", keep_alive=0)
         assert app.totals().n_loads["other"] == 1
 
 
 async def test_a_model_is_unloaded_by_name_and_comes_back(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         assert await app.catalogue.unload("MAIN:latest")
         assert not await app.catalogue.unload("main")
-        assert loaded(app) == []
+        assert ids_loaded(app) == []
         assert app.stats() == {}
         with pytest.raises(UnknownModel, match="known: main, other, third"):
             await app.catalogue.unload("nope")
         assert await ask(app, "main") == SAID
-        assert loaded(app) == ["main"]
+        assert ids_loaded(app) == ["main"]
 
 
 async def test_what_a_model_has_counted_stays_when_it_is_unloaded(tmp_path: Path) -> None:
-    async with running(make(tmp_path, VECTORS)) as app:
+    async with loaded(make(tmp_path, VECTORS)) as app:
         await ask(app, "main")
         await app.dispatcher.embed("vec", ["a cat", "a dog"])
         before = app.totals().caches
@@ -480,7 +463,7 @@ async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_loo
     text = DEMAND.replace(
         '[models.other]\nload = "demand"\npath = "embedded"', f'[models.other]\nload = "demand"\npath = "{late}"'
     )
-    async with running(make(tmp_path, text)) as app:
+    async with loaded(make(tmp_path, text)) as app:
         assert "model 'other' cannot be loaded now" in caplog.text
         assert await ask(app, "main") == SAID
         for _ in range(2):
@@ -493,7 +476,7 @@ async def test_a_file_that_is_not_there_refuses_its_own_requests_only_and_is_loo
 
 async def test_a_model_that_cannot_be_loaded_is_a_clear_error_each_time(tmp_path: Path) -> None:
     alien = write_gguf(tmp_path / "alien.gguf", architecture="alien")
-    async with running(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:
+    async with loaded(make(tmp_path, f'{DEMAND}[models.alien]\npath = "{alien}"\n')) as app:
         for _ in range(2):
             with pytest.raises(EngineError, match=r"alien\.gguf cannot be loaded"):
                 await ask(app, "alien")
@@ -527,7 +510,7 @@ async def test_background_requests_leave_the_main_conversation_where_it_is(
 
 
 async def test_prompts_are_counted_and_texts_cut_into_tokens(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         request = Request("main", (Message.user("Hello!"),), tools=())
         counted = await app.conversations.count(request)
         async with aclosing(app.conversations.stream(request)) as stream:
@@ -542,7 +525,7 @@ async def test_prompts_are_counted_and_texts_cut_into_tokens(tmp_path: Path) -> 
 
 
 async def test_what_is_recalled_is_counted_with_the_prompt(tmp_path: Path) -> None:
-    async with running(make(tmp_path, f"[memory]\ndatabase_path = '{tmp_path / 'm.db'}'\n")) as app:
+    async with loaded(make(tmp_path, f"[memory]\ndatabase_path = '{tmp_path / 'm.db'}'\n")) as app:
         store = app.memory("ann")
         assert store is not None
         await asyncio.to_thread(store.adopt, "Answer in French.")
@@ -564,15 +547,15 @@ pooling = "mean"
 
 
 async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_made_for_them(tmp_path: Path) -> None:
-    async with running(make(tmp_path, VECTORS)) as app:
-        assert loaded(app) == ["main"]
+    async with loaded(make(tmp_path, VECTORS)) as app:
+        assert ids_loaded(app) == ["main"]
         kinds = {card.id: (card.kind, card.capabilities) for card in app.catalogue.models()}
         assert kinds["vec"] == ("embedding", ("embedding",))
         assert kinds["main"][0] == "chat"
         made = await app.dispatcher.embed("text-embedding-3-small", ["a cat", "a dog"])
         assert (made.model, len(made.vectors)) == ("vec", 2)
         assert sum(value * value for value in made.vectors[0]) == pytest.approx(1, abs=1e-5)
-        assert loaded(app) == ["main", "vec"]
+        assert ids_loaded(app) == ["main", "vec"]
         assert (await app.dispatcher.embed("", ["a cat"])).model == "vec"
         own = await app.dispatcher.embed("main", ["a cat"], dimensions=8)
         assert (own.model, len(own.vectors[0])) == ("main", 8)
@@ -585,8 +568,7 @@ async def test_vectors_come_from_the_model_that_is_named_or_else_from_the_one_ma
 
 async def test_vectors_of_tokens_have_a_path_with_a_form_for_them(tmp_path: Path) -> None:
     app = make(tmp_path, VECTORS.replace("mean", "none"))
-    transport = httpx2.ASGITransport(create_app(app))
-    async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with loaded(app), client_of(app) as client:
         body = {"model": "vec", "input": ["a cat", "a black dog"]}
         made = (await client.post("/embeddings", json=body)).json()
         assert [each["index"] for each in made] == [0, 1]
@@ -607,8 +589,8 @@ async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_me
     tmp_path: Path, lamb: Path
 ) -> None:
     text = f"{DEMAND}[memory]\nembedding_model = '{lamb}'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
-    async with running(make(tmp_path, text)) as app:
-        assert loaded(app) == ["main", "lamb"]
+    async with loaded(make(tmp_path, text)) as app:
+        assert ids_loaded(app) == ["main", "lamb"]
         assert (await app.dispatcher.embed("", ["a"])).model == "lamb"
         await app.catalogue.unload("lamb")
         request = Request("main", (Message.user("I keep sheep."),), user="ann", archive=True, max_tokens=4)
@@ -620,11 +602,11 @@ async def test_the_memorys_model_makes_vectors_for_clients_and_stays_with_the_me
         assert await asyncio.to_thread(store.search, "sheep")
         removed = await app.forget("ann", matching="sheep")
         assert removed
-        assert loaded(app) == ["main", "lamb"]
+        assert ids_loaded(app) == ["main", "lamb"]
 
 
 async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         with pytest.raises(InvalidRequest, match=r"no model that makes vectors is configured; add one") as caught:
             await app.dispatcher.embed("", ["a"])
         assert caught.value.status == 400
@@ -634,7 +616,7 @@ async def test_without_a_model_for_vectors_the_refusal_says_how_to_configure_one
 
 
 async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Path) -> None:
-    async with running(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
+    async with loaded(make(tmp_path, "[models.vec]\npath = 'embedded'\npooling = 'last'\n")) as app:
         assert (app.conversations.active.cache, app.health().status) == ("", "ok")
         assert len((await app.dispatcher.embed("x", ["a"])).vectors) == 1
         with pytest.raises(ConfigError, match="cannot chat"):
@@ -643,7 +625,7 @@ async def test_a_model_that_only_makes_vectors_can_be_served_alone(tmp_path: Pat
 
 async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_they_were_cleared(tmp_path: Path) -> None:
     kv = f"[kv]\ndisk = true\nfolder = '{tmp_path / 'kv'}'\n"
-    async with running(make(tmp_path, kv + DEMAND)) as app:
+    async with loaded(make(tmp_path, kv + DEMAND)) as app:
         text = "Tell me about sheep. " * 20
 
         async def cached() -> int:
@@ -663,7 +645,7 @@ async def test_an_unloaded_model_finds_its_conversations_again_on_disk_unless_th
 
 
 async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, lamb: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         main, other, _ = app.catalogue.models()
         assert (main.loaded, other.loaded) == (True, False)
         assert (other.n_ctx, other.architecture, other.parameters) == (512, "llama", "5.3M")
@@ -677,22 +659,22 @@ async def test_cards_tell_what_a_model_is_before_it_is_loaded(tmp_path: Path, la
 async def test_the_memory_of_what_is_loaded_is_about_what_was_computed(tmp_path: Path) -> None:
     """The estimate is what the budget is kept with: it may be too high, and must not be far too low."""
     before = psutil.Process().memory_info().rss
-    async with running(make(tmp_path, THREE)) as app:
+    async with loaded(make(tmp_path, THREE)) as app:
         told = sum(card.memory_bytes for card in app.catalogue.models())
         assert psutil.Process().memory_info().rss - before < 2 * told
 
 
 async def test_a_default_model_may_wait_for_its_first_request_where_a_server_wants_that(tmp_path: Path) -> None:
-    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
-    await app.load(lazy=True)
-    assert loaded(app) == []
-    assert (app.health().status, app.conversations.active.n_ctx, app.conversations.active.model) == ("ok", 4096, "lamb")
-    assert await ask(app) == SAID
-    await app.aclose()
-    app = make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')
-    await app.load()
-    assert loaded(app) == ["lamb"]
-    await app.aclose()
+    async with loaded(make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n'), lazy=True) as app:
+        assert ids_loaded(app) == []
+        assert (app.health().status, app.conversations.active.n_ctx, app.conversations.active.model) == (
+            "ok",
+            4096,
+            "lamb",
+        )
+        assert await ask(app) == SAID
+    async with loaded(make(tmp_path, '[models.lamb]\npath = "embedded"\nload = "demand"\n')) as app:
+        assert ids_loaded(app) == ["lamb"]
 
 
 # ---- a memory whose disk is full
@@ -705,44 +687,41 @@ ARCHIVING = '[[routes]]\nmatch = "*"\ncache = "lamb"\nuser = "ann"\narchive = tr
 async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_answer(
     tmp_path: Path, required: bool
 ) -> None:
-    app = make(tmp_path, f"{ARCHIVING}required = {str(required).lower()}\n", model="embedded")
-    await app.load()
-    body = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+    async with loaded(make(tmp_path, f"{ARCHIVING}required = {str(required).lower()}\n", model="embedded")) as app:
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
 
-    async def ask_over_http(**fields: Any) -> httpx2.Response:
-        return await client.post("/v1/chat/completions", json=body | fields)
+        async def ask_over_http(**fields: Any) -> httpx2.Response:
+            return await client.post("/v1/chat/completions", json=body | fields)
 
-    transport = httpx2.ASGITransport(create_app(app))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        store = app.memory("ann")
-        assert store is not None
-        store.write(lambda connection: connection.pragma("max_page_count", 1))
-        for size in (4000, 400, 40, 4):  # to the last free byte of its pages
-            with contextlib.suppress(MemoryFailure):
-                while True:
-                    store.archive([Entry("user", os.urandom(size).hex())])
-        n_archived = app.totals().n_archived
-        assert (await client.get("/health")).json()["status"] == "ok"
-        for stream in (False, True):
-            answer = await ask_over_http(stream=stream)
-            assert answer.status_code == (500 if required else 200)
-            assert answer.headers.get("x-shepherd-archived") == (None if required else "false")
-            assert ("its disk is full" in answer.text) == required
-        health = await client.get("/health")
-        found = health.json()
-        assert (health.status_code, found["status"], found["backend_connected"]) == (200, "degraded", True)
-        assert found["detail"].startswith("messages are not archived")
-        assert str(tmp_path) not in health.text
-        figures = (await client.get("/metrics")).text
-        assert app.totals().n_archived == n_archived
-        failures = next(line for line in figures.splitlines() if line.startswith("shepherd_archive_failures_total"))
-        assert float(failures.split()[1]) >= 2
-        store.write(lambda connection: connection.pragma("max_page_count", 2**30))
-        answer = await ask_over_http()
-        assert (answer.status_code, "x-shepherd-archived" in answer.headers) == (200, False)
-        assert (await client.get("/health")).json()["status"] == "ok"
-        assert app.totals().n_archived == n_archived + 2
-    await app.aclose()
+        async with client_of(app) as client:
+            store = app.memory("ann")
+            assert store is not None
+            store.write(lambda connection: connection.pragma("max_page_count", 1))
+            for size in (4000, 400, 40, 4):  # to the last free byte of its pages
+                with contextlib.suppress(MemoryFailure):
+                    while True:
+                        store.archive([Entry("user", os.urandom(size).hex())])
+            n_archived = app.totals().n_archived
+            assert (await client.get("/health")).json()["status"] == "ok"
+            for stream in (False, True):
+                answer = await ask_over_http(stream=stream)
+                assert answer.status_code == (500 if required else 200)
+                assert answer.headers.get("x-shepherd-archived") == (None if required else "false")
+                assert ("its disk is full" in answer.text) == required
+            health = await client.get("/health")
+            found = health.json()
+            assert (health.status_code, found["status"], found["backend_connected"]) == (200, "degraded", True)
+            assert found["detail"].startswith("messages are not archived")
+            assert str(tmp_path) not in health.text
+            figures = (await client.get("/metrics")).text
+            assert app.totals().n_archived == n_archived
+            failures = next(line for line in figures.splitlines() if line.startswith("shepherd_archive_failures_total"))
+            assert float(failures.split()[1]) >= 2
+            store.write(lambda connection: connection.pragma("max_page_count", 2**30))
+            answer = await ask_over_http()
+            assert (answer.status_code, "x-shepherd-archived" in answer.headers) == (200, False)
+            assert (await client.get("/health")).json()["status"] == "ok"
+            assert app.totals().n_archived == n_archived + 2
 
 
 def test_compacted_conversations_are_beside_the_memory_unless_nothing_is_kept_on_the_disk(tmp_path: Path) -> None:
@@ -763,7 +742,7 @@ async def test_a_reranker_scores_pairs_and_a_chat_model_names_it(tmp_path: Path)
     text = f"{DEMAND}[models.rank]\npath = '{rank.path}'\nload = 'demand'\n"
     pairs = Pairs((("a b", "c"), ("a b", "d e f g")))
     expected = [rank.score(rank.pair(*pair)) for pair in pairs.texts]
-    async with running(make(tmp_path, text)) as app:
+    async with loaded(make(tmp_path, text)) as app:
         card = next(card for card in app.catalogue.models() if card.id == "rank")
         assert (card.kind, card.capabilities) == ("reranker", ("rerank",))
         for name in ("rank", "", "rerank-v3.5"):
@@ -782,7 +761,7 @@ async def test_a_reranker_scores_pairs_and_a_chat_model_names_it(tmp_path: Path)
 
 
 async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path: Path) -> None:
-    async with running(make(tmp_path, DEMAND)) as app:
+    async with loaded(make(tmp_path, DEMAND)) as app:
         for name, words, status in (
             ("", r"^no reranker is configured; add one, such as \[models.rerank\]", 400),
             ("nope", "'nope' does not exist, and no reranker is configured", 404),
@@ -795,7 +774,7 @@ async def test_without_a_reranker_the_refusal_says_how_to_configure_one(tmp_path
 
 async def test_a_cancelled_request_leaves_the_model_after_its_group(tmp_path: Path) -> None:
     rank = write_bert(tmp_path / "rank.gguf", pooling=4, n_labels=1)
-    async with running(make(tmp_path, f"[models.rank]\npath = '{rank.path}'\n")) as app:
+    async with loaded(make(tmp_path, f"[models.rank]\npath = '{rank.path}'\n")) as app:
         before = app.totals().caches["rank (scores)"].prefilled_tokens
         asking = asyncio.create_task(app.dispatcher.rerank("rank", Pairs((("a b c", "d e f g h i"),) * 10_000)))
         await until(lambda: app.totals().caches["rank (scores)"].prefilled_tokens > before)
@@ -813,8 +792,8 @@ async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(t
     memory = f"database_path = '{tmp_path / 'm.db'}'\n"
     for name, models in (("rank", f"[models.rank]\npath = '{rank.path}'\n"), (str(rank.path), "")):
         text = f"{DEMAND}{models}[memory]\nreranker = '{name}'\n{memory}"
-        async with running(make(tmp_path, text)) as app:
-            assert "rank" in loaded(app)
+        async with loaded(make(tmp_path, text)) as app:
+            assert "rank" in ids_loaded(app)
             store = app.memory("local")
             assert store is not None
             for body in ("a b c d", "a c", "a b p"):
@@ -824,11 +803,11 @@ async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(t
             assert app.totals().caches["rank (scores)"].decoded_chunks - before >= 2
             assert app.totals().n_rerank_failures == 0
             await app.catalogue.unload("rank")
-            assert "rank" in loaded(app), "the memory holds it"
+            assert "rank" in ids_loaded(app), "the memory holds it"
 
 
 async def test_a_chat_model_cannot_be_the_memorys_reranker(tmp_path: Path) -> None:
     text = f"{DEMAND}[memory]\nreranker = 'main'\ndatabase_path = '{tmp_path / 'm.db'}'\n"
     with pytest.raises(ConfigError, match="scores no pairs of texts"):
-        async with running(make(tmp_path, text)):
+        async with loaded(make(tmp_path, text)):
             pass

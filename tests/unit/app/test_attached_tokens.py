@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.own_app import loaded
 from tests.proven import proven
 from tests.unit.engine.tiny_projector import png, write_seeing
 
@@ -30,8 +31,7 @@ n_ctx = 512
     config = configuration.load(flags={}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
     app = App(config, cache_folder=proven(tmp_path / "cache"), env={})
     image, words = Image("image/png", png(1)), Text("What is it?")
-    try:
-        await app.load()
+    async with loaded(app):
         n = await app.conversations.tokens_of(image)
         seen, blind = [
             await app.conversations.count(Request("", (Message("user", parts),)))
@@ -39,5 +39,3 @@ n_ctx = 512
         ]
         assert n is not None
         assert n == seen - blind > 4
-    finally:
-        await app.aclose()

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import own_app
+from tests.own_app import app_of
 from tests.unit.engine import tiny_gguf
 
 from shepherd import config as configuration
@@ -51,16 +53,8 @@ folder = "./chats"
 
 @asynccontextmanager
 async def running(folder: Path, text: str = "", **flags: Any) -> AsyncIterator[App]:
-    file = folder / "shepherd.toml"
-    file.write_text(text)
-    flags = {"threads": 1, "roots": (str(folder),), **flags}
-    config = configuration.load(flags=flags, env={}, cwd=folder, user_dir=folder / "none", file=file)
-    app = App(config, cache_folder=folder / "cache", env={"RAG_DB_PATH": str(folder / "memory.db")})
-    try:
-        await app.load()
+    async with own_app.loaded(app_of(folder, text, roots=(str(folder),), **flags)) as app:
         yield app
-    finally:
-        await app.aclose()
 
 
 async def say(session: Session, text: str) -> tuple[str, list[CallReturned]]:

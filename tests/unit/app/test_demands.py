@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.own_app import app_of, loaded
 from tests.providers_replay import Answer, replaying
 
-from shepherd import config as configuration
-from shepherd.app.app import App
 from shepherd.cli.command.serve import loops
 from shepherd.core import InvalidRequest, Message, NotAllowed, Request
 from shepherd.wire.anthropic import codec as anthropic
@@ -37,13 +36,8 @@ ANSWER = b"""{"id": "msg_1", "type": "message", "role": "assistant", "model": "c
 
 
 async def answered(tmp_path: Path, toml: str, request: Request) -> str:
-    (tmp_path / "shepherd.toml").write_text(toml)
-    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
-    try:
-        await app.load(lazy=True)
+    async with loaded(app_of(tmp_path, toml), lazy=True) as app:
         events = [event async for event in app.conversations.stream(request, endpoint="/v1/messages")]
-    finally:
-        await app.aclose()
     return "".join(getattr(event, "text", "") for event in events)
 
 
@@ -74,13 +68,8 @@ async def test_a_provider_at_our_own_address_is_warned_of(tmp_path: Path) -> Non
         f'[providers.{name}]\ntype = "vllm"\nbase_url = "http://127.0.0.1:{port}"'
         for name, port in (("us", 8000), ("b", 8001))
     ]
-    (tmp_path / "shepherd.toml").write_text("\n".join(lines))
-    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
-    try:
-        await app.load(lazy=True)
+    async with loaded(app_of(tmp_path, "\n".join(lines)), lazy=True) as app:
         (warning,) = loops(app, 8000)
-    finally:
-        await app.aclose()
     assert warning.startswith("the provider 'us' is this server itself (http://127.0.0.1:8000/v1)")
 
 
@@ -109,15 +98,10 @@ use_tools = true
 
 @pytest.mark.model
 async def test_a_tool_of_a_private_route_asks_no_model_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "shepherd.toml").write_text(PRIVATE)
-    app = App(configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=tmp_path / "shepherd.toml"))
     request = Request("lamb", (Message.user("Hello."),))
-    try:
-        await app.load(lazy=True)
+    async with loaded(app_of(tmp_path, PRIVATE), lazy=True) as app:
         async for _ in app.conversations.stream(request, endpoint="/v1/chat/completions"):
             pass  # from here on this task is the request's, and its tools run in tasks of it
         with pytest.raises(NotAllowed, match="keeps prompts on this machine"):
             async for _ in app.dispatcher.stream(replace(request, model="away"), endpoint=None):
                 pass
-    finally:
-        await app.aclose()

@@ -9,10 +9,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
 import pytest
 from tests.command_line import logging_as_before
 from tests.fake_engine import in_process
+from tests.in_process import client_of
+from tests.own_app import app_of, loaded
 from tests.providers_replay import Answer, ReplayServer, Way, replaying
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.backends.cloud.providing import CHAT, WORDS, refusal, spoken
@@ -20,7 +21,6 @@ from tests.unit.cli.playing import Script
 from tests.unit.engine.tiny_gguf import RECIPES, write
 from tests.unit.server.test_damaged_models import accepted
 
-from shepherd import config as configuration
 from shepherd.agent.digest import OPENING
 from shepherd.agent.session import Session
 from shepherd.app.app import App
@@ -50,7 +50,6 @@ from shepherd.core import (
 from shepherd.core.edits import Edit
 from shepherd.core.status import Spent
 from shepherd.engine.engine import _Mail
-from shepherd.server.app import create_app
 
 SAID = "".join(WORDS)
 SECRET = "sk-test-abcdefghijklmnop-4242"
@@ -60,21 +59,8 @@ SECRET = "sk-test-abcdefghijklmnop-4242"
 async def running(
     folder: Path, text: str, env: dict[str, str] | None = None, *, tools: tuple[str, ...] = ()
 ) -> AsyncIterator[App]:
-    file = folder / "shepherd.toml"
-    file.write_text(text)
-    flags = {"threads": 1, "enable_tools": tools}
-    config = configuration.load(flags=flags, env=env or {}, cwd=folder, user_dir=folder / "none", file=file)
-    app = App(
-        config,
-        cache_folder=folder / "cache",
-        env={"RAG_DB_PATH": str(folder / "memory.db"), **(env or {})},
-        user_folder=folder / "user",
-    )
-    try:
-        await app.load()
+    async with loaded(app_of(folder, text, env, enable_tools=tools)) as app:
         yield app
-    finally:
-        await app.aclose()
 
 
 def mine(server: ReplayServer, name: str = "mine", more: str = "") -> str:
@@ -253,15 +239,14 @@ async def test_the_terminal_says_when_a_fallback_has_answered(
 
 
 async def test_over_http_a_spent_budget_is_429_until_midnight(tmp_path: Path) -> None:
-    async with running(tmp_path, '[providers.mine]\ntype = "vllm"\nmodel = "m"\nbudget_tokens = 0\n') as app:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            body = {"model": "mine", "messages": [{"role": "user", "content": "Hello"}]}
-            answer = await client.post("/v1/chat/completions", json=body)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
-            assert 0 < int(answer.headers["retry-after"]) <= 25 * 3600
-            listed = (await client.get("/v1/caches")).json()
-            assert listed["providers"]["mine"]["budget_tokens"] == 0
+    row = '[providers.mine]\ntype = "vllm"\nmodel = "m"\nbudget_tokens = 0\n'
+    async with running(tmp_path, row) as app, client_of(app) as client:
+        body = {"model": "mine", "messages": [{"role": "user", "content": "Hello"}]}
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
+        assert 0 < int(answer.headers["retry-after"]) <= 25 * 3600
+        listed = (await client.get("/v1/caches")).json()
+        assert listed["providers"]["mine"]["budget_tokens"] == 0
 
 
 async def test_a_group_of_replicas_holds_our_conversation(tmp_path: Path) -> None:
@@ -315,8 +300,7 @@ async def test_what_one_provider_cannot_the_next_may_and_what_is_wrong_is_not_re
         text += f'[providers.spare]\ntype = "vllm"\nbase_url = "{second.url}"\nmodel = "m"\n'
         text += '[[routes]]\nmatch = "*"\nprovider = "mine"\nfallback = ["spare"]\n'
         async with running(tmp_path, text) as app:
-            transport = httpx2.ASGITransport(create_app(app))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            async with client_of(app) as client:
                 answer = await client.post("/v1/chat/completions", json={**BODY, **more})
             assert answer.status_code == (200 if is_next else 400)
             assert answer.headers.get("x-shepherd-instead-of") == ("mine" if is_next else None)

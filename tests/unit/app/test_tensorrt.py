@@ -21,7 +21,7 @@ import httpx2
 import psutil
 import pytest
 from tests import command_line
-from tests.cases import amount
+from tests.own_app import app_of, loaded
 from tests.own_server import serving
 
 from shepherd import config as configuration
@@ -87,16 +87,9 @@ def config_of(folder: Path, text: str, **flags: Any) -> configuration.Config:
 
 @asynccontextmanager
 async def running(folder: Path, text: str) -> AsyncIterator[App]:
-    app = App(
-        config_of(folder, text), cache_folder=folder / "cache", env={"RAG_DB_PATH": str(folder / "memory.db")},
-        user_folder=folder / "user",
-    )  # fmt: skip
     with all_ended():
-        try:
-            await app.load()
+        async with loaded(app_of(folder, text)) as app:
             yield app
-        finally:
-            await app.aclose()
 
 
 async def say(session: Session, text: str) -> tuple[str, list[Evicted]]:

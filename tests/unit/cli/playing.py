@@ -14,6 +14,7 @@ import pytest
 from shepherd.agent.session import Session
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.app import App
+from shepherd.app.totals import Totals
 from shepherd.backends.base import Backend
 from shepherd.backends.local.window import Window, WindowRow
 from shepherd.cli import logs
@@ -37,7 +38,7 @@ from shepherd.core import (
     Usage,
     replay,
 )
-from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice, ProviderSpending
+from shepherd.core.status import ActiveModel, CacheUsage, Health, ModelCard, ModelChoice
 from shepherd.memory.store import MemoryStore
 from shepherd.tools.toolbox import ConversationToolbox
 
@@ -114,6 +115,10 @@ class Stage:
         return self
 
     @property
+    def catalogue(self) -> Stage:
+        return self
+
+    @property
     def tools(self) -> Stage:
         return self
 
@@ -154,8 +159,8 @@ class Stage:
     def other_providers(self) -> tuple[str, ...]:
         return ()
 
-    def spending(self) -> dict[str, ProviderSpending]:
-        return {}
+    def totals(self) -> Totals:
+        return Totals()
 
     async def switch(self, session: Session, name: str) -> ActiveModel:
         found = next((known for known in self.names if known.casefold() == name.casefold()), None)

@@ -1,37 +1,16 @@
 """A server on a real port, for the time of a test; and a model that fills gaps."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
-
-from shepherd.server.app import Service, create_app, serve
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
+from tests.own_server import Listening, listening
 
 
-@pytest.fixture
-def listening() -> Listening:
-    """`async with listening(service, ...) as url:` - the options are those of `create_app`."""
-
-    @asynccontextmanager
-    async def listen(service: Service, **options: Any) -> AsyncIterator[str]:
-        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(
-            serve(create_app(service, **options), host="127.0.0.1", port=0, on_ready=ready.set_result)
-        )
-        try:
-            await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-            yield f"http://127.0.0.1:{ready.result()}"
-        finally:
-            serving.cancel()
-            await asyncio.wait((serving,))
-
-    return listen
+@pytest.fixture(name="listening")
+def own_listening() -> Listening:
+    """`async with listening(service, ...) as url:`"""
+    return listening
 
 
 @pytest.fixture(scope="session")

@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 from tests.cases import few
+from tests.in_process import client_of
 
 import shepherd.config as configuration
 from shepherd.app.app import App
-from shepherd.server.app import create_app
 
 NUMBERS = (
     "0", "-1", "1", "-2147483648", "2147483647", "1073741823", "4294967296", "9223372036854775807",
@@ -127,11 +126,10 @@ async def main() -> None:
     )  # fmt: skip
     app = App(config, cache_folder=Path.cwd(), env={})
     await app.load()
-    transport = httpx2.ASGITransport(create_app(app))
     statuses: dict[str, Counter[int]] = {path: Counter() for path in SURFACES}
     wrong = []
     try:
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=None) as client:
+        async with client_of(app) as client:
             for path, (asked, _) in SURFACES.items():
                 await client.post(path, json=asked)
             _limit_memory()

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import anthropic
 import httpx2
 import pytest
 from pydantic import BaseModel
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.backends.router import Route, Router
@@ -43,8 +44,6 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.server.app import Limits
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 ASK: dict[str, Any] = {"model": "claude-x", "max_tokens": 500, "messages": [{"role": "user", "content": "Hello"}]}
 THINK: Any = {"type": "enabled", "budget_tokens": 2048}

@@ -5,8 +5,7 @@ import gzip
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx2
@@ -14,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
+from tests.in_process import client_of
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -34,18 +35,10 @@ from shepherd.core import (
     Usage,
 )
 from shepherd.core.status import Health
-from shepherd.server.app import Limits, Service, create_app
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
+from shepherd.server.app import Limits, create_app
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
-
-
-def client_of(service: Service, **options: Any) -> httpx2.AsyncClient:
-    """A client of an application in process."""
-    transport = httpx2.ASGITransport(create_app(service, **options))
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.backends.local.backend import LocalBackend
@@ -22,7 +22,6 @@ from shepherd.server.endpoints.handler import Limits
 from shepherd.tools.toolbox import ConversationToolbox
 from shepherd.wire.base import MAX_ELEMENTS, MAX_TOOLS, MAX_VALUES
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 Json = dict[str, Any]
 
 PATIENCE_S = 60.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Literal
 
 import openai
 import pydantic
 import pytest
+from tests.official import connecting, openai_at
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -30,8 +31,6 @@ from shepherd.core import (
     Usage,
 )
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
-
 HELLO: Any = [{"role": "user", "content": "Hello!"}]
 TOOL: Any = {
     "type": "function",
@@ -44,13 +43,10 @@ TOOL: Any = {
 PATCH: Any = {"type": "custom", "custom": {"name": "patch", "description": "Edits a file."}}
 
 
-@asynccontextmanager
-async def connecting(listening: Listening, service: ScriptedService) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        listening(service) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
-        yield client
+@pytest.fixture(scope="module")
+def client(server: str) -> Iterator[openai.OpenAI]:
+    with openai_at(server) as made:
+        yield made
 
 
 def calling(*calls: ToolCall) -> tuple[Event, ...]:
@@ -58,12 +54,6 @@ def calling(*calls: ToolCall) -> tuple[Event, ...]:
     for call in calls:
         events += CallStarted(call.id, call.name), CallDelta(call.arguments), CallEnded(call)
     return (*events, Finished("tool_calls", Usage(input=7, output=5)))
-
-
-@pytest.fixture(scope="module")
-def client(server: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server}/v1", api_key="any", max_retries=0) as made:
-        yield made
 
 
 # ---- on a script

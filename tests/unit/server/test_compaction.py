@@ -11,6 +11,7 @@ import openai
 import pytest
 from openai.types.responses import CompactedResponse
 from tests.in_time import becomes_true
+from tests.official import openai_at
 from tests.own_server import serving
 
 from shepherd.server.http.auth import Key
@@ -34,12 +35,6 @@ def running(
     caches += f'n_ctx = 1024\nwindow = "{window}"\n' if window else 'n_ctx = 2048\noverflow = "evict"\n'
     with serving(folder, tiers + caches + text, **options) as url:
         yield url
-
-
-@contextmanager
-def client_of(url: str, key: str = "any") -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as made:
-        yield made
 
 
 def sent(output: Any) -> list[Any]:
@@ -77,7 +72,7 @@ def compact(client: openai.OpenAI, items: list[Any], **fields: Any) -> Compacted
 def test_a_compacted_conversation_computes_only_what_is_new_also_behind_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(tmp_path, monkeypatch) as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch) as url, openai_at(url) as client:
         items = chat(client)
         whole = ask(client, [*items, asked("And?")]).usage.input_tokens
         window = compact(client, items)
@@ -93,7 +88,7 @@ def test_a_compacted_conversation_computes_only_what_is_new_also_behind_a_restar
         assert answer.usage.input_tokens < whole / 2
         assert computed(answer) < NEW_TOKENS
         items += [*sent(answer.output), asked("And then?")]
-    with running(tmp_path, monkeypatch) as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch) as url, openai_at(url) as client:
         answer = ask(client, items)
         assert answer.usage.input_tokens < whole / 2
         assert computed(answer) < NEW_TOKENS
@@ -104,7 +99,7 @@ def test_a_compacted_conversation_computes_only_what_is_new_also_behind_a_restar
 
 def test_a_threshold_a_trigger_and_a_chain_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     management: Any = [{"type": "compaction", "compact_threshold": 400}]
-    with running(tmp_path, monkeypatch) as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch) as url, openai_at(url) as client:
         items = [*chat(client), asked("And?")]
         with client.responses.stream(
             model="lamb", input=items, instructions=BRIEF, max_output_tokens=12, context_management=management
@@ -153,7 +148,7 @@ def test_an_agent_in_a_window_computes_no_more_when_it_is_compacted(
     }
     new: list[int] = []
     compacted: list[int] = []
-    with running(tmp_path, monkeypatch, window="8x") as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch, window="8x") as url, openai_at(url) as client:
         items = [asked("Mend the tests.")]
         for number in range(15):
             answer = ask(client, items, **fields)
@@ -172,7 +167,7 @@ def test_an_agent_in_a_window_computes_no_more_when_it_is_compacted(
 
 def test_what_cannot_be_obeyed_is_a_400_that_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = (Key.of(ANN, name="ann"), Key.of(BOB, name="bob"))
-    with running(tmp_path, monkeypatch, api_keys=keys) as url, client_of(url, ANN) as ann, client_of(url, BOB) as bob:
+    with running(tmp_path, monkeypatch, api_keys=keys) as url, openai_at(url, ANN) as ann, openai_at(url, BOB) as bob:
         item = sent(compact(ann, [asked("Hello.")]).output)[-1]
         other = sent(compact(ann, [asked("Something else."), asked("And more.")]).output)[-1]
         word = item["encrypted_content"]
@@ -205,7 +200,7 @@ def test_what_cannot_be_obeyed_is_a_400_that_says_why(tmp_path: Path, monkeypatc
 
 def test_forgetting_a_conversation_makes_its_items_useless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     route = '[[routes]]\nmatch = "*"\ncache = "main"\nuser = "local"\narchive = true\n'
-    with running(tmp_path, monkeypatch, route) as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch, route) as url, openai_at(url) as client:
         secret = [asked("The password is swordfish."), *sent(ask(client, [asked("The password is swordfish.")]).output)]
         item = sent(compact(client, secret).output)[-1]
         other = sent(compact(client, [asked("Sheep.")]).output)[-1]
@@ -227,7 +222,7 @@ def test_the_items_of_another_shepherd_pass_through_this_one(tmp_path: Path, mon
         provider = f'[providers.far]\ntype = "openai"\nbase_url = "{behind}/v1"\nprotocol = "openai.responses"\n'
         with (
             running(near, monkeypatch, provider + 'api_key = "any"\nmodel = "lamb"\n') as url,
-            client_of(url) as client,
+            openai_at(url) as client,
         ):
             there: Any = {"model": "far/lamb", "instructions": BRIEF}
             first = client.responses.create(**there, input="Hello, sheep.", max_output_tokens=12, store=False)
@@ -246,7 +241,7 @@ def test_a_client_that_sends_its_whole_history_without_its_item_gets_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: str
 ) -> None:
     """What a compaction has cleared is no eviction: it has left for those that send the item."""
-    with running(tmp_path, monkeypatch, window=window) as url, client_of(url) as client:
+    with running(tmp_path, monkeypatch, window=window) as url, openai_at(url) as client:
         items = chat(client, 3)
         whole = ask(client, [*items, asked("And?")]).usage.input_tokens
         item = sent(compact(client, items).output)[-1]

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
+from tests.official import connecting, openai_at
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Completion, Event, Finished, Request, Started, TextDelta, Usage
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
-
-
-@asynccontextmanager
-async def connecting(listening: Listening, service: ScriptedService) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        listening(service) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
-        yield client
-
 
 @pytest.fixture(scope="module")
 def client(server: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server}/v1", api_key="any", max_retries=0) as made:
+    with openai_at(server) as made:
         yield made
 
 
@@ -275,7 +266,7 @@ def filling(coder: Path, start_server: Callable[..., AbstractContextManager[str]
 
 @pytest.mark.model
 def test_a_gap_is_filled_between_prompt_and_suffix(filling: str) -> None:
-    with openai.OpenAI(base_url=f"{filling}/v1", api_key="any", max_retries=0) as client:
+    with openai_at(filling) as client:
         n_words = len(tokens_of(client, "def add(")) + len(tokens_of(client, "): pass"))
         answer = client.completions.create(model="m", prompt="def add(", suffix="): pass", echo=True, max_tokens=4)
         n_open = len(tokens_of(client, "def add("))

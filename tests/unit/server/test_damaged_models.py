@@ -10,13 +10,14 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from tests.in_process import client_of
 from tests.in_time import until
+from tests.own_app import loaded
 from tests.search.fuzz.models import VOCABULARIES
 from tests.unit.engine.tiny_gguf import RECIPES, write
 
 from shepherd import config as configuration
 from shepherd.app.app import App
-from shepherd.server.app import create_app
 
 pytestmark = pytest.mark.model
 
@@ -61,14 +62,8 @@ async def asking(folder: Path, model: Path, more: str = "") -> AsyncIterator[htt
     file = folder / "shepherd.toml"
     file.write_text(CONFIG.format(path=model, more=more))
     config = configuration.load(flags={"threads": 1}, env={}, cwd=folder, user_dir=folder, file=file)
-    app = App(config, cache_folder=folder / "cache", env={})
-    await app.load()
-    try:
-        transport = httpx2.ASGITransport(create_app(app))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as client:
-            yield client
-    finally:
-        await app.aclose()
+    async with loaded(App(config, cache_folder=folder / "cache", env={})) as app, client_of(app) as client:
+        yield client
 
 
 def question(model: str) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import anthropic
 import pytest
+from tests.official import openai_at
 from tests.unit.server.test_anthropic_edits import BETAS, COMPACT, TOOL, answered, session
-from tests.unit.server.test_compaction import ask, asked, chat, client_of, compact, computed, running, sent
+from tests.unit.server.test_compaction import ask, asked, chat, compact, computed, running, sent
 
 from shepherd.agent.digest import OPENING
 from shepherd.app.app import App
@@ -51,7 +52,7 @@ def digesting(
 def test_openais_client_has_a_digest_in_its_next_request_also_behind_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with digesting(tmp_path, monkeypatch) as (url, served), client_of(url) as client:
+    with digesting(tmp_path, monkeypatch) as (url, served), openai_at(url) as client:
         items = sent(compact(client, chat(client)).output)
         served.wait()
         items.append(asked("And now?"))
@@ -63,14 +64,14 @@ def test_openais_client_has_a_digest_in_its_next_request_also_behind_a_restart(
         again = ask(client, items)
         assert computed(again) < NEW_TOKENS
         items += [*sent(again.output), asked("And at last?")]
-    with digesting(tmp_path, monkeypatch) as (url, _), client_of(url) as client:
+    with digesting(tmp_path, monkeypatch) as (url, _), openai_at(url) as client:
         assert computed(ask(client, items)) < NEW_TOKENS, "it came back from the disk in its place"
 
 
 def test_instructions_of_openais_compact_are_the_system_prompt_and_ask_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with digesting(tmp_path, monkeypatch, "") as (url, served), client_of(url) as client:
+    with digesting(tmp_path, monkeypatch, "") as (url, served), openai_at(url) as client:
         items = sent(compact(client, chat(client)).output)
         served.wait()
         assert computed(ask(client, [*items, asked("And now?")])) < NEW_TOKENS

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from tests import recordings
+from tests.own_app import loaded
 from tests.unit.engine.tiny_projector import HEARING, N_FF, N_HEARING, WIDTH, png, write_projector, write_seeing
-from tests.unit.server.test_vision import LLAMA_SERVER, N_ANSWER, N_VISIBLE, asked, config, image, llama_server, text
+from tests.unit.server.test_vision import N_ANSWER, N_VISIBLE, asked, config, image, seeing_llama_server, text
 
 from shepherd import config as configuration
 from shepherd.app.app import App
@@ -49,11 +50,8 @@ async def running(folder: Path, written: str) -> AsyncIterator[App]:
     file = folder / "shepherd.toml"
     file.write_text(written)
     app = App(configuration.load(flags={"threads": 1}, env=os.environ, cwd=folder, user_dir=folder, file=file))
-    try:
-        await app.load(lazy=True)
+    async with loaded(app, lazy=True):
         yield app
-    finally:
-        await app.aclose()
 
 
 async def answer(app: App, *messages: Message, n: int = N_ANSWER) -> Reply:
@@ -109,15 +107,14 @@ SEEN: dict[str, list[list[str | bytes]]] = {
 }
 
 
-@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", HEARING)
 async def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)
     conversations = CONVERSATIONS | (SEEN if HEARING[kind].image_size else {})
     # As llama-server has it: 750 tokens of one recording make the nearest choices closer than rounding.
     written = config(model, projector).replace("2048", "4096").replace("[caches", "flash_attn = true\n[caches")
-    async with running(tmp_path, written) as ours:
-        with llama_server(model, projector, n_ctx=4096) as theirs:
+    with seeing_llama_server(model, projector, n_ctx=4096) as theirs:
+        async with running(tmp_path, written) as ours:
             answers: dict[str, set[str]] = {}
             for name, turns in conversations.items():
                 messages: list[Message] = []

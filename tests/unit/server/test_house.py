@@ -9,21 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing
 
 from shepherd.core import CallDelta, CallEnded, CallStarted, Event, Finished, Request, Started, TextDelta, ToolCall
 from shepherd.server.app import Limits
 from shepherd.wire.base import Json
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 PATIENCE_S = 30.0
 """Only a test that fails waits this long; the machine may be busy."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, get_args
 
-import httpx2
 import pytest
 from starlette.applications import Starlette
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.in_process import client_of
 from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
@@ -66,12 +66,6 @@ class LocalService(ScriptedService):
         return bytes(min(token, 255) for chunk in chunks for token in chunk.tokens)
 
 
-def client_of(service: LocalService, secret: str) -> httpx2.AsyncClient:
-    """A client of one key."""
-    transport = httpx2.ASGITransport(service.app)
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-api-key": secret})
-
-
 @asynccontextmanager
 async def serving(
     *keys: Key | str, template: str = TEMPLATE, shared_prefix: SharedPrefix = "none"
@@ -81,7 +75,7 @@ async def serving(
     service.app = create_app(service, api_keys=keys or None)
 
     async def ask(secret: str, path: str, body: Json) -> Any:
-        async with client_of(service, secret) as client:
+        async with client_of(service.app, secret) as client:
             answer = await client.post(path, json={"model": "m", **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -169,7 +163,7 @@ async def test_the_same_salt_shares_and_different_salts_never_do(path: str) -> N
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses"])
 async def test_a_salt_is_a_text_that_is_not_empty(path: str) -> None:
-    async with serving() as (_, service), client_of(service, "") as client:
+    async with serving() as (_, service), client_of(service.app) as client:
         for salt in ("", 1, ["a"]):
             answer = await client.post(path, json={"model": "m", **BODIES[path], "cache_salt": salt})
             assert answer.status_code == 400
@@ -182,7 +176,7 @@ async def test_a_key_sees_the_conversations_of_its_own_user_and_all_totals() -> 
             await ask(secret, CHAT, chat("Hello", session_id=name, **({"cache_salt": "s"} if secret == ADA else {})))
         seen = {}
         for secret in (ADA, BOB, "sk-plain"):
-            async with client_of(service, secret) as client:
+            async with client_of(service.app, secret) as client:
                 cache = (await client.get("/v1/caches")).json()["caches"]["main"]
                 n_slots = sum(slot["cache"] != "" for slot in (await client.get("/slots")).json())
             seen[secret] = {each["session"] for each in cache["sequences"]}

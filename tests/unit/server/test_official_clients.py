@@ -1,14 +1,14 @@
 """The vendors' own client libraries against a really started server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import openai
 import pydantic
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from tests.official import connecting, openai_at
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -31,8 +31,6 @@ from shepherd.core import (
     Usage,
 )
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
-
 ASK: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
 USAGE = Usage(input=7, cache_read=3, output=5, reasoning=2)
 ANSWER: tuple[Event, ...] = (
@@ -50,17 +48,6 @@ ANSWER: tuple[Event, ...] = (
     CallEnded(ToolCall("c2", "see", "{}")),
     Finished("tool_calls", USAGE),
 )
-
-
-@asynccontextmanager
-async def connecting(
-    listening: Listening, service: ScriptedService, **options: Any
-) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        listening(service, **options) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
-        yield client
 
 
 async def test_openai_reads_a_whole_answer(listening: Listening) -> None:
@@ -202,7 +189,7 @@ async def test_openai_cancels_by_leaving_the_loop(listening: Listening) -> None:
 
 async def test_openai_without_a_loop_reads_whole_and_streamed_answers(listening: Listening) -> None:
     def ask(url: str) -> tuple[str | None, str, str | None]:
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
+        with openai_at(url) as client:
             whole = client.chat.completions.create(**ASK).choices[0].message.content
             with client.chat.completions.stream(**ASK) as stream:
                 pieces = "".join(event.delta for event in stream if event.type == "content.delta")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import httpx2
 import ollama
 import pytest
 from pydantic import BaseModel
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -43,8 +44,6 @@ from shepherd.core.status import Health, ModelCard
 from shepherd.server.endpoints.handler import Limits
 from shepherd.server.endpoints.ollama import VERSION
 from shepherd.server.http.auth import Key
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 BIG = 12345678901234567890
 USAGE = Usage(input=7, cache_read=3, output=5, reasoning=2)

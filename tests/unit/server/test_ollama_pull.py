@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,15 @@ import httpx2
 import ollama
 import pytest
 from tests.fakes.hub import Cut, Hub, Lie, Slow, Status
+from tests.in_process import client_of
+from tests.own_app import loaded
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd import config as configuration
 from shepherd.app.app import App
 from shepherd.models import catalog, pulled
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 LAMB = catalog.embedded().read_bytes()
 
 
@@ -47,9 +48,8 @@ async def service(hub: Hub, tmp_path: Path) -> Any:
     env: Mapping[str, str] = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
     app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
-    await app.load(lazy=True)
-    yield Pulling(app)
-    await app.aclose()
+    async with loaded(app, lazy=True):
+        yield Pulling(app)
 
 
 async def test_a_pull_reports_every_step_as_ollama_does(
@@ -134,18 +134,14 @@ async def test_a_client_that_leaves_ends_the_pull_and_the_next_goes_on(
     assert int(hub.ranges("blobs")[0].removeprefix("bytes=").partition("-")[0]) > 0
 
 
-async def test_the_operator_must_allow_it(listening: Listening, hub: Hub, tmp_path: Path) -> None:
+async def test_the_operator_must_allow_it(hub: Hub, tmp_path: Path) -> None:
     env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     app = App(configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path), env=env)
-    await app.load(lazy=True)
-    try:
-        async with listening(Pulling(app)) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
-            for stream in (False, True):
-                answer = await client.post("/api/pull", json={"model": "hf:acme/lamb-GGUF", "stream": stream})
-                assert answer.status_code == 403
-                assert "manage_models = true" in answer.json()["error"]
-    finally:
-        await app.aclose()
+    async with loaded(app, lazy=True), client_of(app) as client:
+        for stream in (False, True):
+            answer = await client.post("/api/pull", json={"model": "hf:acme/lamb-GGUF", "stream": stream})
+            assert answer.status_code == 403
+            assert "manage_models = true" in answer.json()["error"]
     assert hub.seen == []
 
 

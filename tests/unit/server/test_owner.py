@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import httpx2
 import pytest
-from starlette.applications import Starlette
+from tests.in_process import client_of
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -26,12 +26,6 @@ R = "/v1/responses"
 NO_ID = "resp_000000000000000000000000"
 ANN, BOB, PLAIN = "sk-ann", "sk-bob", "sk-plain"
 KEYS = (Key.of(ANN, name="ann"), Key.of(BOB, name="bob"), PLAIN)
-
-
-def client_of(app: Starlette, secret: str) -> httpx2.AsyncClient:
-    """A client of one key."""
-    transport = httpx2.ASGITransport(app)
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-api-key": secret})
 
 
 def texts(service: ScriptedService) -> list[str]:
@@ -179,7 +173,11 @@ def service(tmp_path: Path) -> Iterator[ScriptedService]:
 
 async def test_keys_of_one_user_share_the_stored_answers(service: ScriptedService) -> None:
     app = create_app(service, api_keys=BOUND)
-    async with client_of(app, ADA) as ada, client_of(app, ADAS_OTHER) as same, client_of(app, BOB) as bob:
+    async with (
+        client_of(app, ADA) as ada,
+        client_of(app, ADAS_OTHER) as same,
+        client_of(app, BOB) as bob,
+    ):
         id = (await answered(ada, "a"))["id"]
         assert [(await each.get(f"{R}/{id}")).status_code for each in (same, bob)] == [200, 404]
         await answered(same, "b", previous_response_id=id)
@@ -189,7 +187,11 @@ async def test_keys_of_one_user_share_the_stored_answers(service: ScriptedServic
 
 async def test_a_key_of_one_user_has_the_memory_of_that_user(service: ScriptedService) -> None:
     app = create_app(service, api_keys=BOUND)
-    async with client_of(app, ADA) as ada, client_of(app, BOB) as bob, client_of(app, PLAIN) as plain:
+    async with (
+        client_of(app, ADA) as ada,
+        client_of(app, BOB) as bob,
+        client_of(app, PLAIN) as plain,
+    ):
         assert (await ada.put(f"{M}/facts/color", json={"value": "blue"})).status_code == 200
         found = [(await each.get(f"{M}/facts/color")).json()["value"] for each in (ada, bob, plain)]
         assert found == ["blue", None, None]

@@ -8,22 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 import pytest
 from tests.fake_engine import FakeRuntime, FakeVocabulary, say
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService
 
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.core import Message, Reasoning, ReasoningLevel, Text, ToolCall, ToolSpec
 from shepherd.dialects import Template, detect, parse
 from shepherd.engine.engine import InProcessEngine
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 TURNS = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '') + '<|im_end|>\n' }}{% endfor %}"

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import openai
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
+from tests.official import connecting
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import (
@@ -38,8 +39,6 @@ from shepherd.core import (
 from shepherd.server.endpoints.handler import Limits
 from shepherd.server.response_store import ResponseStore
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
-
 ASK: dict[str, Any] = {"model": "gpt-5", "input": "Hello"}
 USAGE = Usage(input=7, cache_read=3, output=5, reasoning=2)
 BIG = '{"at": 12345678901234567890}'
@@ -65,17 +64,6 @@ ANSWER: tuple[Event, ...] = (
     CallEnded(ToolCall("c3", "docs__find", "{}")),
     Finished("tool_calls", USAGE),
 )
-
-
-@asynccontextmanager
-async def connecting(
-    listening: Listening, service: ScriptedService, **options: Any
-) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        listening(service, **options) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
-        yield client
 
 
 def told(response: Response) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 from tests.fake_engine import in_process
+from tests.own_server import Listening
 from tests.places import ROOT
-from tests.unit.server.conftest import Listening
 
 import shepherd.config as configuration
 from shepherd.app.app import App

@@ -5,10 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
-import socket
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.llama_server import llama_server
 from tests.own_server import serving
 from tests.unit.engine.adapter_files import write_lora
 from tests.unit.engine.tiny_projector import N_SEEING, PROJECTORS, png, write_projector, write_seeing
@@ -27,7 +24,6 @@ from shepherd.models.projector import read_projector
 
 pytestmark = [pytest.mark.model]
 
-LLAMA_SERVER = Path.home() / ".cache/shepherd-bench/build/bin/llama-server"
 N_ANSWER = 12
 N_VISIBLE = 94
 """The first tokens of the vocabulary are the visible characters of ASCII."""
@@ -63,26 +59,10 @@ def asked(address: str, messages: list[dict[str, Any]], **more: Any) -> str:
 
 
 @contextlib.contextmanager
-def llama_server(model: Path, projector: Path, *options: str, n_ctx: int = 2048) -> Iterator[str]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [
-        str(LLAMA_SERVER), "-m", str(model), "--mmproj", str(projector), "--port", str(port), "-c", str(n_ctx),
-        "-np", "1", "-t", "1", "--no-warmup", "--jinja", "--swa-full", *options,
-    ]  # fmt: skip
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(LLAMA_SERVER.parent)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        address = f"http://127.0.0.1:{port}"
-        try:
-            while process.poll() is None:
-                with contextlib.suppress(OSError, urllib.error.URLError):
-                    urllib.request.urlopen(address + "/health", timeout=1).close()
-                    break
-                time.sleep(0.05)
-            yield address
-        finally:
-            process.terminate()
+def seeing_llama_server(model: Path, projector: Path, *options: str, n_ctx: int = 2048) -> Iterator[str]:
+    shared = ("-c", str(n_ctx), "-np", "1", "--no-warmup", "--jinja", "--swa-full")
+    with llama_server(model, "--mmproj", str(projector), *shared, *options) as address:
+        yield address
 
 
 # Images for which no two tokens are nearly as likely as each other: the servers cut a prompt at other places.
@@ -109,11 +89,10 @@ n_ctx = 2048
 """
 
 
-@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", PROJECTORS)
 def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)
-    with serving(tmp_path, config(model, projector)) as ours, llama_server(model, projector) as theirs:
+    with seeing_llama_server(model, projector) as theirs, serving(tmp_path, config(model, projector)) as ours:
         for name, turns in CONVERSATIONS.items():
             messages: list[dict[str, Any]] = []
             for parts in turns:
@@ -124,7 +103,6 @@ def test_greedy_tokens_are_those_of_llama_server(kind: str, tmp_path: Path) -> N
                 messages.append({"role": "assistant", "content": "I see."})
 
 
-@pytest.mark.skipif(not LLAMA_SERVER.is_file(), reason="llama-server is not built (bench/README.md)")
 @pytest.mark.parametrize("kind", ["llava", "qwen"])
 def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, tmp_path: Path) -> None:
     model, projector = write_seeing(kind, tmp_path)
@@ -134,8 +112,8 @@ def test_an_image_belongs_to_the_adapters_that_it_was_computed_with(kind: str, t
     question_of = [question(text("look: "), image(png(1)), text(" what is it?"))]
     answers = []
     with (
+        seeing_llama_server(model, projector, *options) as theirs,
         serving(tmp_path, config(model, projector) + adapters) as ours,
-        llama_server(model, projector, *options) as theirs,
     ):
         for scales in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, -0.5)):
             lora = [{"id": n, "scale": scale} for n, scale in enumerate(scales)]

@@ -46,8 +46,6 @@ _NO_RERANKER = "add one, such as [models.rerank] with the path of a GGUF with ra
 
 
 class ProviderModel(NamedTuple):
-    """A model of a provider."""
-
     provider: str
     model: str
     """As the provider calls it; empty = the one that the provider's row names."""
@@ -106,9 +104,9 @@ class Catalogue:
 
     async def choose(self, request: Request, endpoint: str | None, route: Route | None = None) -> tuple[Route, Request]:
         """The rule of a request, and the request as the rule and its alias, if it names one, have it. `endpoint` None:
-        to the model of exactly this name, whatever the routes say; `route`: this rule, whatever it names.
+        to the model of exactly this name, and no rule; `route`: this rule, and no other.
 
-        Raises: `UnknownModel`; as `route_by_name`.
+        Raises: `UnknownModel`; with `endpoint` None `InvalidRequest` for a model that cannot chat.
         """
         model = request.model
         await self._look_for(model)
@@ -143,7 +141,6 @@ class Catalogue:
         return self.chat_model(self._route(model, endpoint).target)
 
     async def is_elsewhere(self, model: str, endpoint: str) -> bool:
-        """Whether a provider answers."""
         await self._look_for(model)
         route, entry = self._router.find(model, endpoint), self.find(model)
         return route is not None and route.target in self.providers and (entry is None or entry.chats)
@@ -189,7 +186,6 @@ class Catalogue:
         return entry
 
     def entry_of(self, cache: str) -> ModelEntry:
-        """The model that a cache is of."""
         return self.registry.entries[self._models[cache]]
 
     def chat_model(self, cache: str) -> ModelEntry:
@@ -304,7 +300,6 @@ class Catalogue:
 
     @property
     def caches(self) -> tuple[str, ...]:
-        """The names of all caches, open or not."""
         return tuple(self._models)
 
     def writes_digests(self, name: str) -> bool:

@@ -94,8 +94,6 @@ class ModelKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model that can be loaded."""
-
     key: ModelKey
     model: ModelConfig
     card: ModelCard
@@ -112,17 +110,14 @@ class ModelEntry:
 
     @property
     def name(self) -> str:
-        """Its name for requests."""
         return self.key.name
 
     @property
     def backend(self) -> Literal["llamacpp", "tensorrt"]:
-        """What runs it."""
         return "tensorrt" if isinstance(self.header, Checkpoint) else "llamacpp"
 
     @property
     def title(self) -> str:
-        """The name of its files."""
         found = self.header
         return found.name if isinstance(found, Checkpoint) else found.path.stem if found else self.name
 
@@ -133,7 +128,6 @@ class ModelEntry:
 
     @property
     def chats(self) -> bool:
-        """It answers conversations."""
         return self.card.kind == "chat"
 
 
@@ -180,7 +174,6 @@ class ModelRegistry:
         return {entry.key: entry.residency for entry in (*self.entries.values(), *self.embedders.values())}
 
     def get(self, key: ModelKey) -> ModelEntry:
-        """The entry of a key."""
         return (self.embedders if key.embeds else self.entries)[key.name]
 
     def adapter_names(self) -> dict[str, str]:
@@ -282,7 +275,6 @@ class ModelRegistry:
         return entry.name
 
     def _add_for_memory(self, model: ModelConfig, header: gguf.Header) -> str:
-        """The name of a new entry."""
         name = model.name
         while name in self.entries:
             name += "-memory"

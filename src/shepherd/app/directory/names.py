@@ -76,7 +76,6 @@ class Names:
         return True
 
     def copies_of(self, name: str) -> tuple[str, ...]:
-        """The names that clients have given to the model of this name."""
         return tuple(copy for copy, to in self._copies.read().items() if to == name)
 
     def _change(self, name: str, target: str | None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
-from types import MappingProxyType
 from typing import Any, get_args
 
 from shepherd.core import InvalidRequest
@@ -15,14 +14,12 @@ from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats, State
 from shepherd.wire.base import Fields, Json, Range, check_number, wrong
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
 
 def encode_caches(
     stats: Mapping[str, CacheStats],
     models: Mapping[str, str],
     server: Mapping[str, int] | None = None,
-    spending: Mapping[str, ProviderSpending] = NOTHING,
+    spending: Mapping[str, ProviderSpending] | None = None,
 ) -> Json:
     """`stats` by cache name; `models`: the name of each cache's model; `server`: the counts of the server itself;
     `spending`: what each provider has cost."""

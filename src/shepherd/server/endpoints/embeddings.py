@@ -42,7 +42,6 @@ async def answer_openai(context: RequestContext, body: Json) -> Json | list[Json
 
 
 async def answer_embed(context: RequestContext, body: Json) -> Json:
-    """Raises: `ShepherdError`."""
     began = time.perf_counter_ns()
     wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
     made = await _embed_for_ollama(context, wanted)
@@ -56,7 +55,6 @@ async def answer_embed(context: RequestContext, body: Json) -> Json:
 
 
 async def answer_embeddings(context: RequestContext, body: Json) -> Json:
-    """Raises: `ShepherdError`."""
     made = await _embed_for_ollama(context, ollama_embed.decode_embeddings(body))
     return ollama_embed.encode_embeddings(made.vectors)
 

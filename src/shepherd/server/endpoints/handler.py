@@ -30,7 +30,7 @@ from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import ObserverFactory, Observers
-from shepherd.server.observe.record import Record, shown
+from shepherd.server.observe.record import Record, format_name
 from shepherd.server.response_store import ResponseStore
 from shepherd.server.service import Service
 from shepherd.wire.base import public_error
@@ -236,7 +236,6 @@ class RequestContext:
         self.observers.close(self.record)
 
     def patience_s(self, error: Exception) -> float:
-        """How long the client may take to read this error."""
         return STOPPING_S if isinstance(error, Stopping) else self.state.limits.stall_s
 
 
@@ -258,7 +257,6 @@ def json_response(body: Any, status: int = 200) -> Response:
 
 
 async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request."""
     context = RequestContext(scope, receive, send, endpoint, state)
     record = context.record
     try:
@@ -292,7 +290,7 @@ def log_failure(error: Exception, record: Record) -> None:
     An error that the client gets may quote the client's own words, so the log does not repeat it.
     """
     if isinstance(error, ShepherdError):
-        field_name = f" field={shown(error.field)}" if isinstance(error, InvalidRequest) and error.field else ""
+        field_name = f" field={format_name(error.field)}" if isinstance(error, InvalidRequest) and error.field else ""
         record.reason = "server stopping" if isinstance(error, Stopping) else f"{error.code}{field_name}"
         record.see_failure(error)
         if public_error(error)[0] >= 500 and not isinstance(error, Stopping):

@@ -94,7 +94,6 @@ def _next_token(sequence: SequenceStats) -> Json:
 
 
 async def answer_apply_template(context: RequestContext, body: Json) -> Json:
-    """The prompt that the model would get for a body of chat completions. Raises: `ShepherdError`."""
     decoded = with_caller(await asyncio.to_thread(chat.decode_request, body), context.scope, trace=False)
     return {"prompt": await context.state.service.conversations.render(decoded.request, endpoint=context.path)}
 

@@ -12,7 +12,6 @@ offered, and what it may do (`app`).
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import json
@@ -23,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast, get_args
 
-from shepherd.core import Audio, Image, InvalidRequest, Text, ToolCall, ToolResult
+from shepherd.core import Image, InvalidRequest, ToolCall, ToolResult
 from shepherd.core.lru import LruCache
 from shepherd.memory.users import LOCAL
 from shepherd.server.http.body import BodyTooLarge, ClientGone, json_bytes, read_body, send_json
@@ -328,17 +327,14 @@ def _described(tool: Tool) -> McpTool:
 
 
 def _encode_result(result: ToolResult) -> CallToolResult:
-    from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent  # noqa: PLC0415
+    from mcp_types import CallToolResult, TextContent  # noqa: PLC0415
+
+    from shepherd.server.endpoints.mcp_library import content_of  # noqa: PLC0415
 
     content: list[ContentBlock] = []
     for part in result.parts:
-        match part:
-            case Text(text=text):
-                content.append(TextContent(text=text))
-            case Image(data=bytes() as data, media_type=kind):
-                content.append(ImageContent(data=base64.b64encode(data).decode(), mime_type=kind or "image/png"))
-            case Audio(data=data, media_type=kind):
-                content.append(AudioContent(data=base64.b64encode(data).decode(), mime_type=kind))
-            case Image(url=url):
-                content.append(TextContent(text=f"[image: {url}]"))
+        if (found := content_of(part)) is not None:
+            content.append(found)
+        elif isinstance(part, Image):
+            content.append(TextContent(text=f"[image: {part.url}]"))
     return CallToolResult(content=content, is_error=result.is_error)

@@ -16,10 +16,12 @@ from shepherd.tools.offer import Offer, UnknownResourceError
 if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
     from mcp_types import (
+        AudioContent,
         CompleteRequestParams,
         CompleteResult,
         GetPromptRequestParams,
         GetPromptResult,
+        ImageContent,
         ListPromptsResult,
         ListResourcesResult,
         ListResourceTemplatesResult,
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
         PromptMessage,
         ReadResourceRequestParams,
         ReadResourceResult,
+        TextContent,
     )
+
+    from shepherd.core.messages import Part
 
     Context = ServerRequestContext[Any, Any]
 
@@ -131,17 +136,20 @@ def _as_messages(message: Message) -> list[PromptMessage]:
     import mcp_types as types  # noqa: PLC0415
 
     role: types.Role = "assistant" if message.role == "assistant" else "user"
-    found: list[PromptMessage] = []
-    for part in message.parts:
-        match part:
-            case Text(text=text):
-                found.append(types.PromptMessage(role=role, content=types.TextContent(text=text)))
-            case Image(data=bytes() as data, media_type=kind):
-                image = types.ImageContent(data=base64.b64encode(data).decode(), mime_type=kind or "image/png")
-                found.append(types.PromptMessage(role=role, content=image))
-            case Audio(data=data, media_type=kind):
-                audio = types.AudioContent(data=base64.b64encode(data).decode(), mime_type=kind)
-                found.append(types.PromptMessage(role=role, content=audio))
-            case _:
-                continue
-    return found
+    found = (content_of(part) for part in message.parts)
+    return [types.PromptMessage(role=role, content=each) for each in found if each is not None]
+
+
+def content_of(part: Part) -> TextContent | ImageContent | AudioContent | None:
+    """A part of a message as the protocol has it; None for what it has no form for, such as the address of an image."""
+    import mcp_types as types  # noqa: PLC0415
+
+    match part:
+        case Text(text=text):
+            return types.TextContent(text=text)
+        case Image(data=bytes() as data, media_type=kind):
+            return types.ImageContent(data=base64.b64encode(data).decode(), mime_type=kind or "image/png")
+        case Audio(data=data, media_type=kind):
+            return types.AudioContent(data=base64.b64encode(data).decode(), mime_type=kind)
+        case _:
+            return None

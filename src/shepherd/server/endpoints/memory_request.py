@@ -65,7 +65,6 @@ class MemoryEndpoint:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The row as every path has it."""
         openapi = {
             "summary": self.summary,
             "operationId": re.sub(r"\W+", "_", f"{self.method} {self.path}".lower()).strip("_"),
@@ -115,7 +114,6 @@ class MemoryEndpoint:
 async def _export(
     context: RequestContext, make: Callable[[MemoryStore, Arguments], Iterator[str]], user: str, arguments: Arguments
 ) -> None:
-    """Send lines of JSON while they are made."""
     lines = await asyncio.to_thread(_ask, make, context.state.service, user, arguments)
     page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
     context.record.status = 200

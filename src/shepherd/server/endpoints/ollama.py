@@ -101,13 +101,11 @@ OLLAMA_ENDPOINTS = (
 
 
 async def answer_show(context: RequestContext, body: Json) -> Json:
-    """The details of one model. Raises: `ShepherdError`."""
     await context.state.service.catalogue.look_again()
     return encode_shown(find_card(context.state.service, named_in(body)))
 
 
 async def answer_copy(context: RequestContext, body: Json) -> Json:
-    """Success once a model has another name. Raises: `ShepherdError`."""
     _check_caller(context)
     fields = Fields(body)
     await context.state.service.catalogue.copy(fields.get_string("source"), fields.get_string("destination"))
@@ -115,7 +113,6 @@ async def answer_copy(context: RequestContext, body: Json) -> Json:
 
 
 async def answer_delete(context: RequestContext, body: Json) -> Json:
-    """Success once a pulled model, or a name of `/api/copy`, is gone. Raises: `ShepherdError`."""
     _check_caller(context)
     await context.state.service.catalogue.delete(named_in(body))
     return {"status": "success"}
@@ -132,7 +129,6 @@ def named_in(body: Json) -> str:
 
 
 def encode_entry(card: ModelCard) -> Json:
-    """One model of a list."""
     return {
         "name": card.id,
         "model": card.id,
@@ -144,7 +140,6 @@ def encode_entry(card: ModelCard) -> Json:
 
 
 def encode_loaded(card: ModelCard) -> Json:
-    """One loaded model."""
     entry = encode_entry(card)
     del entry["modified_at"]
     return entry | {

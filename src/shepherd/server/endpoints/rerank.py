@@ -24,12 +24,10 @@ async def answer_rerank(context: RequestContext, body: Json) -> Json | list[Json
 
 
 async def answer_cohere(context: RequestContext, body: Json) -> Json | list[Json]:
-    """Raises: `ShepherdError`."""
     return await _answer(context, body, rerank.decode_cohere, rerank.encode_cohere)
 
 
 async def answer_score(context: RequestContext, body: Json) -> Json | list[Json]:
-    """Raises: `ShepherdError`."""
     return await _answer(context, body, rerank.decode_score, partial(rerank.encode_score, created=int(time.time())))
 
 

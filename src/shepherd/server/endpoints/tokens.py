@@ -16,7 +16,6 @@ from shepherd.wire.openai.responses import codec as responses
 
 
 async def answer_tokenize(context: RequestContext, body: Json) -> Json:
-    """Raises: `ShepherdError`."""
     service, path = context.state.service, context.path
     dispatcher, wanted = service.dispatcher, tokens.decode_tokenize(body)
     found = await dispatcher.tokenize(wanted.model, wanted.text, special=wanted.special, bos=wanted.bos, endpoint=path)
@@ -28,7 +27,6 @@ async def answer_tokenize(context: RequestContext, body: Json) -> Json:
 
 
 async def answer_detokenize(context: RequestContext, body: Json) -> Json:
-    """Raises: `ShepherdError`."""
     model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
     pieces = await context.state.service.dispatcher.detokenize(model, found, endpoint=context.path)
     return await asyncio.to_thread(tokens.encode_text, pieces)

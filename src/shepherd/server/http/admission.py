@@ -66,7 +66,6 @@ class _Allowance:
     at_s: float
 
     def take(self, now_s: float) -> bool:
-        """Use up one request, if one is left."""
         self.left = min(self.per_minute, self.left + (now_s - self.at_s) * self.per_minute / 60)
         self.at_s = now_s
         if self.left < 1:
@@ -75,7 +74,6 @@ class _Allowance:
         return True
 
     def seconds_until(self, left: float) -> float:
-        """Until this many requests are left."""
         return max(0.0, (left - self.left) * 60 / self.per_minute) if self.per_minute else 3600.0
 
 
@@ -165,7 +163,6 @@ class Admission:
         self._running[name] += n
 
     def leave(self, caller: Caller, n: int = 1) -> None:
-        """`n` requests of the caller have ended."""
         name = _name(caller)
         self._running[name] -= n
         if not self._running[name]:
@@ -180,7 +177,6 @@ class Admission:
         self.n_held_bytes += n_bytes
 
     def drop(self, n_bytes: int) -> None:
-        """Stop counting `n_bytes` of a body."""
         self.n_held_bytes -= n_bytes
 
     async def wait(self, request: _AdmittedRequest, receive: Receive) -> Message:
@@ -252,7 +248,6 @@ class _AdmittedRequest:
             self.admission.n_answered += self.n
 
     def leave(self) -> None:
-        """Count for nothing any more."""
         self.admission.n_answered -= self.n if self.is_answered else 0
         self.admission.leave(self.caller, self.n)
         self.admission.drop(self.n_bytes)

@@ -57,14 +57,13 @@ class Key:
 
     @property
     def owner(self) -> str:
-        """The owner of what its requests store: its user, else this key, whatever its name or its place."""
+        """The owner of what its requests store: its user, else this key; its name and its place do not count."""
         if self.user is not None:
             return f"user {self.user}"
         return f"key {sha256(self.digest).hexdigest()}"  # the configuration's own hash need not stand in a file
 
     @classmethod
     def of(cls, secret: str, *, name: str, user: str | None = None, **limits: int | None) -> Key:
-        """The key whose text is `secret`."""
         return cls(name, sha256(secret.encode("utf-8", "surrogateescape")).digest(), user=user, **limits)
 
     @classmethod
@@ -76,7 +75,6 @@ class Key:
 
 
 def generate_key() -> str:
-    """A new random key."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 

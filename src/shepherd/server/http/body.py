@@ -79,7 +79,6 @@ async def read_body(scope: Scope, receive: Receive, limit: int, stall_s: float) 
 
 
 def json_bytes(body: Any) -> bytes:
-    """The JSON text of `body`, in UTF-8."""
     # Half a character in a model's output or a client's model name must not break the answer.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 

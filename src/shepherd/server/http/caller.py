@@ -64,7 +64,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(name: str) -> bool:
-    """Whether `name` is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -111,7 +110,6 @@ def named_user(scope: Scope) -> str | None:
 
 
 def named_session(scope: Scope) -> str | None:
-    """The conversation that the headers name; None without one."""
     headers = dict(scope["headers"])
     for row in SESSIONS:
         if headers.get(row[0]):

@@ -1,7 +1,7 @@
 """Errors as HTTP has them: in the shape of the protocol that a path speaks, with the time when to try again.
 
 What a provider has against us, a wrong key for example, is never a 401 here (`wire.base.public_error`); whether to try
-again is said to the vendors' clients, which would try every 502 again.
+again is in a header for the vendors' clients, which would try every 502 again.
 
 Not here: errors in a stream that has begun, which its encoder writes (`wire`).
 """
@@ -18,7 +18,7 @@ from starlette.types import Scope, Send
 from shepherd.core import BackendError, EngineDown, Refused, ShepherdError
 from shepherd.server.http.body import RawHeaders, json_bytes, send_json
 from shepherd.server.http.content_encoding import ACCEPTED, UnknownEncoding
-from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, shown
+from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, format_name
 from shepherd.wire import rerank
 from shepherd.wire.anthropic import shapes as anthropic
 from shepherd.wire.base import Json
@@ -94,6 +94,6 @@ async def refuse(
     caller: Caller = scope[CALLER]
     status, content, retry = encode_error(scope, error)
     logger.info("%s refused status=%d reason=%s key=%s path=%s", scope.get(REQUEST_ID, "-"), status, reason,
-                shown(caller.key), shown(scope["path"]))  # fmt: skip
+                format_name(caller.key), format_name(scope["path"]))  # fmt: skip
     count(reason)
     await send_json(send, status, content, [*retry, *headers])

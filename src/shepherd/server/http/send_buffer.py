@@ -47,7 +47,6 @@ class SendBuffer:
         self._wake()
 
     def close(self) -> None:
-        """Mark the end: nothing more is put."""
         self._closed = True
         self._wake()
 

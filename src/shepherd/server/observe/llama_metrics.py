@@ -12,8 +12,6 @@ from shepherd.engine.stats import CacheStats
 
 
 class LlamaMetrics:
-    """llama-server's figures of one application."""
-
     def __init__(self) -> None:
         self._last = (0.0, 0.0, 0.0, 0.0)
         """Tokens and seconds of prompts, and of answers, at the last scrape."""

@@ -46,8 +46,6 @@ _Row = tuple[tuple[str, ...], float]
 
 
 class Metrics:
-    """The figures of one application."""
-
     def __init__(
         self,
         totals: Callable[[], Totals] = Totals,
@@ -107,7 +105,6 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def count(self, record: Record) -> None:
-        """Count a request that has ended."""
         self._n_ended += 1
         self._requests.labels(record.surface, record.status).inc()
         place = (record.surface, record.backend)
@@ -146,7 +143,6 @@ class Metrics:
         }
 
     def render(self) -> bytes:
-        """All of it, in Prometheus' text format."""
         return generate_latest(self._registry) + self._llama.render(self._totals().caches.values()).encode("ascii")
 
     def collect(self) -> Iterator[Metric]:

@@ -96,7 +96,7 @@ class Record:
     cleared: int = 0
     """Messages, results and turns that left it because the client asked for that."""
     changed: int = 0
-    """Lines of the system prompt, said at the end of the prompt."""
+    """Lines of the system prompt that are repeated at the end of the prompt."""
     archived: bool = True
     """False: the messages should have been archived, and could not be."""
     n_finished: int = 0
@@ -119,18 +119,15 @@ class Record:
 
     @classmethod
     def of(cls, scope: Scope, surface: str) -> Record:
-        """The record of a new request."""
         caller: Caller | None = scope.get(CALLER)
         return cls(scope.get(REQUEST_ID, "-"), surface, key=caller.key if caller else "")
 
     @property
     def started(self) -> bool:
-        """The first event has come."""
         return bool(self.usages)
 
     @property
     def finished(self) -> bool:
-        """All choices are complete."""
         return self.n_finished == self.n_choices
 
     @property
@@ -139,7 +136,6 @@ class Record:
         return sum(self.usages.values(), Usage())
 
     def take(self, decoded: Decoded[Any]) -> None:
-        """Note the decoded request."""
         self.model = decoded.request.model
         self.session = decoded.request.session or ""
         self.n_choices = len(decoded.requests)
@@ -199,10 +195,10 @@ class Record:
         return {
             "id": self.id,
             "surface": self.surface,
-            "model": shown(self.model),
-            "backend": shown(self.backend),
-            "cache": shown(self.cache),
-            "upstream": shown(self.upstream),
+            "model": format_name(self.model),
+            "backend": format_name(self.backend),
+            "cache": format_name(self.cache),
+            "upstream": format_name(self.upstream),
             "in": usage.prompt,
             "cached": usage.cache_read,
             "recalled": usage.recalled,
@@ -213,8 +209,8 @@ class Record:
             "queue_ms": _ms(self.started_s, self.begun_s),
             "received": self.n_received,
             "sent": self.n_sent,
-            "key": shown(self.key),
-            "session": shown(self.session, _SESSION_CHARACTERS),
+            "key": format_name(self.key),
+            "session": format_name(self.session, _SESSION_CHARACTERS),
             "status": self.status,
             "stop": self.reason,
         }
@@ -228,7 +224,7 @@ class Record:
         logger.info("%s %s %s", self.id, self.surface, line, extra={"facts": facts})
 
 
-def shown(name: str, limit: int = 80) -> str:
+def format_name(name: str, limit: int = 80) -> str:
     """A name from a client as one word of the line, without control characters."""
     return "".join(char if char.isprintable() and char != " " else "?" for char in name[:limit]) or "-"
 

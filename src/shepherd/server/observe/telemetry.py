@@ -119,8 +119,6 @@ def _provider(exporter: str) -> TracerProvider:
 
 
 class SpanObserver(Observer):
-    """The span of one request."""
-
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
         self._begun_ns = time.time_ns()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import shutil
 from collections.abc import AsyncIterator
@@ -14,6 +13,8 @@ import ollama
 import pytest
 from tests.conftest import LAMB
 from tests.fakes.hub import Hub
+from tests.own_app import loaded
+from tests.own_server import listening
 from tests.proven import proven
 from tests.providers_replay import replaying
 from tests.unit.backends.cloud.providing import WORDS, spoken
@@ -25,7 +26,6 @@ from shepherd.core import Event, Message, Request, UnknownModel, fold
 from shepherd.models import pulled
 from shepherd.models.gguf import read_header
 from shepherd.models.pulled import ModelFile, Origin, PulledModel
-from shepherd.server.app import create_app, serve
 
 pytestmark = pytest.mark.model
 
@@ -58,26 +58,14 @@ async def running(tmp_path: Path, text: str = "", **env: str) -> AsyncIterator[A
     env |= {"SHEPHERD_MODELS": str(tmp_path / "models"), "HOME": str(tmp_path)}
     made = configuration.load(flags={"threads": 1}, env=env, cwd=tmp_path, user_dir=tmp_path, file=file)
     app = App(made, cache_folder=proven(tmp_path / "cache"), env=env)
-    await app.load()
-    try:
+    async with loaded(app):
         yield app
-    finally:
-        await app.aclose()
 
 
 @asynccontextmanager
 async def client_of(app: App, **options: Any) -> AsyncIterator[Any]:
-    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        serve(create_app(app, **options), host="127.0.0.1", port=0, on_ready=ready.set_result)
-    )
-    try:
-        await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-        async with ollama.AsyncClient(f"http://127.0.0.1:{ready.result()}") as client:
-            yield client
-    finally:
-        serving.cancel()
-        await asyncio.wait((serving,))
+    async with listening(app, **options) as url, ollama.AsyncClient(url) as client:
+        yield client
 
 
 async def ask(app: App, model: str, endpoint: str | None = "") -> str:

@@ -42,6 +42,10 @@ class Lamb:
         return self
 
     @property
+    def catalogue(self) -> Lamb:
+        return self
+
+    @property
     def config(self) -> Config:
         return Config(images=ImagesConfig(max_bytes=5_000), audio=AudioConfig(max_bytes=7_000))
 

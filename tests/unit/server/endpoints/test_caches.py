@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.in_process import client_of
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import EngineDown, InvalidRequest
 from shepherd.core.status import CacheUsage, Health
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
-from shepherd.server.app import Service, create_app
 from shepherd.server.endpoints.caches import decode_caches, decode_server, encode_caches
 
 NUMBERS = st.floats(-1e18, 1e18)
@@ -149,11 +148,6 @@ BUSY = CacheStats(
     ),
 )
 HEALTH = Health("ok", "llamacpp", "big.gguf", {"main": CacheUsage(100, 40, "big"), "a/b": CacheUsage(50, 0, "small")})
-
-
-def client_of(service: Service, **options: Any) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(create_app(service, **options))
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 def service_of(**stats: CacheStats) -> ScriptedService:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -13,12 +12,12 @@ import numpy as np
 import ollama
 import openai
 import pytest
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import InvalidRequest, Request, TextOrTokens, UnknownModel
 from shepherd.core.status import Embeddings, ModelCard
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 Asked = tuple[str, Sequence[TextOrTokens], int | None, bool, str]
 
 

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.in_process import client_of
 from tests.in_time import until
+from tests.own_server import Listening
 from tests.scripted_service import Script, ScriptedService, playing, saying
 
 from shepherd.core import Event, Finished, Progress, Request, Started, TextDelta
 from shepherd.server.app import Limits, create_app
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CHAT = "/v1/chat/completions"
 PATIENCE_S = 60.0
@@ -278,8 +278,7 @@ async def test_a_server_that_stops_before_the_head_of_a_stream_answers_with_a_st
         await asyncio.Event().wait()
 
     app = create_app(ScriptedService(script))
-    transport = httpx2.ASGITransport(app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         answer = await client.post(CHAT, json=body_of(stream=True))
     assert answer.status_code == 503
     assert "the server is stopping" in answer.json()["error"]["message"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.in_process import client_of
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import Event, Finished, Progress, ReadPrompt, Sampling, Started, TextDelta, Usage
 from shepherd.core.status import ModelCard
 from shepherd.engine.stats import CacheStats, SequenceStats
-from shepherd.server.app import create_app
 
 USAGE = Usage(input=7, cache_read=3, output=5)
 CHAT: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
@@ -30,14 +30,9 @@ def service() -> ScriptedService:
     return made
 
 
-def connected(service: ScriptedService, **options: Any) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(create_app(service, **options))
-    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
-
-
 @pytest.fixture
 async def client(service: ScriptedService) -> AsyncIterator[httpx2.AsyncClient]:
-    async with connected(service) as made:
+    async with client_of(service) as made:
         yield made
 
 
@@ -84,7 +79,7 @@ async def test_openais_answers_say_how_fast_they_were(
 async def test_a_long_prompt_is_reported_as_it_is_read(path: str) -> None:
     usage = Usage(input=8, cache_read=2)
     events: list[Event] = [Started("m", usage=usage), Progress(4, 8), TextDelta("x"), Finished("end", usage)]
-    async with connected(ScriptedService(playing(*events))) as client:
+    async with client_of(ScriptedService(playing(*events))) as client:
         for wanted in (True, False):
             body = {**CHAT, "prompt": "Hi", "stream": True, "return_progress": wanted}
             chunks = events_of((await client.post(path, json=body)).text)
@@ -97,7 +92,7 @@ async def test_each_piece_of_a_stream_says_how_fast_the_answer_is(path: str) -> 
     usage = Usage(input=8, cache_read=2, output=3)
     pieces = (Progress(4, 8), TextDelta("x"), TextDelta("y"), TextDelta("z"))
     events: list[Event] = [Started("m", usage=usage), *pieces, Finished("end", usage)]
-    async with connected(ScriptedService(playing(*events))) as client:
+    async with client_of(ScriptedService(playing(*events))) as client:
         for wanted in (True, False):
             body = {**CHAT, "prompt": "Hi", "input": "Hi", "stream": True, "timings_per_token": wanted}
             if path == "/v1/responses":
@@ -114,7 +109,7 @@ async def test_each_piece_of_a_stream_says_how_fast_the_answer_is(path: str) -> 
 async def test_responses_report_the_prompt_as_it_is_read() -> None:
     usage = Usage(input=8, cache_read=2)
     events: list[Event] = [Started("m", usage=usage), Progress(4, 8), TextDelta("x"), Finished("end", usage)]
-    async with connected(ScriptedService(playing(*events))) as client:
+    async with client_of(ScriptedService(playing(*events))) as client:
         body = {"model": "fake", "input": "Hi", "instructions": "Be brief.", "stream": True}
         for wanted in (True, False):
             text = (await client.post("/v1/responses", json={**body, "return_progress": wanted})).text
@@ -174,14 +169,14 @@ async def test_a_verbose_server_says_how_the_prompt_was_read_unless_the_body_for
     read = ReadPrompt("<s> Hi", (), Sampling(top_k=40))
     service = ScriptedService(playing(Started("m", read=read), TextDelta("x"), Finished("end")))
     for is_verbose in (True, False):
-        async with connected(service, verbose=is_verbose) as client:
+        async with client_of(service, verbose=is_verbose) as client:
             whole = (await client.post("/v1/chat/completions", json=CHAT | body)).json()
         assert whole.get("__verbose", {}).get("prompt") == ("<s> Hi" if body.get("verbose", is_verbose) else None)
         assert service.requests[-1].report == body.get("verbose", is_verbose)
 
 
 async def test_the_operator_can_switch_paths_off(service: ScriptedService) -> None:
-    async with connected(service, disabled=("/slots", "/completion")) as client:
+    async with client_of(service, disabled=("/slots", "/completion")) as client:
         for asked in ("GET /slots", "GET /v1/slots", "POST /completion", "POST /completions"):
             method, path = asked.split()
             answer = await client.request(method, path)
@@ -197,7 +192,7 @@ async def test_a_conversation_is_rendered_and_counted(client: httpx2.AsyncClient
 @pytest.mark.parametrize("origin", ["https://chat.example", "https://other.example"])
 async def test_the_operator_names_the_web_pages_that_may_use_it(service: ScriptedService, origin: str) -> None:
     asked = {"origin": origin, "access-control-request-method": "POST"}
-    async with connected(service, origins=("https://chat.example",)) as client:
+    async with client_of(service, origins=("https://chat.example",)) as client:
         preflight = await client.options("/completion", headers=asked)
         answer = await client.post("/completion", json={"prompt": "a"}, headers={"origin": origin})
     allowed = origin if origin == "https://chat.example" else None
@@ -218,7 +213,7 @@ async def test_no_page_may_send_credentials_unless_its_origin_is_named(
     service: ScriptedService, origins: tuple[str, ...]
 ) -> None:
     asked = {"origin": "http://localhost:3000", "access-control-request-method": "POST"}
-    async with connected(service, origins=origins) as client:
+    async with client_of(service, origins=origins) as client:
         preflight = await client.options("/completion", headers=asked)
     assert preflight.status_code == 200
     assert "access-control-allow-credentials" not in preflight.headers

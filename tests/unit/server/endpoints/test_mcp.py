@@ -29,8 +29,8 @@ from mcp_types import (
     SetLevelRequestParams,
     TextResourceContents,
 )
+from tests.own_server import Listening
 from tests.proven import proven
-from tests.unit.server.conftest import Listening
 
 from shepherd import config as configuration
 from shepherd.app.app import App

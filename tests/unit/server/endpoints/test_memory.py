@@ -5,8 +5,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
+from tests import in_process
 from tests.cases import examples
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import EngineDown
@@ -30,8 +31,6 @@ from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.memory_request import MemoryEndpoint
 from shepherd.server.observe.debug_files import FILES, DebugFolder
 from shepherd.server.observe.recordings import Recorder, read
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 M = "/v1/memory"
 KEY = "sk-test-0123456789abcdef"
@@ -109,8 +108,7 @@ def application(service: ScriptedService, **options: Any) -> Starlette:
 
 
 def client_of(service: ScriptedService, *, peer: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(application(service, **options), client=(peer, 1))
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+    return in_process.client_of(application(service, **options), peer=peer)
 
 
 @pytest.fixture
@@ -864,8 +862,7 @@ async def test_requests_to_the_memory_leave_debug_files_and_recordings(
 ) -> None:
     folders, recorder = DebugFolder(tmp_path / "debug"), Recorder(tmp_path / "recordings")
     note = {"question": "Which cat?", "answer": "Lamb", "user": "ann"}
-    app = create_app(service, observe=(folders.observe, recorder.observe))
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+    async with in_process.client_of(service, observe=(folders.observe, recorder.observe)) as client:
         found = await said(await client.get(f"{M}/search?q=cat"))
         await said(await client.post(f"{M}/notes", json=note))
     folders.close()

@@ -1,18 +1,16 @@
 """The list of models, as three kinds of clients read it."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 
 import anthropic
 import httpx2
 import openai
 import pytest
+from tests.in_process import client_of
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core.status import Health, ModelCard
-from shepherd.server.app import create_app
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CARDS = (
     ModelCard("qwen3", 40_960, 1_700_000_000, "8B", capabilities=("completion", "tools", "thinking")),
@@ -31,8 +29,7 @@ def service() -> ScriptedService:
 
 @pytest.fixture
 async def client(service: ScriptedService) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(create_app(service))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as made:
+    async with client_of(service) as made:
         yield made
 
 
@@ -151,8 +148,7 @@ async def test_anthropics_sdk_pages_through_the_list(listening: Listening, servi
 @pytest.mark.parametrize("headers", [{}, VERSION])
 async def test_a_list_that_is_not_known_yet_is_not_reported_as_empty(headers: dict[str, str]) -> None:
     loading = ScriptedService(saying("Hi"), health=Health("loading", "llamacpp", "m.gguf"))
-    transport = httpx2.ASGITransport(create_app(loading))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async with client_of(loading) as client:
         for path in ("/v1/models", "/v1/models/m", "/models"):
             answer = await client.get(path, headers=headers)
             assert answer.status_code == 503

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx2
 import pytest
 from tests.in_time import PATIENCE_S
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import InvalidRequest, UnknownModel
 from shepherd.core.pairs import Pairs, Scores
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 
 class Ranking(ScriptedService):

@@ -1,8 +1,8 @@
 """What one caller, and all together, may ask for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
+from tests.in_process import client_of
 from tests.in_time import until
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core import Event, Finished, InvalidRequest, RateLimited, Request, Started, TextDelta
-from shepherd.server.app import Service, create_app
+from shepherd.server.app import create_app
 from shepherd.server.http.admission import MAX_CHOICES, Admission, AdmissionMiddleware, ServerOverloaded, admit_choices
 from shepherd.server.http.auth import Key
 from shepherd.server.observe.record import CALLER, Caller
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -37,11 +37,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-def client_of(service: Service, *, peer: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(create_app(service, **options), client=(peer, 1))
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 class Held:

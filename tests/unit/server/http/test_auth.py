@@ -3,34 +3,26 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message
+from tests.in_process import client_of
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 
-from shepherd.server.app import Service, create_app
+from shepherd.server.app import create_app
 from shepherd.server.http.auth import Key, generate_key, keys_for
 from shepherd.server.http.caller import is_loopback
 from shepherd.tools.offer import Offer
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
-
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
-
-
-def client_of(service: Service, **options: Any) -> httpx2.AsyncClient:
-    """A client of an application in process."""
-    transport = httpx2.ASGITransport(create_app(service, **options))
-    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 @pytest.mark.parametrize(

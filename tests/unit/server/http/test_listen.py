@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any
@@ -20,6 +20,7 @@ import httpx2
 import pytest
 import uvicorn
 from tests.in_time import until
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, saying
 from uvicorn.server import ServerState
 
@@ -27,8 +28,6 @@ from shepherd.core import ConfigError, Event, Request, Started, TextDelta
 from shepherd.server.app import create_app, serve
 from shepherd.server.http.body import LINGER_S
 from shepherd.server.http.listen import HEAD_S, IDLE_S, MAX_HEAD_BYTES, Connection, bind
-
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 
 PATIENCE_S = 60.0
 """Only a test that fails waits this long; the machine may be busy."""

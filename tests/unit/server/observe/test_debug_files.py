@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import in_process
 from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.core import (
@@ -30,7 +31,7 @@ from shepherd.core import (
     Traced,
     Usage,
 )
-from shepherd.server.app import Limits, create_app
+from shepherd.server.app import Limits
 from shepherd.server.observe.debug_files import FILES, DebugFolder
 
 CHAT = "/v1/chat/completions"
@@ -49,8 +50,7 @@ ANSWER: tuple[Event, ...] = (
 
 def client_of(script: Script, folder: Path, **options: Any) -> tuple[httpx2.AsyncClient, DebugFolder]:
     folders = DebugFolder(folder, keep=options.pop("keep", 100))
-    app = create_app(ScriptedService(script), observe=(folders.observe,), **options)
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost"), folders
+    return in_process.client_of(ScriptedService(script), observe=(folders.observe,), **options), folders
 
 
 async def traced(

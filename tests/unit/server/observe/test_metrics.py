@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+from tests.in_process import client_of
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
-from tests.unit.server.conftest import Listening
 
 from shepherd.app.totals import Totals
 from shepherd.core import (
@@ -31,7 +32,6 @@ from shepherd.core import (
 )
 from shepherd.core.status import ProviderSpending, Spent
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram, SequenceStats
-from shepherd.server.app import create_app
 from shepherd.server.observe.metrics import DURATION_BOUNDS_S, FIRST_TOKEN_BOUNDS_S, REFUSALS, Metrics
 from shepherd.server.observe.record import Record
 
@@ -65,8 +65,7 @@ def llamas(text: str) -> dict[str, float]:
 
 @asynccontextmanager
 async def scraping(service: ScriptedService) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(create_app(service))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(service) as client:
         yield client
 
 

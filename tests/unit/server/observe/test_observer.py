@@ -1,17 +1,15 @@
 """Whoever looks on at requests sees all of it, and harms none of them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
 from starlette.types import Scope
+from tests import in_process
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import ContextFull, Event, Finished, Started, TextDelta, Usage
-from shepherd.server.app import create_app
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
 from shepherd.wire.base import Decoded
@@ -63,11 +61,8 @@ class Broken(Observer):
         raise ValueError("close")
 
 
-@asynccontextmanager
-async def client_of(service: ScriptedService, *observers: Observer) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(service, observe=[lambda record, each=each: each for each in observers])  # type: ignore[misc]
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
-        yield client
+def client_of(service: ScriptedService, *observers: Observer) -> httpx2.AsyncClient:
+    return in_process.client_of(service, observe=[lambda record, each=each: each for each in observers])
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -6,10 +6,10 @@ import re
 import sys
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.in_process import client_of
 from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.cli import logs
@@ -17,7 +17,7 @@ from shepherd.core import Event, Finished, Request, Started, TextDelta, Usage
 from shepherd.server.app import create_app
 from shepherd.server.endpoints.handler import backend_headers
 from shepherd.server.http.auth import Key
-from shepherd.server.observe.record import REQUEST_ID, Record, shown
+from shepherd.server.observe.record import REQUEST_ID, Record, format_name
 from shepherd.wire.base import Decoded
 
 CHAT = "/v1/chat/completions"
@@ -41,8 +41,7 @@ async def line_of(caplog: pytest.LogCaptureFixture, script: Script, body: Any, *
     """The fields of the one line, and the size of the answer."""
     caplog.set_level(logging.INFO, logger="shepherd.server")
     app = create_app(ScriptedService(script), api_keys=(Key.of("sk-ann", name="ann"),))
-    transport = httpx2.ASGITransport(app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(app) as client:
         answer = await client.post(CHAT, json=body, headers={"x-api-key": "sk-ann", **headers})
     (line,) = [record.getMessage() for record in caplog.records if record.name == "shepherd.server"]
     match = LINE.fullmatch(line)
@@ -91,7 +90,7 @@ async def test_nothing_that_a_client_writes_can_forge_a_line(caplog: pytest.LogC
 
 @given(st.text(max_size=100))
 def test_what_is_shown_is_one_word(name: str) -> None:
-    word = shown(name)
+    word = format_name(name)
     assert 0 < len(word) <= 80
     assert len(word.split()) == len(word.splitlines()) == 1
     assert word.isprintable()

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import stat
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests.own_server import Listening
 from tests.scripted_service import ScriptedService, playing, saying
 
 from shepherd.core import ConfigError, ContextFull, Usage
 from shepherd.server.observe.record import Record
 from shepherd.server.observe.recordings import Recorder, Recording, encode_recording, read
 
-Listening = Callable[..., AbstractAsyncContextManager[str]]
 KEY = "sk-test-0123456789abcdef"
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Grüße 🐑"}], "prompt_cache_key": "c"}
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import httpx2
 import pytest
+from tests.in_process import client_of
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.server.app import create_app
@@ -29,7 +29,7 @@ async def test_a_planted_secret_is_in_no_file(place: str, name: str, tmp_path: P
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
     if place != "body":  # what a client sends as its key is masked wherever it stands
         body["messages"] = [{"role": "user", "content": f"my key is {PLANTED}"}]
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+    async with client_of(app) as client:
         answer = await client.post(
             "/v1/chat/completions",
             params={name: PLANTED} if place == "query" else None,

@@ -9,16 +9,15 @@ from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
-import httpx2
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.in_process import client_of
 from tests.scripted_service import Script, ScriptedService, playing
 
 from shepherd.core import ContextFull, EngineError, Event, Evicted, Finished, Started, TextDelta, Usage
-from shepherd.server.app import create_app
 from shepherd.server.observe.telemetry import Tracing, configured
 
 CHAT = "/v1/chat/completions"
@@ -49,8 +48,7 @@ async def span_of(
 ) -> ReadableSpan:
     """The one span of one request."""
     tracing, exporter = sent
-    transport = httpx2.ASGITransport(create_app(ScriptedService(script), observe=(tracing.observe,)))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(ScriptedService(script), observe=(tracing.observe,)) as client:
         await client.post(path, json=body, headers=dict(headers or {}))
     (span,) = exporter.get_finished_spans()
     return span
@@ -117,8 +115,7 @@ async def test_an_unreadable_trace_is_replaced_by_a_new_one(sent: Sent, parent: 
 
 async def test_what_the_caller_does_not_want_recorded_is_not(sent: Sent) -> None:
     tracing, exporter = sent
-    transport = httpx2.ASGITransport(create_app(ScriptedService(playing(*ANSWER)), observe=(tracing.observe,)))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(ScriptedService(playing(*ANSWER)), observe=(tracing.observe,)) as client:
         await client.post(CHAT, json=BODY, headers={"traceparent": PARENT[:-2] + "00"})
     assert exporter.get_finished_spans() == ()
 
