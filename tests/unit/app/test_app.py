@@ -311,7 +311,7 @@ async def running(app: App) -> AsyncIterator[App]:
 
 
 async def test_the_loading_keys_reach_the_library(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\n"
+    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\nrepack = false\n"
     with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
         async with running(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
             pass

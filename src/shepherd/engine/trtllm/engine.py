@@ -243,6 +243,7 @@ class TensorRTEngine:
         closing = threading.Thread(target=self._library.close, name=f"trtllm-close-{self.name}", daemon=True)
         closing.start()
         closing.join(max(0.1, give_up_s - time.monotonic()))
+        self._dispatcher.join(max(0.1, give_up_s - time.monotonic()))  # after a break nothing has waited for it yet
         if closing.is_alive() or self._dispatcher.is_alive():
             logger.error("TensorRT-LLM of cache %r does not end and is left", self.name)
             self._refuse("the engine was stopped")
@@ -500,7 +501,8 @@ class TensorRTEngine:
             row = replace(self._row(task, 0), state="idle")
             self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - _n(task.gone) - n_drawn)
         if isinstance(outcome, ShepherdError):
-            self._end(task, outcome)
+            down = self.down  # its worker may have ended, and the watchdog has not seen it yet
+            self._end(task, EngineDown(down) if down is not None else outcome)
         elif outcome == "stop":
             self._end(task, Done("end", task.end_token))
         else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import threading
 from array import array
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -206,20 +207,24 @@ async def test_closing_ends_every_job_and_later_ones_are_refused(make: Make) -> 
 
 
 @pytest.mark.parametrize("at", ["running", "idle"])
-async def test_a_dead_worker_ends_every_job_with_an_error_that_says_so(make: Make, at: str) -> None:
-    bench = make(say=[["", "word " * 90]], sequences=2, step_s=0.01)
+async def test_a_dead_worker_ends_every_job_with_an_error_that_says_so(make: Make, tmp_path: Path, at: str) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()  # no job ends before the worker does
+    bench = make(say=[["", "word " * 90]], sequences=2, gate=str(gate))
     tickets = [bench.engine.submit(bench.job(f"{n}", 300)) for n in range(4)] if at == "running" else []
-    if tickets:
-        await until(lambda: len(tickets[0]._steps) > 3)
+    await until(lambda: len(bench.engine._running) == min(2, len(tickets)))
     bench.worker.die()
     for ticket in tickets:
         with pytest.raises(EngineDown, match="of cache 'main' broke: its worker has ended"):
             await steps(ticket)
-    await until(lambda: bench.engine.down is not None)
+    assert bench.engine.down is not None
     with pytest.raises(EngineDown, match="its worker has ended; load the model again"):
         bench.engine.submit(bench.job())
     with pytest.raises(EngineDown):
         await bench.engine.held(bench.job().tokens, (), Whose(), holes=True)
+    shuts = threading.Event()  # the dispatcher is busy until the library is closed, and is waited for
+    bench.engine._tell(shuts.wait)
+    shutdown, bench.llm.shutdown = bench.llm.shutdown, lambda: (shuts.set(), shutdown())
     assert await asyncio.to_thread(bench.engine.close, 5.0)
 
 
