@@ -64,7 +64,7 @@ class DecodeStep:
         adapters = self._next_adapters()
         for task in running:
             resident = task.cells
-            if task.job.whose.adapters != adapters:
+            if task.job.owner.adapters != adapters:
                 continue
             if task.phase == "prefill":
                 prompts[resident.id] = task
@@ -116,7 +116,7 @@ class DecodeStep:
 
     def _next_adapters(self) -> Adapters:
         """The set of the next decode: those that running tasks have take turns, and a new one waits for its first."""
-        wanted = dict.fromkeys(task.job.whose.adapters for task in self.queue.running)
+        wanted = dict.fromkeys(task.job.owner.adapters for task in self.queue.running)
         first, *others = dict.fromkeys((*(each for each in self.served if each in wanted), *wanted))
         self.served[:] = [*others, first]
         return first

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import EngineDown, Evicted
-from shepherd.engine.base import CachedPrefix, Engine, Job, Runtime, Span, Ticket, Whose
+from shepherd.engine.base import CachedPrefix, Engine, Job, Owner, Runtime, Span, Ticket
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -160,13 +160,13 @@ class InProcessEngine:
     async def evict(self, job: Job, n_turns: int) -> Evicted:
         return await evict_turns(self, job, n_turns)
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
-        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, whose, holes=holes))
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
+        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, owner, holes=holes))
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, whose, spans, n_other))
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Call `work` on the engine thread, between two decodes, and return its result."""

@@ -59,7 +59,7 @@ class SequenceStats:
     """Of the last job's generation so far; 0 before its second token."""
     idle_s: float
     owner: str = ""
-    """Whose it is (`Whose`)."""
+    """The name of its owner (`Owner`)."""
     background: bool = False
     """Only side tasks have used it: titles, digests."""
 

@@ -132,7 +132,7 @@ class Task:
             seq=resident.id,
             state="prefill" if self.phase == "prefill" else "generate",
             session=self.job.session,
-            owner=self.job.whose.owner,
+            owner=self.job.owner.name,
             tokens=resident.n_resident,
             evicted=len(resident) - resident.n_resident,
             cached=self.n_cached,

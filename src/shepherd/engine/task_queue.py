@@ -194,9 +194,9 @@ class TaskQueue:
         last, rank, since_s = self._last.get(resident.id, (None, 0, 0.0))
         n = resident.n_resident
         if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
-            whose = resident.whose
+            owner = resident.owner
             return SequenceStats(
-                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, whose.owner,
+                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, owner.name,
                 resident.background,
             )  # fmt: skip
         return replace(last, state="idle", tokens=n, idle_s=clock_s - since_s)

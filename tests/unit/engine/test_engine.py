@@ -16,7 +16,7 @@ from tests.in_time import PATIENCE_S, until
 from tests.sampling import amount
 
 from shepherd.core import EngineDown, EngineError, Evicted, InvalidRequest, RateLimited, Sampling
-from shepherd.engine.base import Admitted, Done, Job, Memory, Prefill, Runtime, Span, Step, Ticket, Vocabulary, Whose
+from shepherd.engine.base import Admitted, Done, Job, Memory, Owner, Prefill, Runtime, Span, Step, Ticket, Vocabulary
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.pool import Tiers
@@ -282,7 +282,7 @@ async def test_turns_are_evicted_on_request_and_no_token_is_drawn(make: Make, me
     assert engine.stats().generated_tokens == n_drawn
     if memory is PLAIN:
         assert await engine.evict(conversation, 9) == Evicted(0, 0)
-        found = await engine.held(conversation.tokens, spans, Whose(), holes=True)
+        found = await engine.held(conversation.tokens, spans, Owner(), holes=True)
         assert found.ranges == ((0, 10), (30, 39)), "the last token is always computed again"
 
 

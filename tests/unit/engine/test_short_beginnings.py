@@ -14,7 +14,7 @@ import pytest
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
 from tests.unit.engine.test_background import END, ListeningLoop, admitted
 
-from shepherd.engine.base import Job, Memory, Span, Ticket, Whose
+from shepherd.engine.base import Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.pool import LEAST_BASE, WORTH_SAVING, WORTH_SHARING, OperationRefused, Tiers
 from shepherd.engine.prefill import CHUNK, STRIDE
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -56,7 +56,7 @@ class Cache:
         """How many tokens of a prompt were there; its messages begin at `starts`."""
         bounds = [*starts, len(tokens)]
         spans = tuple(Span(start, stop, at, at, label="user") for at, (start, stop) in enumerate(pairwise(bounds)))
-        job = Job(array("i", tokens), 1, spans=spans, n_system=n_system, whose=Whose(owner))
+        job = Job(array("i", tokens), 1, spans=spans, n_system=n_system, owner=Owner(owner))
         ticket = self.finish(job)
         assert self.seen[-1] == [*tokens], "the cells hold what the prompt says"
         return admitted(ticket).n_cached

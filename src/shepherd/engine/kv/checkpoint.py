@@ -40,7 +40,7 @@ class Checkpoints:
         """Where to save the state while `resident` is computed for `job` from token `start` on."""
         if not self._ledger.memory.checkpoint:
             return frozenset()
-        others = (one for one in self._ledger if one is not resident and one.whose.can_share(job.whose))
+        others = (one for one in self._ledger if one is not resident and one.owner.can_share(job.owner))
         fork = max((common_prefix(one.tokens, job.tokens) for one in others), default=0)
         held = [at for at, _ in resident.checkpoints]
         return frozenset(marks.planned(job, start, held, self._n_most, fork=fork))
@@ -87,7 +87,7 @@ class Checkpoints:
             other
             for other in self._ledger
             if other is not resident
-            and other.whose.can_share(resident.whose)
+            and other.owner.can_share(resident.owner)
             and not other.aside
             and other.n_whole >= n
             and other.tokens[:n] == resident.tokens[:n]

@@ -120,7 +120,7 @@ def plan(
         return evictions
     leaves = [range_ for turn in evictions for range_ in turn.ranges]
     leaves += [range_ for range_ in cleared if source is not None and source.n_resident_in(*range_)]
-    is_own = source is None or source.whose.can_share(job.whose)
+    is_own = source is None or source.owner.can_share(job.owner)
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:

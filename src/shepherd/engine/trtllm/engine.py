@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, EngineError, Evicted, ShepherdError
-from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Prefill, Span, Ticket, Whose
+from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Owner, Prefill, Span, Ticket
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.kv.ledger import NoRoom
@@ -220,15 +220,15 @@ class TensorRTEngine:
         """As `Engine.evict`, but nothing is computed: the next request of the conversation does that."""
         return await evict_turns(self, job, n_turns)
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
         """As `Engine.held`, by the events of the cache; nothing without them."""
-        return await self._call(partial(self._held, tokens, spans, whose, holes))
+        return await self._call(partial(self._held, tokens, spans, owner, holes))
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
         """As `Engine.beginning_with`; equal beginnings only, since nothing of another process is here."""
-        return await self._call(partial(self._conversations.beginning_with, tokens, whose.owner))
+        return await self._call(partial(self._conversations.beginning_with, tokens, owner.name))
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """As `Engine.close`. False if the library does not end in time."""
@@ -426,13 +426,13 @@ class TensorRTEngine:
         """Plan a prompt and send it. Raises: `ContextFull`, `EngineError`."""
         job = task.job
         task.started_s = time.perf_counter()
-        gone = self._conversations.gone_of(job.tokens, job.spans, job.whose.owner)
+        gone = self._conversations.gone_of(job.tokens, job.spans, job.owner.name)
         reserve = max(1, min(job.reserve, job.max_tokens or 1))
         planned = self._plan(task, gone, reserve, job.n_turns_to_evict)
         if isinstance(planned, NoRoom):
             needed = self.n_ctx + planned.needed - planned.evictable
             raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
-        task.n_cached = self._find(planned.tokens, job.whose)
+        task.n_cached = self._find(planned.tokens, job.owner)
         task.n_new = len(planned.tokens) - task.n_cached
         self._totals.jobs += 1
         self._totals.background_jobs += job.background
@@ -469,7 +469,7 @@ class TensorRTEngine:
         n = len(planned.tokens)
         # The first prompt may also wait for what the library compiles at first use.
         self._heartbeat.begin(f"a prompt of {n} tokens", n / PREFILL_RATE if self._job_s else None)
-        found = replace(task.arguments, salt=self._salt(task.job.whose))
+        found = replace(task.arguments, salt=self._salt(task.job.owner))
         task.generation = self._library.start(planned.tokens, found, min(task.n_left, self.n_ctx - n))
         self._running.append(task)
         if self._poller is not None:
@@ -545,20 +545,20 @@ class TensorRTEngine:
         self._publish(now=True)
         self._pressure.note(removed)
 
-    def _salt(self, whose: Whose) -> str | None:
+    def _salt(self, owner: Owner) -> str | None:
         """Owners share no blocks; nor do requests before and after `clear`."""
-        return f"{self._n_clears}:{whose.owner}" if whose.owner or self._n_clears else None
+        return f"{self._n_clears}:{owner.name}" if owner.name or self._n_clears else None
 
-    def _find(self, sent: array[int], whose: Whose) -> int:
+    def _find(self, sent: array[int], owner: Owner) -> int:
         """How many leading tokens of what is sent the library has, for this owner."""
         if not self._options.library.n_events:
             return 0
-        known = min(self._index.held(sent), self._conversations.shared(sent, whose.owner))
-        return max(known, self._conversations.fresh(sent, whose.owner))
+        known = min(self._index.held(sent), self._conversations.shared(sent, owner.name))
+        return max(known, self._conversations.fresh(sent, owner.name))
 
-    def _held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, holes: bool) -> CachedPrefix:
-        gone = self._conversations.gone_of(tokens, spans, whose.owner) if holes else ()
-        return cached_prefix(len(tokens), gone, self._find(without(tokens, gone), whose))
+    def _held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, holes: bool) -> CachedPrefix:
+        gone = self._conversations.gone_of(tokens, spans, owner.name) if holes else ()
+        return cached_prefix(len(tokens), gone, self._find(without(tokens, gone), owner))
 
     def _clear(self) -> None:
         logger.info("cache %r is cleared: %d conversations are forgotten", self.name, len(self._conversations))
@@ -590,7 +590,7 @@ class TensorRTEngine:
         n_gone, job = _n(task.gone), task.job
         return SequenceStats(
             seq, state, job.session, len(task.tokens) - n_gone, n_gone, task.n_cached, task.n_new, task.n_generated,
-            rate, 0.0, job.whose.owner, job.background,
+            rate, 0.0, job.owner.name, job.background,
         )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from shepherd.core import (
     Sampling,
     Unsupported,
 )
-from shepherd.engine.base import Admitted, Done, Prefill, Scored, Whose
+from shepherd.engine.base import Admitted, Done, Owner, Prefill, Scored
 
 Make = Callable[..., Bench]
 
@@ -76,7 +76,7 @@ async def test_a_prompt_that_continues_another_one_is_cached_and_counted_exactly
     answer = tokens(got)
     await until(lambda: bench.engine._index.n_tokens > 0)
     longer = first + array("i", [*answer, END]) + bench.encode("\n<|im_start|>user\nAnd then?<|im_end|>\n")
-    held = await bench.engine.held(longer, (), Whose(), holes=True)
+    held = await bench.engine.held(longer, (), Owner(), holes=True)
     again = await bench.steps(replace(bench.job(), tokens=longer, max_tokens=3))
     n_cached = len(first) + len(answer)  # the newest token of an answer is drawn, never computed
     assert admitted(again) == Admitted(n_cached, len(longer) - n_cached)
@@ -110,11 +110,11 @@ async def test_both_shapes_of_the_events_call_feed_the_index_without_spinning(ma
 async def test_owners_share_no_cached_tokens_and_learn_nothing_of_each_other(make: Make) -> None:
     bench = make(say=CUP)
     job = bench.job("the cup " + "again " * 40)
-    await bench.steps(replace(job, whose=Whose("ann")))
+    await bench.steps(replace(job, owner=Owner("ann")))
     await until(lambda: bench.engine._index.n_tokens > 0)
-    assert (await bench.engine.held(job.tokens, (), Whose("bob"), holes=True)).n == 0
-    assert admitted(await bench.steps(replace(job, whose=Whose("bob")))).n_cached == 0
-    assert admitted(await bench.steps(replace(job, whose=Whose("ann")))).n_cached == len(job.tokens) - 1
+    assert (await bench.engine.held(job.tokens, (), Owner("bob"), holes=True)).n == 0
+    assert admitted(await bench.steps(replace(job, owner=Owner("bob")))).n_cached == 0
+    assert admitted(await bench.steps(replace(job, owner=Owner("ann")))).n_cached == len(job.tokens) - 1
 
 
 async def test_a_cleared_cache_is_never_found_again(make: Make) -> None:
@@ -122,7 +122,7 @@ async def test_a_cleared_cache_is_never_found_again(make: Make) -> None:
     job = bench.job("the cup " + "again " * 40)
     await bench.steps(job)
     await bench.engine.clear()
-    assert (await bench.engine.held(job.tokens, (), Whose(), holes=True)).n == 0
+    assert (await bench.engine.held(job.tokens, (), Owner(), holes=True)).n == 0
     assert admitted(await bench.steps(job)).n_cached == 0
     assert admitted(await bench.steps(job)).n_cached == len(job.tokens) - 1
 
@@ -221,10 +221,10 @@ async def test_a_dead_worker_ends_every_job_with_an_error_that_says_so(make: Mak
     with pytest.raises(EngineDown, match="its worker has ended; load the model again"):
         bench.engine.submit(bench.job())
     with pytest.raises(EngineDown):
-        await bench.engine.held(bench.job().tokens, (), Whose(), holes=True)
+        await bench.engine.held(bench.job().tokens, (), Owner(), holes=True)
     if tickets:  # the dispatcher is busy until the library is closed, and is waited for
         shuts, shutdown = threading.Event(), bench.llm.shutdown
-        bench.llm.shutdown = lambda: (shuts.set(), shutdown())
+        bench.llm.shutdown = lambda: shuts.set() or shutdown()  # type: ignore[func-returns-value]  # always None
         bench.engine._tell(shuts.wait)
     assert await asyncio.to_thread(bench.engine.close, 5.0)
 
@@ -329,16 +329,16 @@ async def test_turns_are_evicted_on_request_and_stay_away(make: Make) -> None:
     got = await bench.steps(job)
     assert admitted(got).n_cached + admitted(got).n_new == len(prompt) - left.tokens
     await until(lambda: bench.engine._index.n_tokens == bench.worker.tokens_held())
-    held = await bench.engine.held(prompt, spans, Whose(), holes=True)
+    held = await bench.engine.held(prompt, spans, Owner(), holes=True)
     assert held.n == len(prompt) - left.tokens - 1
     assert held.ranges[0] == (0, spans[1].start)
     assert held.ranges[1][0] == spans[5].start
-    whole = await bench.engine.held(prompt, spans, Whose(), holes=False)
+    whole = await bench.engine.held(prompt, spans, Owner(), holes=False)
     assert spans[1].start <= whole.n < spans[1].stop, (
         "the turns have left this conversation, though their blocks are still there"
     )
-    assert await bench.engine.beginning_with(prompt[:10], Whose()) != []
-    assert await bench.engine.beginning_with(prompt[:10], Whose("ann")) == []
+    assert await bench.engine.beginning_with(prompt[:10], Owner()) != []
+    assert await bench.engine.beginning_with(prompt[:10], Owner("ann")) == []
 
 
 async def test_what_does_not_fit_is_refused_before_anything_starts(make: Make) -> None:
@@ -492,7 +492,7 @@ async def test_blocks_that_move_to_the_host_stay_found(make: Make) -> None:
         )
     )
     assert bench.engine.stats().removed_blocks == 0
-    held = await bench.engine.held(first.tokens, (), Whose(), holes=True)
+    held = await bench.engine.held(first.tokens, (), Owner(), holes=True)
     assert held.n == len(first.tokens) - 1
     assert admitted(await bench.steps(first)).n_cached == held.n
 
@@ -521,7 +521,7 @@ async def test_every_job_ends_whatever_happens(make: Make, seed: int) -> None:
             if random.random() < 0.3
             else bench.job(f"job {n} " * random.randrange(1, 8), random.randrange(1, 60))
         )
-        job = replace(job, whose=Whose(random.choice(["", "ann"])), background=random.random() < 0.2)
+        job = replace(job, owner=Owner(random.choice(["", "ann"])), background=random.random() < 0.2)
         try:
             ticket = engine.submit(job)
             if random.random() < 0.4:
@@ -540,11 +540,11 @@ async def test_every_job_ends_whatever_happens(make: Make, seed: int) -> None:
                 case 0:
                     await engine.clear()
                 case 1:
-                    await engine.held(prompt, spans, Whose(), holes=True)
+                    await engine.held(prompt, spans, Owner(), holes=True)
                 case 2:
                     await engine.evict(evicting, 1)
                 case _:
-                    await engine.beginning_with(prompt[:20], Whose("ann"))
+                    await engine.beginning_with(prompt[:20], Owner("ann"))
 
     async def end() -> None:
         await asyncio.sleep(0.4)

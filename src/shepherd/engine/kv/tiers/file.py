@@ -27,7 +27,7 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO
 
-from shepherd.engine.base import Span, Whose
+from shepherd.engine.base import Owner, Span
 from shepherd.engine.kv.tiers.snapshot import Snapshot
 
 if sys.platform != "win32":
@@ -111,8 +111,8 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
     sizes = [len(part) for part in _parts(snapshot)]
     facts = {
         "owner": fingerprint_id,  # the word of the first version
-        "whose": snapshot.whose.owner,
-        **({"adapters": snapshot.whose.adapters} if snapshot.whose.adapters else {}),
+        "whose": snapshot.owner.name,
+        **({"adapters": snapshot.owner.adapters} if snapshot.owner.adapters else {}),
         "runs": snapshot.runs,
         "spans": [astuple(span)[: 8 if span.cleared else 6] for span in snapshot.spans],
         "n_prompt": snapshot.n_prompt,
@@ -124,7 +124,7 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "uses": uses,
     }
     text = json.dumps(facts, separators=(",", ":")).encode()
-    version = VERSIONS[2 if snapshot.whose.adapters else bool(snapshot.whose.owner)]
+    version = VERSIONS[2 if snapshot.owner.adapters else bool(snapshot.owner.name)]
     head = _PRELUDE.pack(MAGIC, version, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
     head += blake2b(head, digest_size=_DIGEST).digest()
     return head, len(head) + sum(sizes) + _DIGEST
@@ -216,7 +216,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
             low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
-            whose=Whose(
+            owner=Owner(
                 str(facts.get("whose", "")),
                 adapters=tuple((str(adapter), float(scale)) for adapter, scale in facts.get("adapters", ())),
             ),

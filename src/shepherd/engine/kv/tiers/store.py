@@ -22,7 +22,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Literal
 
-from shepherd.engine.base import UNOWNED, Memory, Span, Whose
+from shepherd.engine.base import UNOWNED, Memory, Owner, Span
 from shepherd.engine.kv.ledger import Resident, common_prefix, usable
 from shepherd.engine.kv.tiers import file
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
@@ -123,14 +123,14 @@ class Snapshots:
     def find(
         self,
         prompt: array[int],
-        whose: Whose = UNOWNED,
+        owner: Owner = UNOWNED,
         *,
         holes: bool,
         spans: Sequence[Span] = (),
         without: Container[str] = (),
         n_held: int = 0,
     ) -> SnapshotMatch | None:
-        """The snapshot of `whose` that has most of the prompt; of equals one in RAM, then the smallest.
+        """The snapshot of `owner` that has most of the prompt; of equals one in RAM, then the smallest.
 
         `n_held`: how many tokens of the prompt a sequence in the cells has in place; a snapshot that leaves out more
         cannot be loaded.
@@ -152,7 +152,7 @@ class Snapshots:
                 n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
                 if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
                     continue
-                if not (entry.outline.whose.can_share(whose) and (in_ram or entry.on_disk)) or entry.key in without:
+                if not (entry.outline.owner.can_share(owner) and (in_ram or entry.on_disk)) or entry.key in without:
                     continue
                 if entry.outline.n_base > n_held:
                     continue
@@ -170,10 +170,10 @@ class Snapshots:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
 
-    def newest(self, whose: Whose, n: int) -> list[Resident]:
-        """The sequences that loading the `n` newest snapshots of `whose` would make. They must not be changed."""
+    def newest(self, owner: Owner, n: int) -> list[Resident]:
+        """The sequences that loading the `n` newest snapshots of `owner` would make. They must not be changed."""
         with self._lock:
-            own = (entry for entry in reversed(self._entries.values()) if entry.outline.whose.can_share(whose))
+            own = (entry for entry in reversed(self._entries.values()) if entry.outline.owner.can_share(owner))
             return [entry.sequence for entry in islice((e for e in own if e.snapshot is not None or e.on_disk), n)]
 
     def take(self, key: str) -> Snapshot | None:
