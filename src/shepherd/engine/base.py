@@ -68,7 +68,6 @@ class Owner:
     adapters: Adapters = ()
 
     def can_share(self, other: Owner) -> bool:
-        """Whether a sequence or a snapshot of the one may become one of the other."""
         return self.name == other.name and self.adapters == other.adapters
 
 
@@ -166,7 +165,6 @@ class CachedPrefix:
 
     @property
     def n(self) -> int:
-        """Number of cached tokens."""
         return sum(stop - start for start, stop in self.ranges)
 
     def until(self, length: int) -> CachedPrefix:

@@ -122,7 +122,6 @@ class DecodeStep:
         return first
 
     def record(self, batch: Batch, seconds: float) -> None:
-        """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""
         pool = self.pool
         n_prompt = 0
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):

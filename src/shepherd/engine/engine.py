@@ -146,7 +146,6 @@ class InProcessEngine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job waits or is computed at this moment. Any thread."""
         return not self._pending()[0]
 
     def wait_for_disk(self, timeout_s: float = 2.0) -> bool:
@@ -169,7 +168,6 @@ class InProcessEngine:
         return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
     async def _call(self, work: Callable[[], T]) -> T:
-        """Call `work` on the engine thread, between two decodes, and return its result."""
         done: Future[T] = Future()
         with self._posting():
             self._asked.add(done)
@@ -222,7 +220,6 @@ class InProcessEngine:
             return self._open.copy(), self._asked.copy()
 
     def _stall(self, quiet_s: float) -> None:
-        """Log that the thread makes no progress, and end everything that waits for it."""
         tickets, _ = self._pending()
         doing = self._scheduler.heartbeat.doing
         reason = f"the engine of cache {self.name!r} has made no progress for {quiet_s:.0f} s ({doing})"
@@ -236,7 +233,6 @@ class InProcessEngine:
         self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
 
     def _abandon(self, reason: str) -> None:
-        """End everything that waits for the thread."""
         tickets, asked = self._pending()
         for ticket in tickets:
             ticket.abandon(EngineDown(reason))

@@ -58,7 +58,6 @@ class Gate:
 
 
 async def evict_turns(engine: Engine, job: Job, n_turns: int) -> Evicted:
-    """`Engine.evict` by a job that evicts and generates nothing."""
     assert job.on_full == "evict"
     assert n_turns > 0
     ticket = engine.submit(replace(job, max_tokens=0, reserve=1, n_turns_to_evict=n_turns))

@@ -41,7 +41,6 @@ def whole(tokens: Sequence[int], length: int) -> int:
 
 
 def edges(media: Mapping[int, Media]) -> set[int]:
-    """Where each image of a prompt begins and ends."""
     return {at for start, each in media.items() for at in (start, start + each.n_tokens)}
 
 

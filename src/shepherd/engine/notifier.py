@@ -18,7 +18,6 @@ class Notifier:
         self._tickets: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
 
     def add(self, ticket: Ticket) -> None:
-        """Note that `ticket` has new steps."""
         self._tickets.setdefault(ticket.loop, set()).add(ticket)
 
     def flush(self) -> None:

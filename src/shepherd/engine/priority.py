@@ -13,7 +13,6 @@ from shepherd.engine.task import Task
 
 
 def has_place(task: Task, running: Sequence[Task], n_places: int) -> bool:
-    """Whether `task` may run beside those that run."""
     return len(running) < (max(1, n_places - 1) if task.job.background else n_places)
 
 

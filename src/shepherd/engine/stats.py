@@ -32,7 +32,6 @@ class Histogram:
         self.total += value
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Both together; they have the same bounds."""
         made = Histogram(self.bounds)
         made.counts = [one + another for one, another in zip(self.counts, other.counts, strict=True)]
         made.total = self.total + other.total

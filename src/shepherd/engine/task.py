@@ -71,7 +71,6 @@ class Task:
 
     @property
     def n_left(self) -> int:
-        """Number of tokens that it may still generate."""
         return self.job.max_tokens - self.n_generated
 
     @property
@@ -119,7 +118,6 @@ class Task:
         self.todo.append((n - 1, n))
 
     def advance(self, n: int) -> None:
-        """Remove the first `n` tokens of `todo`, which have been computed."""
         start, stop = self.todo[0]
         if start + n == stop:
             self.todo.popleft()

@@ -56,7 +56,6 @@ class TaskQueue:
         self.publish()
 
     def add(self, ticket: Ticket) -> None:
-        """Queue a new job."""
         self.waiting.append(Task(ticket, ticket.job.tokens[:]))
 
     def start(self, task: Task, placement: Placement) -> None:
@@ -150,7 +149,6 @@ class TaskQueue:
             logger.exception("the figures of cache %r cannot be read", self.name)
 
     def flush(self) -> None:
-        """Wake the readers of new steps."""
         try:
             self.post_last()
         finally:
@@ -172,7 +170,6 @@ class TaskQueue:
         self.published = self.stats(), time.monotonic()
 
     def stats(self) -> CacheStats:
-        """A snapshot for displays."""
         now_s, clock_s = time.perf_counter(), time.monotonic()
         owners = {task.cells.id: task for task in self.running}
         ledger, snapshots = self.pool.ledger, self.pool.snapshots

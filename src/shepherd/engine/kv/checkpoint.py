@@ -52,7 +52,6 @@ class Checkpoints:
             self.bound()
 
     def can_restore(self, source: Resident, length: int) -> bool:
-        """Whether `state_at` knows the state."""
         is_known = length == len(source) or source.state_at(length) is not None
         return self._ledger.memory.checkpoint and is_known
 
@@ -106,7 +105,6 @@ class Checkpoints:
 
 
 def _best(resident: Resident, n: int) -> list[tuple[int, bytes]]:
-    """The `n` checkpoints of a sequence that are worth most."""
     lengths = [at for at, _ in resident.checkpoints]
     kept = set(marks.thinned(lengths, n, n_system=resident.n_system, spans=resident.spans))
     return [(at, state) for at, state in resident.checkpoints if at in kept]

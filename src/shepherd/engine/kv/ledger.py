@@ -144,7 +144,6 @@ class Resident:
         return max((at for at, _ in self.checkpoints if at <= length), default=0)
 
     def state_at(self, length: int) -> bytes | None:
-        """The state of the checkpoint of this length; None if there is none."""
         return next((state for at, state in self.checkpoints if at == length), None)
 
 
@@ -220,7 +219,6 @@ class Ledger:
 
     @property
     def used(self) -> int:
-        """Cells that hold a token."""
         if self._stale:
             self._used = _covered(run for resident in self for run in resident.runs)
             self._stale = False
@@ -236,7 +234,6 @@ class Ledger:
 
     @property
     def free_ids(self) -> Sequence[int]:
-        """The ids that no sequence has."""
         return self._free_ids
 
     def used_without(self, leaving: Iterable[Resident]) -> int:
@@ -323,7 +320,6 @@ class Ledger:
         return resident
 
     def touch(self, resident: Resident) -> None:
-        """Make it the most recently used sequence."""
         self._n_uses += 1
         resident.used_at = self._n_uses
 
@@ -597,7 +593,6 @@ def common_prefix(a: array[int], b: array[int]) -> int:
 
 
 def common_suffix(a: array[int], b: array[int]) -> int:
-    """The length of the longest common suffix."""
     return common_prefix(a[::-1], b[::-1])
 
 

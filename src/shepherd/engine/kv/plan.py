@@ -64,7 +64,6 @@ class Tail:
 
     @property
     def end(self) -> int:
-        """Its end in the prompt."""
         return self.at + self.stop - self.start
 
 
@@ -211,7 +210,6 @@ def leaving(
 
 
 def kept_tokens(job: Job) -> int:
-    """Number of prompt tokens that can never be evicted."""
     return len(job.tokens) - sum(max(0, span.stop - max(span.start, SINK)) for span in job.spans if not span.keep)
 
 
@@ -222,7 +220,6 @@ def cleared_ranges(job: Job) -> list[Range]:
 
 
 def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
-    """The ranges of `[start, stop)` without those in `without`."""
     left: list[Range] = []
     for low, high in sorted(without):
         if high <= start or low >= stop:
@@ -242,7 +239,6 @@ def counting(without: Sequence[Range]) -> Callable[[int, int], int]:
     sums = list(accumulate(map(sub, stops, starts), initial=0))
 
     def n_before(index: int) -> int:
-        """Tokens in `without` before `index`."""
         at = bisect_left(starts, index)
         return sums[at] - max(0, stops[at - 1] - index) if at else 0
 
@@ -261,5 +257,4 @@ def joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def size(ranges: Sequence[Range]) -> int:
-    """Number of tokens in ranges that do not overlap."""
     return sum(stop - start for start, stop in ranges)

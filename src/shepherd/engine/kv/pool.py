@@ -363,7 +363,6 @@ class Pool:
             raise
 
     def give_up_tail(self, resident: Resident) -> None:
-        """Drop the parked tail of `resident`, if there is one."""
         parked = self.parked.pop(resident.id, None)
         if parked is not None:
             self.apply(self.ledger.forget(parked))
@@ -511,7 +510,6 @@ class Pool:
         return n if self.ledger.find_holder(resident.tokens, n, resident.owner, resident) else 0
 
     def _behind(self, outline: Snapshot, n_base: int) -> Snapshot:
-        """The outline of the same conversation without its first `n_base` tokens."""
         cut = ((max(start, n_base), stop, position + max(0, n_base - start)) for start, stop, position in outline.runs)
         runs = tuple(run for run in cut if run[0] < run[1])
         cost_s = outline.cost_s and outline.cost_s * (1 - n_base / outline.n_resident)

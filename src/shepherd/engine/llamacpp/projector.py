@@ -100,7 +100,6 @@ class Projector:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """A hash of the file."""
         return digest_of([self.path]).encode()
 
     # -- before anything is computed -----------------------------------------------------------------------------------
@@ -212,7 +211,6 @@ class Projector:
             mtmd.mtmd_input_chunk_free(chunk)
 
     def close(self) -> None:
-        """Free the projector; no call may follow."""
         self._worker.shutdown(cancel_futures=True)
         if self._handle:
             _mtmd().mtmd_free(self._handle)

@@ -442,7 +442,6 @@ class LlamaRuntime:
         return n
 
     def use_threads(self, n_threads: int) -> None:
-        """Compute the next tokens with so many threads, one at a time or many."""
         C.llama_set_n_threads(self._context, n_threads, n_threads)
 
     def _check(self, seq: int) -> None:

@@ -148,13 +148,11 @@ class Weights:
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja source in the file, or None."""
         text: bytes | None = C.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text is not None else None
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether some layers keep a state instead of tokens."""
         return bool(C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
 
     def context(self, what: str, advice: str, params: Mapping[str, object]) -> Any:
@@ -207,7 +205,6 @@ class Weights:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of these weights."""
         return digest_of(gguf.shards(self.path))
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:

@@ -254,7 +254,6 @@ class TensorRTEngine:
         self._mailbox.put(_Mail(work))
 
     async def _call(self, work: Callable[[], T]) -> T:
-        """Call `work` on the dispatcher and return its result."""
         if self.down is not None:
             raise EngineDown(self.down)
         done: Future[T] = Future()
@@ -294,7 +293,6 @@ class TensorRTEngine:
         self._stalled = None
 
     def _refuse(self, reason: str) -> None:
-        """End everything that waits with `EngineDown`."""
         with self._lock:
             tickets, asked = self._open.copy(), self._asked.copy()
         for ticket in tickets:
@@ -389,7 +387,6 @@ class TensorRTEngine:
             self._heartbeat.beat()
 
     def _end_all(self) -> None:
-        """The engine stops: those that wait are cancelled, those that run are asked to end."""
         while self._waiting:
             self._end(self._waiting.popleft(), Done("cancelled"))
         for task in self._running:
@@ -451,7 +448,6 @@ class TensorRTEngine:
         )
 
     def _report(self, task: _Task, planned: Sendable) -> None:
-        """Count, log and post what leaves."""
         task.gone = planned.gone
         turns, totals = planned.evictions, self._totals
         if turns:

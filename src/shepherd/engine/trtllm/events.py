@@ -289,7 +289,6 @@ def _token_ids(value: object) -> Iterator[int]:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many tokens both begin with."""
     n = min(len(one), len(other))
     if one[:n] == other[:n]:
         return n // _SIZE

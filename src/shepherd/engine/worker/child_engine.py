@@ -148,7 +148,6 @@ class ChildEngine:
 
     @property
     def pid(self) -> int:
-        """The process that was started."""
         return self._child.pid
 
     # -- any thread ----------------------------------------------------------------------------------------------------
@@ -203,7 +202,6 @@ class ChildEngine:
         return found
 
     async def _call(self, method: str, *arguments: object, **keywords: object) -> Any:
-        """The result of a method of the child's engine."""
         done: Future[Any] = Future()
         with self._lock:
             if (down := self.down) is not None:

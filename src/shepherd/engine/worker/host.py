@@ -217,7 +217,6 @@ class _Host:
         return State(self._engine.stats(), self._engine.down)
 
     def _answer(self, answer: Answer) -> None:
-        """Send an answer with all others of this moment."""
         if not self._answers:
             asyncio.get_running_loop().call_soon(self._flush)
         self._take_logged()

@@ -79,7 +79,6 @@ class Child:
         return self._process.pid
 
     def wait(self, timeout_s: float = 0.0) -> bool:
-        """Whether the process has ended, after `timeout_s` at most."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.returncode is not None

@@ -68,7 +68,6 @@ class Head:
 
     @property
     def size_bytes(self) -> int:
-        """`Snapshot.size_bytes` of the whole."""
         return sum(self.sizes) + self.outline.size_bytes
 
 
@@ -78,7 +77,6 @@ def fingerprint_id(fingerprint: str) -> str:
 
 
 def path(folder: Path, key: str) -> Path:
-    """The path of the snapshot of a key."""
     return folder / f"{key}.kv"
 
 
@@ -285,7 +283,6 @@ def _lock(descriptor: int) -> None:
 
 
 def _remove_leftover(name: str) -> None:
-    """Remove a file without a writer."""
     with suppress(OSError):  # it is being written, or removed already
         if sys.platform == "win32":
             Path(name).unlink()

@@ -42,7 +42,6 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of host memory, approximately."""
         states = len(self.state) + sum(len(state) for _, state in self.checkpoints)
         return states + self.tokens.itemsize * len(self.tokens)
 

@@ -165,7 +165,6 @@ class Snapshots:
         return best
 
     def outlines(self) -> dict[str, Snapshot]:
-        """The outlines of all snapshots in RAM and on disk, by key."""
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
@@ -209,7 +208,6 @@ class Snapshots:
             self._on_ready()
 
     def is_coming(self, key: str) -> bool:
-        """Whether a `fetch` of this key is under way."""
         with self._lock:
             return key in self._fetches or key == self._reading
 
@@ -223,7 +221,6 @@ class Snapshots:
             return True
 
     def is_on_disk(self, key: str) -> bool:
-        """Whether there is a file of this key."""
         with self._lock:
             return key in self._entries and self._entries[key].on_disk
 
@@ -351,7 +348,6 @@ class Snapshots:
         return int(entry.is_fetched or self._is_unsaved(entry))
 
     def _is_unsaved(self, entry: Entry) -> bool:
-        """Whether it is in RAM and has yet to be written to disk."""
         is_missing = entry.snapshot is not None and not entry.on_disk
         return is_missing and self._can_write and not entry.is_refused
 
@@ -371,7 +367,6 @@ class Snapshots:
                 excess -= waiting[key]
 
     def _drop(self, entry: Entry) -> None:
-        """Remove an entry from RAM for lack of room."""
         self._counts["dropped"] += not entry.on_disk
         self._leave_ram(entry)
 
@@ -474,7 +469,6 @@ class Snapshots:
         self._warn()
 
     def _adopt(self, key: str, size: int) -> None:
-        """Add one file of the folder to the bookkeeping."""
         path = file.path(self._folder, key)
         try:
             head = file.read_head(path)
@@ -613,7 +607,6 @@ class Snapshots:
             self._counts["damaged"] += 1
 
     def _warn(self) -> None:
-        """Warn once that there are files that cannot be used."""
         with self._lock:
             n, has_warned = self._counts["damaged"], self._has_warned
             self._has_warned = has_warned or n > 0
