@@ -571,9 +571,7 @@ class TensorRTEngine:
         n_cells = self._index.n_blocks * self._index.block_size or self.n_ctx
         running = tuple(self._row(task, -at) for at, task in enumerate(self._running, 1))
         idle = tuple(replace(known.row, seq=known.id, idle_s=now_s - known.ended_s) for known in self._conversations)
-        late = sum(
-            max(0, known.n_fresh - self._index.held(known.sent)) for known in self._conversations if known.n_fresh
-        )
+        late = sum(known.n_fresh - self._index.held_whole(known.sent) for known in self._conversations if known.n_fresh)
         self._stats = replace(
             self._totals, n_ctx=n_cells, used=self._index.n_tokens + late, live=len(self._running),
             waiting=len(self._waiting), sequences=(*running, *idle),

@@ -116,6 +116,11 @@ class BlockIndex:
             nodes, n = [*whole], n + self.block_size
         return n
 
+    def held_whole(self, tokens: array[int]) -> int:
+        """The same of whole blocks, which requests share: a block that is equal in part only is made anew."""
+        n = self.held(tokens)
+        return n - n % self.block_size
+
     def _next(self, event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """The kind and the content of an event that counts; an empty kind for the others."""
         data, id_, window = event.get("data"), event.get("event_id"), event.get("window_size")

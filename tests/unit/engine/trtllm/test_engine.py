@@ -463,6 +463,15 @@ async def test_scores_come_with_the_tokens(make: Make) -> None:
 # -- pressure ----------------------------------------------------------------------------------------------------------
 
 
+async def test_the_cells_of_a_job_are_counted_before_the_events_of_its_blocks_come(make: Make) -> None:
+    bench = make(say=CUP, events="rpc")
+    for n in range(6):  # conversations that begin alike share whole blocks only
+        await bench.steps(bench.job("the cup, " + f"again {n} " * 9 * n, 3 if n % 2 else 40))
+        used = bench.engine.stats().used
+        await until(lambda: bench.engine._index.n_tokens == bench.worker.tokens_held())
+        assert used == bench.worker.tokens_held() == bench.engine.stats().used
+
+
 async def test_removed_blocks_are_counted_exactly_and_take_no_message(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
