@@ -288,6 +288,7 @@ async def test_a_job_that_fails_harms_no_other(make: Make) -> None:
         await steps(bad)
     assert not isinstance(failed.value, EngineDown)
     assert tokens(await steps(good)) == expected("0123456789", 4)
+    assert tokens(await steps(engine.submit(job("0123456789", 2)))) == expected("0123456789", 2), "the next one, too"
 
 
 async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(make: Make) -> None:

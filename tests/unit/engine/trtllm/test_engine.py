@@ -24,7 +24,6 @@ from shepherd.core import (
     EngineError,
     Evicted,
     InvalidRequest,
-    RateLimited,
     Sampling,
     Unsupported,
 )
@@ -152,18 +151,6 @@ async def test_background_jobs_start_when_no_other_waits(make: Make) -> None:
             group.create_task(run(name, background=name == "title"))
             await asyncio.sleep(0)
     assert ended == ["first", "second", "title"]
-
-
-async def test_too_many_jobs_are_refused_with_a_time_to_wait(make: Make) -> None:
-    bench = make(sequences=1, queue=2, step_s=0.05)
-    tickets = [bench.engine.submit(bench.job(f"{n}")) for n in range(2)]
-    await until(lambda: bench.engine.stats().live == 1 or bool(bench.engine._running))
-    tickets.append(bench.engine.submit(bench.job("2")))
-    with pytest.raises(RateLimited, match="is busy: 2 requests are waiting"):
-        bench.engine.submit(bench.job("3"))
-    for ticket in tickets:
-        bench.engine.cancel(ticket)
-        assert (await steps(ticket))[-1] == Done("cancelled")
 
 
 # -- cancelling ------------------------------------------------------------------------------------------------------
