@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import APART, END, RAM, Day, Numbers, SilentLoop, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.unit.engine.test_scheduler import APART, END, RAM, Day, Numbers, model
 
 from shepherd.engine.base import UNOWNED, Adapters, Admitted, Done, Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.ledger import shared_prefix
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.kv.tiers import Snapshot, file
 from shepherd.engine.kv.tiers.snapshot import covers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 LAW: Adapters = (("law", 1.0),)
 HALF: Adapters = (("law", 0.5),)
@@ -55,13 +54,8 @@ class Cache:
 
     def __init__(self, tiers: Tiers = RAM, memory: Memory = PLAIN, n_positions: int | None = None) -> None:
         self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=6, n_batch=64, memory=memory)
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=tiers, n_positions=n_positions),
-            name="test",
-            show=Numbers().piece,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
+        self.scheduler = scheduler_on(
+            self.runtime, sequences=3, tiers=tiers, n_positions=n_positions, show=Numbers().piece
         )
 
     def submit(self, adapters: Adapters, tokens: Sequence[int] = SAME, **fields: Any) -> Ticket:

@@ -16,14 +16,13 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import SilentLoop
+from tests.fake_engine import RECURRENT, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import Sampling
 from shepherd.engine.base import Admitted, Job, Owner, Runtime, Span, Ticket
 from shepherd.engine.kv.marks import LEAST_GAP
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
+from shepherd.engine.scheduler import Scheduler
 
 END = 127
 TAIL = (126, 125, 124)
@@ -84,13 +83,8 @@ class Cache:
     sent: list[tuple[Job, list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=self.tiers, checkpoint_bytes=self.checkpoint_bytes),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
+        self.scheduler = scheduler_on(
+            self.runtime, sequences=3, tiers=self.tiers, checkpoint_bytes=self.checkpoint_bytes
         )
 
     def ask(self, chat: Chat, **fields: Any) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import APART, END, RAM, SYSTEMS, Day, Numbers, Sent, SilentLoop, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.unit.engine.test_scheduler import APART, END, RAM, SYSTEMS, Day, Numbers, Sent, model
 
 from shepherd.engine.base import UNOWNED, Admitted, Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.ledger import Ledger, NoRoom, common_prefix
@@ -21,7 +21,6 @@ from shepherd.engine.kv.plan import Limits, plan
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
 from shepherd.engine.kv.tiers.snapshot import covers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 OWNERS = ("", "ada", "bob")
 ADA, BOB = Owner("ada"), Owner("bob")
@@ -107,14 +106,7 @@ class Cache:
 
     def __init__(self, memory: Memory = PLAIN, tiers: Tiers = RAM, n_seq: int = 6) -> None:
         self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=n_seq, n_batch=64, memory=memory)
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=tiers),
-            name="test",
-            show=Numbers().piece,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=3, tiers=tiers, show=Numbers().piece)
 
     def n_cached(self, owner: Owner, tokens: Sequence[int] = SAME, **fields: Any) -> int:
         """How many tokens of this prompt the owner is told of as cached."""

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, scheduler_on
 from tests.unit.engine.test_background import END, ListeningLoop, admitted
 
 from shepherd.engine.base import Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.pool import LEAST_BASE, WORTH_SAVING, WORTH_SHARING, OperationRefused, Tiers
 from shepherd.engine.prefill import CHUNK, STRIDE
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 RAM = Tiers(ram_bytes=1_000_000)
 LONG = STRIDE + 44
@@ -39,14 +38,7 @@ class Cache:
             memory=memory,
             pays_for_idle=pays_for_idle,
         )
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=2, tiers=tiers),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=2, tiers=tiers)
 
     def _answer(self, tokens: Sequence[int]) -> int:
         self.seen.append(list(tokens))
