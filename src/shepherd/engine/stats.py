@@ -9,6 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from shepherd.core import Evicted
+
 State = Literal["prefill", "generate", "idle"]
 
 
@@ -111,6 +113,11 @@ class CacheStats:
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=Histogram)
     sequences: tuple[SequenceStats, ...] = ()
+
+    def count_eviction(self, evicted: Evicted) -> None:
+        self.evictions += 1
+        self.evicted_messages += evicted.messages
+        self.evicted_tokens += evicted.tokens
 
     def aged(self, age_s: float) -> CacheStats:
         """The same, read `age_s` seconds after it was published."""

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.core import EngineError, Evicted, ShepherdError
+from shepherd.core import EngineError, ShepherdError
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done, Ticket
-from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
+from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction, evicted
 from shepherd.engine.kv.pool import Pool
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -87,16 +87,11 @@ class TaskQueue:
 
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
-        messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-        totals = self.pool.totals
-        totals.evictions += 1
-        totals.evicted_messages += messages
-        totals.evicted_tokens += tokens
-        totals.eviction_s.observe(seconds)
+        left = evicted(turns)
+        self.pool.totals.count_eviction(left)
+        self.pool.totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
-        gone = tuple(index for turn in turns for index in turn.gone)
-        partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
-        task.ticket.post(Evicted(messages, tokens, gone, partly))
+        task.ticket.post(left)
         self.notifier.add(task.ticket)
 
     def requeue(self, task: Task, *, is_broken: bool = False) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter, itemgetter
 
+from shepherd.core import Evicted
 from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Owner, Remove, Shift, Span
 from shepherd.engine.media import whole
 
@@ -183,6 +184,16 @@ class TurnEviction:
     """Indexes of the messages of which nothing stays."""
     part_of: int | None = None
     """The message of which only a part leaves."""
+
+
+def evicted(turns: Sequence[TurnEviction]) -> Evicted:
+    """The step that reports these turns."""
+    return Evicted(
+        sum(turn.messages for turn in turns),
+        sum(turn.tokens for turn in turns),
+        tuple(index for turn in turns for index in turn.gone),
+        tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ def kept_tokens(job: Job) -> int:
 
 
 def cleared_ranges(job: Job) -> list[Range]:
-    """The tokens that are no part of the prompt any more; the last token of all is one, whatever its span says."""
+    """The tokens that are no part of the prompt any more. The last token of all always is, even in a cleared span."""
     ranges = ((max(span.start, SINK), min(span.stop, len(job.tokens) - 1)) for span in job.spans if span.cleared)
     return [(start, stop) for start, stop in ranges if start < stop]
 

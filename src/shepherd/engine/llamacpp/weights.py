@@ -86,7 +86,7 @@ class Weights:
 
         cpu_only: use no GPU, not even for a part of the computation (as may happen with `gpu_layers` 0).
         mmap: map the file, or read it into memory of its own; None = as the library does it for the devices.
-        mlock: keep the weights in memory, whatever else needs it; where the system refuses, a warning says so.
+        mlock: never let the system take the memory of the weights; where it refuses, a warning says so.
         override_tensor: `pattern=buffer type` each: the memory for tensors whose name matches a regular expression.
 
         Raises: `EngineError` with the library's reason if the file cannot be loaded.

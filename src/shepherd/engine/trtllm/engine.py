@@ -33,7 +33,7 @@ from shepherd.core import ContextFull, EngineDown, EngineError, Evicted, Shepher
 from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Owner, Prefill, Span, Ticket
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns
-from shepherd.engine.kv.ledger import NoRoom
+from shepherd.engine.kv.ledger import NoRoom, evicted
 from shepherd.engine.kv.plan import Range
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats, State
@@ -449,16 +449,11 @@ class TensorRTEngine:
 
     def _report(self, task: _Task, planned: Sendable) -> None:
         task.gone = planned.gone
-        turns, totals = planned.evictions, self._totals
-        if turns:
-            messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-            totals.evictions += 1
-            totals.evicted_messages += messages
-            totals.evicted_tokens += tokens
-            log_eviction(turns, len(planned.tokens))
-            gone = tuple(index for turn in turns for index in turn.gone)
-            partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
-            task.ticket.post(Evicted(messages, tokens, gone, partly))
+        if planned.evictions:
+            left = evicted(planned.evictions)
+            self._totals.count_eviction(left)
+            log_eviction(planned.evictions, len(planned.tokens))
+            task.ticket.post(left)
         task.post()
 
     def _send(self, task: _Task, planned: Sendable) -> None:

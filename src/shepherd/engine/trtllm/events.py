@@ -2,9 +2,9 @@
 
     created ─ stored(parent, blocks with their tokens) ─ updated(level) ─ removed(hashes) ─▶ BlockIndex
 
-The library keeps the blocks of finished requests and gives the stalest leaf to whatever needs room. So a removed block
-is pressure, and no loss: a running prompt is never shortened, and no message leaves a conversation because of it. A
-block that moves to host memory is `updated` and stays reusable. All numbers are exact while no event is missing.
+The library keeps the blocks of finished requests and gives the stalest leaf to a request that needs room. So a removed
+block is pressure, and no loss: a running prompt is never shortened, and no message leaves a conversation because of
+it. A block that moves to host memory is `updated` and stays reusable. All numbers are exact while no event is missing.
 """
 
 from __future__ import annotations
