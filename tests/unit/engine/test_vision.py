@@ -229,7 +229,7 @@ def test_no_operation_cuts_an_image(model: Model) -> None:
     assert runtime.held(0) == (0, 2 + media.n_tokens)
     assert runtime.decode([Chunk(0, array("i", [4, 5]), 3 + media.n_tokens, True)]) == "ok"
     assert runtime.held(0) == (0, 4 + media.n_tokens)
-    if model.projector.squeezes:
+    if model.projector.compresses:
         assert not runtime.apply(Remove(0, 4, 5))
         assert not runtime.apply(Copy(0, 1, 0, 5))
     state = runtime.save(0)

@@ -75,7 +75,7 @@ class Projector:
         mtmd = _mtmd()
         self.takes_images: bool = mtmd.mtmd_support_vision(handle)
         self.takes_audio: bool = mtmd.mtmd_support_audio(handle)
-        self.squeezes: bool = mtmd.mtmd_decode_use_mrope(handle)
+        self.compresses: bool = mtmd.mtmd_decode_use_mrope(handle)
         """Whether an image takes fewer positions than it has tokens (M-RoPE)."""
         self.at_once: bool = mtmd.mtmd_decode_use_non_causal(handle, None)
         """Whether all tokens of an image see each other: they must be computed in one piece. Sound is read in order."""

@@ -119,7 +119,7 @@ class LlamaRuntime:
         # Without flash attention, all cells up to the highest used one are multiplied first and masked afterwards.
         self.pays_for_idle = flash_attention(options) is False
         self._batch = Batch(self.n_batch, self.n_seq)
-        self._positions = Positions(self.n_seq) if projector is not None and projector.squeezes else None
+        self._positions = Positions(self.n_seq) if projector is not None and projector.compresses else None
         """Where images take fewer positions than tokens; all other code here knows those of the library."""
         self._shared: list[set[int]] = [set() for _ in range(self.n_seq)]
         """Per sequence, the other sequences that may share cells with it."""
