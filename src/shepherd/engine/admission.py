@@ -57,8 +57,6 @@ Verdict = Placement | ShepherdError | Done | Literal["held up", "no room"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Starts the jobs of one cache."""
-
     pool: Pool
     limits: Limits
     name: str

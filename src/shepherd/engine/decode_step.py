@@ -39,8 +39,6 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeStep:
-    """Composes and records the decodes of one cache."""
-
     runtime: Runtime
     pool: Pool
     queue: TaskQueue

@@ -18,8 +18,6 @@ LONGEST_WAIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The limits of one engine."""
-
     name: str
     """The cache's."""
     n_ctx: int

@@ -12,8 +12,6 @@ from shepherd.engine.base import Ticket
 
 
 class Notifier:
-    """Wakes the event loops whose tickets have new steps. One per engine thread."""
-
     def __init__(self) -> None:
         self._tickets: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
 

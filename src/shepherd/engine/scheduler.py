@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How one cache works."""
-
     sequences: int = 4
     """Jobs computed side by side."""
     queue: int = 64

@@ -34,8 +34,6 @@ FIRST_WORDS = 32
 
 @dataclass(slots=True)
 class TaskQueue:
-    """All tasks that have not ended."""
-
     pool: Pool
     name: str
     waiting: deque[Task] = field(default_factory=deque)

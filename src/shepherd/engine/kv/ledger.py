@@ -207,8 +207,6 @@ class NoRoom:
 
 
 class Ledger:
-    """All sequences of one pool of cells."""
-
     def __init__(self, n_cells: int, n_seq: int, memory: Memory) -> None:
         self.n_cells = n_cells
         self.memory = memory

@@ -68,8 +68,6 @@ class OperationRefused(Exception):
 
 
 class Pool:
-    """The cells of one cache."""
-
     def __init__(
         self,
         runtime: Runtime,
