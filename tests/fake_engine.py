@@ -13,6 +13,7 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import (
@@ -27,12 +28,14 @@ from shepherd.engine.base import (
     Memory,
     Op,
     Remove,
+    Runtime,
     Scored,
     Shift,
     Special,
 )
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.media import tokens_of
+from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 BYTES = 256
 """Tokens 0..255 are the bytes themselves; specials follow."""
@@ -46,6 +49,26 @@ def in_process(engine: Engine) -> InProcessEngine:
     """An engine whose insides a test may look at."""
     assert isinstance(engine, InProcessEngine)
     return engine
+
+
+class SilentLoop:
+    """Takes wake-ups and does nothing: a test that steps a scheduler reads its tickets itself."""
+
+    def call_soon_threadsafe(self, call: Callable[..., Any], *arguments: object) -> None:
+        pass
+
+
+def scheduler_on(
+    runtime: Runtime,
+    *,
+    show: Callable[[int], bytes] = lambda token: b"%d " % token,
+    on_ready: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> Scheduler:
+    """A scheduler that a test steps; `options` are those of `EngineOptions`."""
+    return Scheduler(
+        runtime, EngineOptions(**options), name="test", show=show, is_urgent=lambda: False, on_ready=on_ready
+    )
 
 
 class FakeVocabulary:

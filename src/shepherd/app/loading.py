@@ -269,7 +269,7 @@ class ModelLoader:
 
     def _open_projector(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> Projector | None:
         """What lets the model see images, or hear; it is freed with the weights."""
-        if entry.projector is None or not (entry.projector.sees or entry.projector.hears):
+        if entry.projector is None or not (entry.projector.takes_images or entry.projector.takes_audio):
             return None
         from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415 - as above
         from shepherd.engine.llamacpp.runtime import default_threads  # noqa: PLC0415 - as above
@@ -286,7 +286,7 @@ class ModelLoader:
         logger.info(
             "model %r %s by %s, loaded in %.1f s",
             entry.name,
-            "sees and hears" if projector.sees and projector.hears else "sees" if projector.sees else "hears",
+            " and ".join(("sees",) * projector.takes_images + ("hears",) * projector.takes_audio),
             projector.path.name,
             time.monotonic() - began_s,
         )

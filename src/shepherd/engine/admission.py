@@ -57,8 +57,6 @@ Verdict = Placement | ShepherdError | Done | Literal["held up", "no room"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Starts the jobs of one cache."""
-
     pool: Pool
     limits: Limits
     name: str
@@ -115,10 +113,10 @@ class Admission:
                     if n_refused + 1 < MAX_REFUSED and self._sources(task, refused)[1] is not None:
                         continue  # it has the beginning that a saved conversation needs
                     planned, source = replace(planned, source=restored), replace(found.match, resident=restored)
-                recent = self.pool.recent(job.whose)
+                recent = self.pool.recent(job.owner)
                 diverged = decision_log.find_divergence(recent, task.tokens, job, source)
                 n_source = len(source.resident) if source else 0
-                resident = self.pool.carry_out(planned, n_free, job.whose, background=job.background)
+                resident = self.pool.carry_out(planned, n_free, job.owner, background=job.background)
             except OperationRefused:
                 if planned.source is not None:
                     refused.append(planned.source)
@@ -133,10 +131,10 @@ class Admission:
         """The best match in the cells, and a snapshot if one is so much better that loading it pays."""
         job, holes = task.job, task.job.on_full == "evict"
         if job.background or task.n_loads == MAX_LOADS:  # a restored snapshot could take cells from conversations
-            return self.pool.ledger.find(task.tokens, job.whose, holes=holes, spans=job.spans, without=refused), None
+            return self.pool.ledger.find(task.tokens, job.owner, holes=holes, spans=job.spans, without=refused), None
         bad = task.bad_snapshots
         return self.pool.find(
-            task.tokens, job.whose, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
+            task.tokens, job.owner, holes=holes, spans=job.spans, without=refused, bad=bad, least_gain=WORTH_LOADING
         )
 
     def _fetch(self, task: Task, key: str) -> bool:

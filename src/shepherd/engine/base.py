@@ -58,21 +58,20 @@ Adapters = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
-    """Whose tokens they are, and with which weights they are computed. Owners share no sequence and no snapshot, nor do
-    sets of adapters."""
+class Owner:
+    """The owner of tokens, and the weights with which they are computed. Owners share no sequence and no snapshot, nor
+    do sets of adapters."""
 
-    owner: str = ""
+    name: str = ""
     n_common: int = 0
     """Leading tokens that jobs of other owners may share: all of them at once, so that none can be guessed singly."""
     adapters: Adapters = ()
 
-    def can_share(self, other: Whose) -> bool:
-        """Whether a sequence or a snapshot of the one may become one of the other."""
-        return self.owner == other.owner and self.adapters == other.adapters
+    def can_share(self, other: Owner) -> bool:
+        return self.name == other.name and self.adapters == other.adapters
 
 
-UNOWNED = Whose()
+UNOWNED = Owner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,10 @@ class MediaReader(Protocol):
     """Reads images, or recordings, for one model; safe from any thread."""
 
     @property
-    def sees(self) -> bool: ...
+    def takes_images(self) -> bool: ...
 
     @property
-    def hears(self) -> bool: ...
+    def takes_audio(self) -> bool: ...
 
     def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
         """What a file becomes in a prompt: its parts, and the tokens that the model has around and between them.
@@ -142,8 +141,8 @@ class Job:
     """A title, a summary and the like: it never takes cells or turns from other jobs, and its cells are freed first."""
     session: str | None = None
     """The conversation's name, for log lines and displays only."""
-    whose: Whose = UNOWNED
-    """Reuse is decided by it, and by tokens."""
+    owner: Owner = UNOWNED
+    """It and the tokens decide what is reused."""
     n_system: int = 0
     """Leading tokens before the conversation: the system prompt and the tools. Other conversations may begin alike."""
     media: Mapping[int, Media] = field(default_factory=dict)
@@ -166,7 +165,6 @@ class CachedPrefix:
 
     @property
     def n(self) -> int:
-        """Number of cached tokens."""
         return sum(stop - start for start, stop in self.ranges)
 
     def until(self, length: int) -> CachedPrefix:
@@ -364,16 +362,16 @@ class Engine(Protocol):
         eviction (`on_full`). Raises: as `submit`, and `EngineError` when the computation fails.
         """
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
         """The cached part of a prompt, for its owner. `holes`: messages that were evicted do not end it.
 
         Raises: `EngineDown`.
         """
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        """The tokens of each conversation of `whose` that begin with these, or with others for the first `n_other`
+        """The tokens of each conversation of `owner` that begin with these, or with others for the first `n_other`
         messages. `spans`: of the tokens. Raises: `EngineDown`."""
 
     def close(self, timeout_s: float = 30.0) -> bool:

@@ -116,7 +116,6 @@ def _n_fixed(resident: Resident, tokens: array[int]) -> int:
 
 
 def _whole(job: Job, length: int) -> list[Span]:
-    """The messages within so many tokens."""
     return [span for span in job.spans if span.stop - TRAILER <= length and span.start < length]
 
 

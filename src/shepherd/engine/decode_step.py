@@ -39,8 +39,6 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeStep:
-    """Composes and records the decodes of one cache."""
-
     runtime: Runtime
     pool: Pool
     queue: TaskQueue
@@ -64,7 +62,7 @@ class DecodeStep:
         adapters = self._next_adapters()
         for task in running:
             resident = task.cells
-            if task.job.whose.adapters != adapters:
+            if task.job.owner.adapters != adapters:
                 continue
             if task.phase == "prefill":
                 prompts[resident.id] = task
@@ -116,13 +114,12 @@ class DecodeStep:
 
     def _next_adapters(self) -> Adapters:
         """The set of the next decode: those that running tasks have take turns, and a new one waits for its first."""
-        wanted = dict.fromkeys(task.job.whose.adapters for task in self.queue.running)
+        wanted = dict.fromkeys(task.job.owner.adapters for task in self.queue.running)
         first, *others = dict.fromkeys((*(each for each in self.served if each in wanted), *wanted))
         self.served[:] = [*others, first]
         return first
 
     def record(self, batch: Batch, seconds: float) -> None:
-        """Record a decode that computed all of `batch` in `seconds`, and draw the next tokens."""
         pool = self.pool
         n_prompt = 0
         for index, (chunk, task) in enumerate(zip(batch.chunks, batch.tasks, strict=True)):

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import EngineDown, Evicted
-from shepherd.engine.base import CachedPrefix, Engine, Job, Runtime, Span, Ticket, Whose
+from shepherd.engine.base import CachedPrefix, Engine, Job, Owner, Runtime, Span, Ticket
 from shepherd.engine.gate import Gate, evict_turns
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions, Scheduler
@@ -155,16 +155,15 @@ class InProcessEngine:
     async def evict(self, job: Job, n_turns: int) -> Evicted:
         return await evict_turns(self, job, n_turns)
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
-        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, whose, holes=holes))
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
+        return await self._call(lambda: self._scheduler.pool.held(tokens, spans, owner, holes=holes))
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, whose, spans, n_other))
+        return await self._call(lambda: self._scheduler.pool.beginning_with(tokens, owner, spans, n_other))
 
     async def _call(self, work: Callable[[], T]) -> T:
-        """Call `work` on the engine thread, between two decodes, and return its result."""
         done: Future[T] = Future()
         with self._posting():
             self._asked.add(done)
@@ -217,7 +216,6 @@ class InProcessEngine:
             return self._open.copy(), self._asked.copy()
 
     def _stall(self, quiet_s: float) -> None:
-        """Log that the thread makes no progress, and end everything that waits for it."""
         tickets, _ = self._pending()
         doing = self._scheduler.heartbeat.doing
         reason = f"the engine of cache {self.name!r} has made no progress for {quiet_s:.0f} s ({doing})"
@@ -231,7 +229,6 @@ class InProcessEngine:
         self._runtime.interrupt(True)  # ends a decode that hangs; nothing waits for its result any more
 
     def _abandon(self, reason: str) -> None:
-        """End everything that waits for the thread."""
         tickets, asked = self._pending()
         for ticket in tickets:
             ticket.abandon(EngineDown(reason))

@@ -18,8 +18,6 @@ LONGEST_WAIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The limits of one engine."""
-
     name: str
     """The cache's."""
     n_ctx: int
@@ -58,7 +56,6 @@ class Gate:
 
 
 async def evict_turns(engine: Engine, job: Job, n_turns: int) -> Evicted:
-    """`Engine.evict` by a job that evicts and generates nothing."""
     assert job.on_full == "evict"
     assert n_turns > 0
     ticket = engine.submit(replace(job, max_tokens=0, reserve=1, n_turns_to_evict=n_turns))

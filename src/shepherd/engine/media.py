@@ -5,9 +5,9 @@
 
 The cells of an image are computed from its pixels, so it has no tokens of the vocabulary. It gets numbers below zero
 in their place, drawn from a hash of its pixels' file and of the projector that reads it: equal images have equal
-numbers and other images have others, so that whatever compares tokens (ledger, snapshots, forks) compares images. The
-first number of an image is marked, which shows where one ends that stands right before another. A recording is to all
-this an image of several parts.
+numbers and other images have others, so that ledger, snapshots and forks compare images when they compare tokens. The
+first number of an image is marked, which shows where the image before it ends. A recording counts as an image of
+several parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def whole(tokens: Sequence[int], length: int) -> int:
 
 
 def edges(media: Mapping[int, Media]) -> set[int]:
-    """Where each image of a prompt begins and ends."""
     return {at for start, each in media.items() for at in (start, start + each.n_tokens)}
 
 

@@ -12,13 +12,10 @@ from shepherd.engine.base import Ticket
 
 
 class Notifier:
-    """Wakes the event loops whose tickets have new steps. One per engine thread."""
-
     def __init__(self) -> None:
         self._tickets: dict[asyncio.AbstractEventLoop, set[Ticket]] = {}
 
     def add(self, ticket: Ticket) -> None:
-        """Note that `ticket` has new steps."""
         self._tickets.setdefault(ticket.loop, set()).add(ticket)
 
     def flush(self) -> None:

@@ -77,7 +77,6 @@ class SpeedEstimate:
     """Seconds of one prompt token; 0 = not measured yet."""
 
     def observe(self, seconds: float, *, n_prompt: int, n_running: int) -> None:
-        """Record that a decode of `n_prompt` prompt tokens and `n_running` answers took `seconds`."""
         if n_prompt == 0:
             self.decode_s = _mixed(self.decode_s, seconds)
         elif n_prompt >= SMALLEST:

@@ -13,7 +13,6 @@ from shepherd.engine.task import Task
 
 
 def has_place(task: Task, running: Sequence[Task], n_places: int) -> bool:
-    """Whether `task` may run beside those that run."""
     return len(running) < (max(1, n_places - 1) if task.job.background else n_places)
 
 
@@ -49,8 +48,8 @@ def awaited_prefix(task: Task, other: Task, ledger: Ledger) -> int:
     """Leading tokens of `task` that the prompt of a running task has and will soon have computed."""
     if other.phase != "prefill" or any(other.cells.gaps()):
         return 0
-    shared = shared_prefix(task.tokens, task.job.whose, other.tokens, other.job.whose)
+    shared = shared_prefix(task.tokens, task.job.owner, other.tokens, other.job.owner)
     if ledger.memory.share:
         return shared
-    is_own = task.job.whose.can_share(other.job.whose)
+    is_own = task.job.owner.can_share(other.job.owner)
     return max((at for at in other.marks if is_own and len(other.cells) < at <= shared), default=0)

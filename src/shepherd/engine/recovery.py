@@ -129,7 +129,7 @@ class Recovery:
             else:
                 self.pool.apply(ledger.restart(resident))
         except OperationRefused:
-            resident = task.resident = ledger.new(task.job.whose)
+            resident = task.resident = ledger.new(task.job.owner)
             resident.live = True
         self.pool.totals.rebases += 1
         without = [gap for gap in gaps if gap[0] < n_computed]

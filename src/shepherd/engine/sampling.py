@@ -103,7 +103,6 @@ def plan(sampling: Sampling, *, seed: int, n_ctx: int) -> tuple[Stage, ...]:
 
 
 def uses_history(sampling: Sampling) -> bool:
-    """Whether one of the three penalties has an effect."""
     return (
         sampling.repetition_penalty not in (None, 1.0)
         or sampling.frequency_penalty not in (None, 0.0)

@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How one cache works."""
-
     sequences: int = 4
     """Jobs computed side by side."""
     queue: int = 64
@@ -110,7 +108,6 @@ class Scheduler:
                 return
 
     def clear(self) -> None:
-        """Forget every idle conversation, the saved ones too."""
         logger.info("cache %r is cleared: %d conversations are forgotten", self._name, len(self.pool.ledger.idle()))
         for resident in self.pool.ledger.idle():
             self.pool.forget(resident)
@@ -160,7 +157,6 @@ class Scheduler:
         return True
 
     def _start(self, task: Task) -> Literal["started", "ended", "held up", "no room"]:
-        """Start one job if it can start now."""
         if task.ticket.cancelled:
             self.queue.finish(task, Done("cancelled"))
             return "ended"
@@ -180,7 +176,6 @@ class Scheduler:
     # -- computing -----------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One decode over all running jobs, and what follows from it."""
         self._runtime.interrupt(False)
         self.sole = self.running[0].ticket if len(self.running) == 1 else None
         self._end_cancelled()

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from shepherd.core import Evicted
+
 State = Literal["prefill", "generate", "idle"]
 
 
@@ -32,7 +34,6 @@ class Histogram:
         self.total += value
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Both together; they have the same bounds."""
         made = Histogram(self.bounds)
         made.counts = [one + another for one, another in zip(self.counts, other.counts, strict=True)]
         made.total = self.total + other.total
@@ -59,7 +60,7 @@ class SequenceStats:
     """Of the last job's generation so far; 0 before its second token."""
     idle_s: float
     owner: str = ""
-    """Whose it is (`Whose`)."""
+    """The name of its owner (`Owner`)."""
     background: bool = False
     """Only side tasks have used it: titles, digests."""
 
@@ -112,6 +113,11 @@ class CacheStats:
     disk_bytes: int = 0
     eviction_s: Histogram = field(default_factory=Histogram)
     sequences: tuple[SequenceStats, ...] = ()
+
+    def count_eviction(self, evicted: Evicted) -> None:
+        self.evictions += 1
+        self.evicted_messages += evicted.messages
+        self.evicted_tokens += evicted.tokens
 
     def aged(self, age_s: float) -> CacheStats:
         """The same, read `age_s` seconds after it was published."""

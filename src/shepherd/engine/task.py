@@ -71,7 +71,6 @@ class Task:
 
     @property
     def n_left(self) -> int:
-        """Number of tokens that it may still generate."""
         return self.job.max_tokens - self.n_generated
 
     @property
@@ -119,7 +118,6 @@ class Task:
         self.todo.append((n - 1, n))
 
     def advance(self, n: int) -> None:
-        """Remove the first `n` tokens of `todo`, which have been computed."""
         start, stop = self.todo[0]
         if start + n == stop:
             self.todo.popleft()
@@ -132,7 +130,7 @@ class Task:
             seq=resident.id,
             state="prefill" if self.phase == "prefill" else "generate",
             session=self.job.session,
-            owner=self.job.whose.owner,
+            owner=self.job.owner.name,
             tokens=resident.n_resident,
             evicted=len(resident) - resident.n_resident,
             cached=self.n_cached,

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.core import EngineError, Evicted, ShepherdError
+from shepherd.core import EngineError, ShepherdError
 from shepherd.engine import decision_log
 from shepherd.engine.admission import Placement
 from shepherd.engine.base import Admitted, Done, Ticket
-from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction
+from shepherd.engine.kv.ledger import LedgerError, Resident, TurnEviction, evicted
 from shepherd.engine.kv.pool import Pool
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats
@@ -34,8 +34,6 @@ FIRST_WORDS = 32
 
 @dataclass(slots=True)
 class TaskQueue:
-    """All tasks that have not ended."""
-
     pool: Pool
     name: str
     waiting: deque[Task] = field(default_factory=deque)
@@ -56,7 +54,6 @@ class TaskQueue:
         self.publish()
 
     def add(self, ticket: Ticket) -> None:
-        """Queue a new job."""
         self.waiting.append(Task(ticket, ticket.job.tokens[:]))
 
     def start(self, task: Task, placement: Placement) -> None:
@@ -88,16 +85,11 @@ class TaskQueue:
 
     def report_eviction(self, task: Task, turns: Sequence[TurnEviction], n_kept: int, seconds: float) -> None:
         """Count, log and post that `turns` have left the sequence of `task`, which keeps `n_kept` tokens."""
-        messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-        totals = self.pool.totals
-        totals.evictions += 1
-        totals.evicted_messages += messages
-        totals.evicted_tokens += tokens
-        totals.eviction_s.observe(seconds)
+        left = evicted(turns)
+        self.pool.totals.count_eviction(left)
+        self.pool.totals.eviction_s.observe(seconds)
         decision_log.log_eviction(turns, n_kept)
-        gone = tuple(index for turn in turns for index in turn.gone)
-        partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
-        task.ticket.post(Evicted(messages, tokens, gone, partly))
+        task.ticket.post(left)
         self.notifier.add(task.ticket)
 
     def requeue(self, task: Task, *, is_broken: bool = False) -> None:
@@ -150,7 +142,6 @@ class TaskQueue:
             logger.exception("the figures of cache %r cannot be read", self.name)
 
     def flush(self) -> None:
-        """Wake the readers of new steps."""
         try:
             self.post_last()
         finally:
@@ -172,7 +163,6 @@ class TaskQueue:
         self.published = self.stats(), time.monotonic()
 
     def stats(self) -> CacheStats:
-        """A snapshot for displays."""
         now_s, clock_s = time.perf_counter(), time.monotonic()
         owners = {task.cells.id: task for task in self.running}
         ledger, snapshots = self.pool.ledger, self.pool.snapshots
@@ -194,9 +184,9 @@ class TaskQueue:
         last, rank, since_s = self._last.get(resident.id, (None, 0, 0.0))
         n = resident.n_resident
         if last is None or rank != resident.used_at:  # it came from a tier, or was forked off
-            whose = resident.whose
+            owner = resident.owner
             return SequenceStats(
-                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, whose.owner,
+                resident.id, "idle", resident.session, n, len(resident) - n, 0, 0, 0, 0.0, 0.0, owner.name,
                 resident.background,
             )  # fmt: skip
         return replace(last, state="idle", tokens=n, idle_s=clock_s - since_s)

@@ -41,7 +41,6 @@ class Heartbeat:
     """Expected seconds of the operation at the measured speed; None = not measured yet."""
 
     def begin(self, doing: str, expected_s: float | None = 0.0) -> None:
-        """Note that an operation begins."""
         self.doing, self.expected_s = doing, expected_s
 
     def beat(self) -> None:

@@ -29,8 +29,8 @@ class ProjectorFile:
     """The facts in the header of a projector."""
 
     path: Path
-    sees: bool
-    hears: bool
+    takes_images: bool
+    takes_audio: bool
     size_bytes: int
     buffer_bytes: int = 0
     """Besides the file, at the largest image."""
@@ -61,8 +61,10 @@ def read_projector(path: Path) -> ProjectorFile:
             'cannot be used here; set mmproj = "none" to use the model for text only'
         )
     # Files from before there was sound have the first key only.
-    sees, hears = (metadata.get(f"clip.has_{what}_encoder") is True for what in ("vision", "audio"))
-    return ProjectorFile(path, sees, hears, path.stat().st_size, image_buffers(metadata) if sees else 0)
+    takes_images, takes_audio = (metadata.get(f"clip.has_{what}_encoder") is True for what in ("vision", "audio"))
+    return ProjectorFile(
+        path, takes_images, takes_audio, path.stat().st_size, image_buffers(metadata) if takes_images else 0
+    )
 
 
 def _beside(model: Path) -> Path | None:

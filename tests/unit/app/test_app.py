@@ -297,7 +297,7 @@ def ids_loaded(app: App) -> list[str]:
 
 
 async def test_the_loading_keys_reach_the_library(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\n"
+    keys = "mmap = false\nmlock = true\noverride_tensor = ['ffn_up=CPU']\nrepack = false\n"
     with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
         async with loaded(make(tmp_path, f"[models.m]\npath = 'embedded'\n{keys}")):
             pass

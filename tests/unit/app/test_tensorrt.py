@@ -49,6 +49,13 @@ TOOLS = (
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (openmpi-bin)")
 
 
+@pytest.fixture(scope="session")
+def mpi() -> None:
+    """Open MPI's library can be loaded: the library's import needs it, also of a single rank."""
+    if subprocess.run((sys.executable, "-c", "import mpi4py.MPI"), capture_output=True, check=False).returncode:
+        pytest.skip("the library of Open MPI cannot be loaded (apt install libopenmpi3)")
+
+
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake library can be found, here and in the processes that are started."""
@@ -280,7 +287,7 @@ async def test_the_library_may_be_in_an_environment_of_its_own(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", pytest.param("engine", marks=needs_mpirun)])
-@pytest.mark.usefixtures("fake")
+@pytest.mark.usefixtures("fake", "mpi")
 def test_30_the_command_line_chats_with_a_directory(tmp_path: Path, kind: Any) -> None:
     folder = model_directory.make(tmp_path / "two", kind, pp=2 if kind == "engine" else 1, say=SAYS)
     with all_ended():
@@ -358,7 +365,7 @@ async def test_30_a_rank_that_is_killed_is_a_clear_error_and_the_prompt_stays(tm
     async with running(tmp_path, f'[models.m]\npath = "{folder}"\n[models.lamb]\npath = "embedded"\n') as app:
         session = app.conversations.session(user=LOCAL)
         await say(session, "Where is the cup?")
-        victim = ranks()[amount(1, 1)]
+        victim = ranks()[1]
         victim.kill()
         psutil.wait_procs([victim], timeout=30)
         with pytest.raises(EngineError) as caught:
@@ -384,7 +391,7 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-@pytest.mark.usefixtures("fake")
+@pytest.mark.usefixtures("fake", "mpi")
 def test_the_surfaces_serve_it_with_tools_and_forms(tmp_path: Path) -> None:
     folder = model_directory.make(tmp_path / "hf", n_ctx=4096, say=[["weather", CALL], *SAYS])
     (folder / "chat_template.jinja").write_text(TOOLS)

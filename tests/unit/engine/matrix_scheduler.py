@@ -9,24 +9,20 @@ left); where they are not, what stays has been computed anew, and the cold run r
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, cast
+
+from tests.fake_engine import SilentLoop, scheduler_on
 
 from shepherd.core import Evicted, Sampling
 from shepherd.engine.base import Admitted, Chunk, Done, Job, Span, Ticket
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 GREEDY = Sampling(temperature=0, ignore_eos=True)
 N_CTX, N_ANSWER = 512, 6
-
-
-class SilentLoop:
-    def call_soon_threadsafe(self, call: Callable[..., Any], *arguments: object) -> None:
-        pass
 
 
 class Bench:
@@ -40,14 +36,7 @@ class Bench:
             cache_type_k=options.cache_type_k, cache_type_v=options.cache_type_v, swa_full=options.swa_full,
         )  # fmt: skip
         self.runtime = LlamaRuntime(weights, options)
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=Tiers(ram_bytes=2**26)),
-            name="test",
-            show=lambda token: b"",
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=3, tiers=Tiers(ram_bytes=2**26))
         self.worst = 0.0
         """Of all choices that differ, the widest gap between the two best logits, in standard deviations."""
         self.cached: dict[str, int] = {}

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import APART, END, RAM, Day, Numbers, SilentLoop, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.unit.engine.test_scheduler import APART, END, RAM, Day, Numbers, model
 
-from shepherd.engine.base import UNOWNED, Adapters, Admitted, Done, Job, Memory, Span, Ticket, Whose
+from shepherd.engine.base import UNOWNED, Adapters, Admitted, Done, Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.ledger import shared_prefix
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.kv.tiers import Snapshot, file
 from shepherd.engine.kv.tiers.snapshot import covers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 LAW: Adapters = (("law", 1.0),)
 HALF: Adapters = (("law", 0.5),)
@@ -34,7 +33,7 @@ class Adapted(Day):
 
     def submit(self, job: Job) -> None:
         n_common = self.random.choice((0, 10, 20))
-        super().submit(replace(job, whose=Whose(self.random.choice(("", "ada")), n_common, self.random.choice(SETS))))
+        super().submit(replace(job, owner=Owner(self.random.choice(("", "ada")), n_common, self.random.choice(SETS))))
 
 
 @pytest.mark.grid(0.15, family="memory")
@@ -55,18 +54,13 @@ class Cache:
 
     def __init__(self, tiers: Tiers = RAM, memory: Memory = PLAIN, n_positions: int | None = None) -> None:
         self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=6, n_batch=64, memory=memory)
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=tiers, n_positions=n_positions),
-            name="test",
-            show=Numbers().piece,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
+        self.scheduler = scheduler_on(
+            self.runtime, sequences=3, tiers=tiers, n_positions=n_positions, show=Numbers().piece
         )
 
     def submit(self, adapters: Adapters, tokens: Sequence[int] = SAME, **fields: Any) -> Ticket:
-        whose = Whose(fields.pop("owner", ""), fields.pop("n_common", 0), adapters)
-        job = Job(array("i", tokens), fields.pop("max_tokens", 2), whose=whose, **fields)
+        owner = Owner(fields.pop("owner", ""), fields.pop("n_common", 0), adapters)
+        job = Job(array("i", tokens), fields.pop("max_tokens", 2), owner=owner, **fields)
         ticket = Ticket(job, cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         return ticket
@@ -74,7 +68,7 @@ class Cache:
     def answered(self, adapters: Adapters) -> array[int]:
         """The conversation with the longest prompt in the tiers, as a client resends it."""
         outlines = self.scheduler.pool.snapshots.outlines().values()
-        return max((each.tokens for each in outlines if each.whose.adapters == adapters), key=len)
+        return max((each.tokens for each in outlines if each.owner.adapters == adapters), key=len)
 
     def run(self) -> None:
         self.scheduler.admit()
@@ -103,12 +97,12 @@ def test_what_owners_have_in_common_is_common_to_one_set() -> None:
 
 
 def test_the_short_beginning_of_an_idle_conversation_is_not_lent_to_another_set() -> None:
-    theirs = Whose("ada", 40, LAW)
-    assert shared_prefix(SAME, Whose("bob", 40, LAW), SAME, theirs) == 40
-    assert shared_prefix(SAME, Whose("bob", 40), SAME, theirs) == 0
-    assert shared_prefix(SAME, Whose("ada", 40), SAME, theirs) == 0
-    assert not theirs.can_share(Whose("ada", 40, HALF))
-    assert theirs.can_share(Whose("ada", 0, LAW))
+    theirs = Owner("ada", 40, LAW)
+    assert shared_prefix(SAME, Owner("bob", 40, LAW), SAME, theirs) == 40
+    assert shared_prefix(SAME, Owner("bob", 40), SAME, theirs) == 0
+    assert shared_prefix(SAME, Owner("ada", 40), SAME, theirs) == 0
+    assert not theirs.can_share(Owner("ada", 40, HALF))
+    assert theirs.can_share(Owner("ada", 0, LAW))
 
 
 def test_evicted_turns_of_one_set_stay_in_the_prompt_of_another() -> None:
@@ -120,7 +114,7 @@ def test_evicted_turns_of_one_set_stay_in_the_prompt_of_another() -> None:
     cache.n_cached(LAW, tokens, n_turns_to_evict=2, max_tokens=0, **fields)
     assert cache.n_cached(LAW, tokens, **fields) == 59
     assert cache.n_cached((), tokens, **fields) == 0
-    assert cache.scheduler.pool.held(array("i", tokens), spans, Whose(adapters=HALF), holes=True).n == 0
+    assert cache.scheduler.pool.held(array("i", tokens), spans, Owner(adapters=HALF), holes=True).n == 0
 
 
 @pytest.mark.parametrize("memory", [PLAIN, RECURRENT], ids=["plain", "recurrent"])
@@ -133,7 +127,7 @@ def test_a_snapshot_in_host_memory_is_of_its_set(memory: Memory) -> None:
     assert not list(pool.ledger)
     whole = array("i", [*cache.answered(LAW), 7])
     for adapters, is_held in ((), False), (HALF, False), (LAW, True):
-        held = pool.held(whole, (), Whose(adapters=adapters), holes=False)
+        held = pool.held(whole, (), Owner(adapters=adapters), holes=False)
         assert (held.n > 32, held.tier) == (is_held, "memory" if is_held else "")
     assert cache.n_cached((), whole) == 0
     assert cache.n_cached(LAW, whole) > 32
@@ -150,15 +144,15 @@ def test_a_set_survives_a_restart_and_others_do_not_get_its_tokens(tmp_path: Pat
     for adapters, expected in ((), []), (HALF, []), (BOTH, []), (LAW, [61]):
         again = Cache(tiers).scheduler.pool
         assert again.snapshots.flush(30)
-        whose = Whose(adapters=adapters)
-        _, found = again.find(SAME, whose, holes=False, spans=())
+        owner = Owner(adapters=adapters)
+        _, found = again.find(SAME, owner, holes=False, spans=())
         assert ([found.match.resident.n_resident] if found else []) == expected
-        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], whose)] == expected
+        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], owner)] == expected
         again.snapshots.close()
 
 
 def snapshot(adapters: Adapters) -> Snapshot:
-    return Snapshot(array("i", range(9)), ((0, 9, 0),), (), 4, b"state", 1.0, whose=Whose("ada", adapters=adapters))
+    return Snapshot(array("i", range(9)), ((0, 9, 0),), (), 4, b"state", 1.0, owner=Owner("ada", adapters=adapters))
 
 
 def test_a_file_with_adapters_is_none_that_a_server_without_them_reads(tmp_path: Path) -> None:
@@ -177,8 +171,8 @@ def test_a_checkpoint_is_left_to_sequences_of_the_same_set() -> None:
     for adapters in (LAW, ()):
         cache.n_cached(adapters, n_system=40)
     pool = cache.scheduler.pool
-    (mine,) = (each for each in pool.ledger if each.whose.adapters == LAW)
-    (other,) = (each for each in pool.ledger if not each.whose.adapters)
+    (mine,) = (each for each in pool.ledger if each.owner.adapters == LAW)
+    (other,) = (each for each in pool.ledger if not each.owner.adapters)
     mine.checkpoints = [(40, b"of law")]
     other.checkpoints = []
     assert not pool.checkpoints.bequeath(mine)
@@ -260,5 +254,5 @@ def test_an_idle_conversation_is_computed_again_with_its_own_set() -> None:
 
 
 def test_the_rest_of_the_engine_sees_no_set() -> None:
-    assert Whose("ada") == Whose("ada", 0, ())
+    assert Owner("ada") == Owner("ada", 0, ())
     assert UNOWNED.adapters == ()

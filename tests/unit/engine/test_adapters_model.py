@@ -14,7 +14,7 @@ from tests.unit.engine.test_branches import Cache, Chat, words
 
 from shepherd.backends.local.adapters import adapter_set
 from shepherd.core import EngineError
-from shepherd.engine.base import Adapters, Whose
+from shepherd.engine.base import Adapters, Owner
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
 from shepherd.engine.llamacpp.weights import Weights
@@ -55,7 +55,7 @@ def test_every_set_has_an_answer_of_its_own(weights: Weights) -> None:
     """Otherwise the tests below could not fail."""
     cache = Cache(real(weights), Tiers())
     for adapters in sets(weights):
-        cache.ask(Chat([words(60, 1), words(30, 2)]), whose=Whose(adapters=adapters))
+        cache.ask(Chat([words(60, 1), words(30, 2)]), owner=Owner(adapters=adapters))
     answers = [tuple(answer) for _, answer in cache.sent]
     cache.scheduler.pool.close()
     cache.runtime.close()
@@ -75,8 +75,8 @@ def test_every_answer_is_that_of_a_cold_cache_with_the_same_set(weights: Weights
         chat = random.choice(chats)
         if random.random() < 0.2:
             chat = chats[chats.index(chat)] = Chat(list(random.choice(chats).messages))  # a branch
-        whose = Whose(random.choice(("", "ada")), 300, random.choice(choice))
-        cache.ask(chat.say(random.randint(5, 60), at), whose=whose)
+        owner = Owner(random.choice(("", "ada")), 300, random.choice(choice))
+        cache.ask(chat.say(random.randint(5, 60), at), owner=owner)
         sent.append(cache.sent[-1])
         chat.messages.extend([words(random.randint(5, 60), at), [*cache.sent[-1][1], 127]])
         if random.random() < 0.2:
@@ -91,7 +91,7 @@ def test_every_answer_is_that_of_a_cold_cache_with_the_same_set(weights: Weights
             assert cache.scheduler.pool.snapshots.flush(30)
     for job, answer in sent:
         cold.scheduler.clear()
-        assert cold.finish(replace(job, whose=Whose(adapters=job.whose.adapters))) == len(job.tokens)
+        assert cold.finish(replace(job, owner=Owner(adapters=job.owner.adapters))) == len(job.tokens)
         assert cold.sent[-1][1] == answer
     for each in (cache, cold):
         each.scheduler.pool.close()
@@ -100,7 +100,7 @@ def test_every_answer_is_that_of_a_cold_cache_with_the_same_set(weights: Weights
 
 def test_jobs_of_several_sets_side_by_side_answer_as_alone(weights: Weights) -> None:
     cache, alone = Cache(real(weights), Tiers()), Cache(real(weights), Tiers())
-    jobs = [Chat([words(50, 1), words(20, 2)]).job(whose=Whose(adapters=each)) for each in sets(weights)]
+    jobs = [Chat([words(50, 1), words(20, 2)]).job(owner=Owner(adapters=each)) for each in sets(weights)]
     tickets = [cache.begin(job) for job in jobs]
     while not all(ticket.finished for ticket in tickets):
         cache.step()
@@ -121,7 +121,7 @@ def test_after_a_failure_the_set_of_the_context_is_known(weights: Weights) -> No
     cache.finish(chat.job())
     first = cache.sent[-1][1]
     for _ in range(2):  # a set that was believed after the first failure would be computed with other weights
-        ticket = cache.begin(chat.job(whose=Whose(adapters=(*law, ("unknown", 1.0)))))
+        ticket = cache.begin(chat.job(owner=Owner(adapters=(*law, ("unknown", 1.0)))))
         while not ticket.finished:
             cache.step()
         assert isinstance(ticket._error, EngineError)

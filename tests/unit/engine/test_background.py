@@ -8,23 +8,17 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import RateLimited
 from shepherd.engine.base import Admitted, Done, Job, Memory, Ticket
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 END = 0
 N_CTX = 64
 RAM = Tiers(ram_bytes=20_000)
 MAIN = tuple(range(1, 41))
 """A conversation that takes most of the cache."""
-
-
-class SilentLoop:
-    def call_soon_threadsafe(self, *_: object) -> None:
-        pass
 
 
 class ListeningLoop:
@@ -44,14 +38,7 @@ class Bench:
         self.runtime = FakeRuntime(
             lambda tokens: 7, frozenset({END}), n_ctx=N_CTX, n_seq=8, n_batch=16, n_vocab=64, memory=memory
         )
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=sequences, tiers=tiers),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=sequences, tiers=tiers)
 
     def submit(
         self, tokens: Sequence[int], n: int = 2, *, background: bool = False, loop: object | None = None

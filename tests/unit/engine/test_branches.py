@@ -16,14 +16,13 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import SilentLoop
+from tests.fake_engine import RECURRENT, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import Sampling
-from shepherd.engine.base import Admitted, Job, Runtime, Span, Ticket, Whose
+from shepherd.engine.base import Admitted, Job, Owner, Runtime, Span, Ticket
 from shepherd.engine.kv.marks import LEAST_GAP
 from shepherd.engine.kv.pool import Tiers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
+from shepherd.engine.scheduler import Scheduler
 
 END = 127
 TAIL = (126, 125, 124)
@@ -84,13 +83,8 @@ class Cache:
     sent: list[tuple[Job, list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=self.tiers, checkpoint_bytes=self.checkpoint_bytes),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
+        self.scheduler = scheduler_on(
+            self.runtime, sequences=3, tiers=self.tiers, checkpoint_bytes=self.checkpoint_bytes
         )
 
     def ask(self, chat: Chat, **fields: Any) -> int:
@@ -198,12 +192,12 @@ def test_agents_that_start_together_compute_their_system_prompt_once() -> None:
 
 def test_another_owner_finds_nothing() -> None:
     cache = Cache(fake())
-    cache.talk(system := words(SYSTEM, 1), 3, whose=Whose("ada"))
-    assert cache.ask(Chat([system]).say(30, 50), whose=Whose("bob")) == SYSTEM + 33
+    cache.talk(system := words(SYSTEM, 1), 3, owner=Owner("ada"))
+    assert cache.ask(Chat([system]).say(30, 50), owner=Owner("bob")) == SYSTEM + 33
     for resident in cache.scheduler.pool.ledger.idle():
         cache.scheduler.pool.drop(resident)
-    assert cache.ask(Chat([system]).say(30, 51), whose=Whose("eve")) == SYSTEM + 33
-    assert cache.ask(Chat([system]).say(30, 51), whose=Whose("ada")) == 33
+    assert cache.ask(Chat([system]).say(30, 51), owner=Owner("eve")) == SYSTEM + 33
+    assert cache.ask(Chat([system]).say(30, 51), owner=Owner("ada")) == 33
 
 
 def test_an_agent_that_has_called_many_tools_leaves_its_system_prompt_and_its_task() -> None:

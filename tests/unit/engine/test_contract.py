@@ -31,13 +31,13 @@ from shepherd.engine.base import (
     Done,
     Engine,
     Job,
+    Owner,
     Prefill,
     PromptScores,
     Scored,
     Span,
     Step,
     Ticket,
-    Whose,
 )
 from shepherd.engine.stats import CacheStats
 
@@ -216,22 +216,22 @@ async def test_turns_leave_when_the_context_is_full(make: Make) -> None:
 
 async def test_what_is_held_is_found_by_its_owner_alone(make: Make) -> None:
     engine = make()
-    prompt, mine = job("x" * 100, 3, whose=Whose("me")), Whose("me")
+    prompt, mine = job("x" * 100, 3, owner=Owner("me")), Owner("me")
     assert (await engine.held(prompt.tokens, (), mine, holes=False)).n == 0
     await steps(engine.submit(prompt))
     held = await engine.held(prompt.tokens, (), mine, holes=False)
     assert 0 < held.n == held.length <= 100
     assert held.tier == "cells"
-    for tokens_, whose in ((prompt.tokens, Whose("you")), (prompt.tokens, UNOWNED), (array("i", [9] * 50), mine)):
-        assert (await engine.held(tokens_, (), whose, holes=False)).n == 0
+    for tokens_, owner in ((prompt.tokens, Owner("you")), (prompt.tokens, UNOWNED), (array("i", [9] * 50), mine)):
+        assert (await engine.held(tokens_, (), owner, holes=False)).n == 0
 
 
 async def test_conversations_are_found_by_their_beginning(make: Make) -> None:
     engine = make()
-    await steps(engine.submit(job("x" * 100, 3, whose=Whose("me"))))
-    (found,) = await engine.beginning_with(array("i", list(b"x" * 80)), Whose("me"))
+    await steps(engine.submit(job("x" * 100, 3, owner=Owner("me"))))
+    (found,) = await engine.beginning_with(array("i", list(b"x" * 80)), Owner("me"))
     assert list(found[:100]) == list(b"x" * 100)
-    assert await engine.beginning_with(array("i", list(b"x" * 80)), Whose("you")) == []
+    assert await engine.beginning_with(array("i", list(b"x" * 80)), Owner("you")) == []
 
 
 EMPTY = "a job needs at least one prompt token and room for one new token"
@@ -288,6 +288,7 @@ async def test_a_job_that_fails_harms_no_other(make: Make) -> None:
         await steps(bad)
     assert not isinstance(failed.value, EngineDown)
     assert tokens(await steps(good)) == expected("0123456789", 4)
+    assert tokens(await steps(engine.submit(job("0123456789", 2)))) == expected("0123456789", 2), "the next one, too"
 
 
 async def test_an_engine_that_breaks_ends_all_that_waits_and_refuses_the_rest(make: Make) -> None:

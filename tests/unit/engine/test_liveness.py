@@ -20,14 +20,14 @@ from typing import Any, Literal, cast
 
 import pytest
 from tests.cases import amount
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import APART, END, N_CTX, RAM, SHIFTLESS, Day, SilentLoop, alone, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.unit.engine.test_scheduler import APART, END, N_CTX, RAM, SHIFTLESS, Day, alone, model
 
 from shepherd.engine.admission import MAX_REFUSED
 from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span, Ticket
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.kv.pool import OperationRefused, Pool, Tiers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
+from shepherd.engine.scheduler import Scheduler
 from shepherd.engine.task import Task
 
 ATTEMPTS = MAX_REFUSED + 1
@@ -301,14 +301,7 @@ def test_a_snapshot_of_a_larger_cache_does_not_keep_a_job_waiting(tmp_path: Path
     """The same folder serves a cache of more cells: what it saved does not fit, and is computed anew."""
     big = Watch(1, PLAIN, in_folder(DISK, tmp_path))
     big.runtime.n_ctx = 400
-    big.scheduler = Scheduler(
-        big.runtime,
-        EngineOptions(tiers=in_folder(DISK, tmp_path)),
-        name="test",
-        show=lambda token: b"",
-        is_urgent=lambda: False,
-        on_ready=lambda: None,
-    )
+    big.scheduler = scheduler_on(big.runtime, tiers=in_folder(DISK, tmp_path))
     spans = (Span(0, 150, 0, 0), Span(150, 200, 1, 1, keep=True))
     tokens = array("i", [at % 7 for at in range(200)])
     big.submit(Job(tokens, 4, spans=spans, on_full="evict"))
@@ -385,14 +378,7 @@ def test_idle_work_comes_to_an_end_where_a_rebase_cannot_free_positions() -> Non
     day = Watch(3, SHIFTLESS, RAM)
     tokens = array("i", [at % 7 for at in range(160)])
     spans = (Span(0, 70, 0, 0), Span(70, 158, 1, 1, keep=True), Span(158, 160, 2, 2, keep=True))
-    day.scheduler = Scheduler(
-        day.runtime,
-        EngineOptions(tiers=RAM, n_positions=101),
-        name="test",
-        show=lambda token: b"",
-        is_urgent=lambda: False,
-        on_ready=lambda: None,
-    )
+    day.scheduler = scheduler_on(day.runtime, tiers=RAM, n_positions=101)
     day.submit(replace(Job(tokens, 5, spans=spans, on_full="evict"), background=False))
     day.finish()
     assert any(any(resident.gaps()) for resident in day.scheduler.pool.ledger)

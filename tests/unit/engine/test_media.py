@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fake_engine import FakeRuntime
+from tests.fake_engine import FakeRuntime, scheduler_on
 
 from shepherd.core import EngineError
 from shepherd.engine import media
 from shepherd.engine.base import Done, Job, Media, Ticket
 from shepherd.engine.llamacpp.positions import Positions
 from shepherd.engine.media import tokens_of
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 
 def image(number: int, n_tokens: int) -> Media:
@@ -98,10 +97,7 @@ class Slow(FakeRuntime):
 async def test_a_job_waits_for_its_image_while_others_answer() -> None:
     ready: list[None] = []
     runtime = Slow(lambda tokens: 7)
-    scheduler = Scheduler(
-        runtime, EngineOptions(), name="main", show=lambda token: b"?", is_urgent=lambda: False,
-        on_ready=lambda: ready.append(None),
-    )  # fmt: skip
+    scheduler = scheduler_on(runtime, on_ready=lambda: ready.append(None))
     loop = asyncio.get_running_loop()
     picture = image(1, 5)
     seeing = Ticket(Job(array("i", [1, *tokens_of(picture), 2]), 3, media={1: picture}), loop)
@@ -132,10 +128,7 @@ async def test_an_image_that_cannot_be_encoded_fails_its_job_alone() -> None:
         def prepare(self, media: Sequence[Media], on_ready: Callable[[], None]) -> bool:
             raise EngineError("a planted failure")
 
-    scheduler = Scheduler(
-        Failing(lambda tokens: 7), EngineOptions(), name="main", show=lambda token: b"?", is_urgent=lambda: False,
-        on_ready=lambda: None,
-    )  # fmt: skip
+    scheduler = scheduler_on(Failing(lambda tokens: 7))
     picture = image(1, 5)
     ticket = Ticket(Job(array("i", [1, *tokens_of(picture), 2]), 3, media={1: picture}), asyncio.get_running_loop())
     scheduler.queue.add(ticket)

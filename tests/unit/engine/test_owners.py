@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
-from tests.unit.engine.test_scheduler import APART, END, RAM, SYSTEMS, Day, Numbers, Sent, SilentLoop, model
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.unit.engine.test_scheduler import APART, END, RAM, SYSTEMS, Day, Numbers, Sent, model
 
-from shepherd.engine.base import UNOWNED, Admitted, Job, Memory, Span, Ticket, Whose
+from shepherd.engine.base import UNOWNED, Admitted, Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.ledger import Ledger, NoRoom, common_prefix
 from shepherd.engine.kv.plan import Limits, plan
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.kv.tiers import Snapshot, Snapshots, file
 from shepherd.engine.kv.tiers.snapshot import covers
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 OWNERS = ("", "ada", "bob")
-ADA, BOB = Whose("ada"), Whose("bob")
+ADA, BOB = Owner("ada"), Owner("bob")
 
 
 # ---- any life of a cache
@@ -44,17 +43,17 @@ class Shared(Day):
     def submit(self, job: Job) -> None:
         begins = (len(system) for system in SYSTEMS if system and job.tokens[: len(system)].tolist() == list(system))
         n_common = next(begins, 0) if self.random.random() < 0.5 else 0
-        whose = Whose(self.random.choice(OWNERS), n_common)
-        super().submit(replace(job, whose=whose) if self.tells_owners else job)
-        self.sent[-1].job = replace(self.sent[-1].job, whose=whose)
+        owner = Owner(self.random.choice(OWNERS), n_common)
+        super().submit(replace(job, owner=owner) if self.tells_owners else job)
+        self.sent[-1].job = replace(self.sent[-1].job, owner=owner)
 
     def everything_agrees(self) -> None:
         super().everything_agrees()
         pool = self.scheduler.pool
-        held = [(resident.whose.owner, resident.tokens) for resident in pool.ledger]
-        held += [(outline.whose.owner, outline.tokens) for outline in pool.snapshots.outlines().values()]
+        held = [(resident.owner.name, resident.tokens) for resident in pool.ledger]
+        held += [(outline.owner.name, outline.tokens) for outline in pool.snapshots.outlines().values()]
         for owner, tokens in held:
-            own = (whole(sent) for sent in self.sent if sent.job.whose.owner == owner)
+            own = (whole(sent) for sent in self.sent if sent.job.owner.name == owner)
             assert not tokens or any(each[: len(tokens)] == tokens for each in own), f"not of {owner!r}: {tokens}"
 
     def finish(self) -> None:
@@ -66,19 +65,19 @@ class Shared(Day):
 
     def most(self, sent: Sent) -> int:
         """The most tokens that the owner's other jobs, and what all call common, can have left for this one."""
-        tokens, whose = sent.job.tokens, sent.job.whose
+        tokens, owner = sent.job.tokens, sent.job.owner
         found = 0
         for other in self.sent:
-            theirs = other.job.whose
+            theirs = other.job.owner
             if other is sent:
                 continue
-            if theirs.owner == whose.owner:
+            if theirs.name == owner.name:
                 n = common_prefix(tokens, whole(other))
                 # A tail behind what has left is found by its tokens; it may be anywhere behind.
                 rest = SequenceMatcher(None, tokens[n:].tolist(), whole(other)[n:].tolist(), autojunk=False)
                 found = max(found, n + rest.find_longest_match().size)
-            elif theirs.n_common == whose.n_common and other.job.tokens[: whose.n_common] == tokens[: whose.n_common]:
-                found = max(found, whose.n_common)
+            elif theirs.n_common == owner.n_common and other.job.tokens[: owner.n_common] == tokens[: owner.n_common]:
+                found = max(found, owner.n_common)
         return found
 
 
@@ -107,19 +106,12 @@ class Cache:
 
     def __init__(self, memory: Memory = PLAIN, tiers: Tiers = RAM, n_seq: int = 6) -> None:
         self.runtime = FakeRuntime(model, frozenset({END}), n_ctx=400, n_seq=n_seq, n_batch=64, memory=memory)
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=3, tiers=tiers),
-            name="test",
-            show=Numbers().piece,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=3, tiers=tiers, show=Numbers().piece)
 
-    def n_cached(self, whose: Whose, tokens: Sequence[int] = SAME, **fields: Any) -> int:
+    def n_cached(self, owner: Owner, tokens: Sequence[int] = SAME, **fields: Any) -> int:
         """How many tokens of this prompt the owner is told of as cached."""
         spans = tuple(Span(at, at + 20, at // 20, at // 20, keep=at == 0) for at in range(0, len(tokens) - 19, 20))
-        ticket = Ticket(Job(array("i", tokens), 4, spans=spans, whose=whose, **fields), cast(Any, SilentLoop()))
+        ticket = Ticket(Job(array("i", tokens), 4, spans=spans, owner=owner, **fields), cast(Any, SilentLoop()))
         self.scheduler.queue.add(ticket)
         while not ticket.finished or self.scheduler.running:
             self.scheduler.admit()
@@ -136,10 +128,10 @@ class Cache:
 
 def test_each_owner_has_his_own_copy_of_an_equal_conversation() -> None:
     cache = Cache()
-    assert [cache.n_cached(whose) for whose in (ADA, BOB, UNOWNED, ADA, BOB, UNOWNED)] == [0, 0, 0, 59, 59, 59]
+    assert [cache.n_cached(owner) for owner in (ADA, BOB, UNOWNED, ADA, BOB, UNOWNED)] == [0, 0, 0, 59, 59, 59]
     cache.drop_all()
     assert cache.scheduler.pool.snapshots.counts.in_ram == 3, "none of them stands for another"
-    assert [cache.n_cached(whose) for whose in (BOB, UNOWNED, ADA)] == [59, 59, 59]
+    assert [cache.n_cached(owner) for owner in (BOB, UNOWNED, ADA)] == [59, 59, 59]
 
 
 def test_a_longer_conversation_does_not_replace_the_saved_one_of_another_owner() -> None:
@@ -165,26 +157,26 @@ def test_what_is_common_is_found_whole_or_not_at_all(memory: Memory) -> None:
         (0, 20, SAME, 0),
     ):
         cache = Cache(memory)
-        cache.n_cached(Whose("bob", theirs))
-        assert cache.n_cached(Whose("ada", mine), tokens) == expected, (theirs, mine)
-        assert cache.n_cached(Whose("bob", theirs)) == own, "it has lost nothing"
+        cache.n_cached(Owner("bob", theirs))
+        assert cache.n_cached(Owner("ada", mine), tokens) == expected, (theirs, mine)
+        assert cache.n_cached(Owner("bob", theirs)) == own, "it has lost nothing"
 
 
 def test_a_common_beginning_is_taken_from_no_sequence_that_would_have_to_be_cut() -> None:
     cache = Cache(n_seq=1)
-    cache.n_cached(Whose("bob", 20))
-    assert cache.n_cached(Whose("ada", 20)) == 0
-    assert cache.n_cached(Whose("bob", 20)) == 59, "it came back from the tiers"
+    cache.n_cached(Owner("bob", 20))
+    assert cache.n_cached(Owner("ada", 20)) == 0
+    assert cache.n_cached(Owner("bob", 20)) == 59, "it came back from the tiers"
 
 
 @pytest.mark.parametrize("holes", [True, False])
 def test_a_common_beginning_with_a_hole_is_not_shared(holes: bool) -> None:
     ledger = Ledger(400, 4, PLAIN)
-    source = ledger.new(Whose("bob", 20))
+    source = ledger.new(Owner("bob", 20))
     ledger.extend(source, SAME)
     ledger.evict(source, [(5, 10)])
-    assert ledger.find(SAME, Whose("ada", 20), holes=holes) is None
-    own = ledger.find(SAME, Whose("bob", 20), holes=holes)
+    assert ledger.find(SAME, Owner("ada", 20), holes=holes) is None
+    own = ledger.find(SAME, Owner("bob", 20), holes=holes)
     assert own is not None
     assert own.length == (59 if holes else 5)
 
@@ -193,13 +185,13 @@ def test_no_tail_is_taken_from_another_owner() -> None:
     """Behind an edit, equal tokens are found by themselves: they could be guessed there, too."""
     edited = array("i", [*range(1, 21), *range(50, 60), *range(1, 50)])
     before = array("i", [*range(1, 21), *range(40, 50), *range(1, 50)])
-    for whose, expected in ((Whose("bob", 20), True), (Whose("ada", 20), False)):
+    for owner, expected in ((Owner("bob", 20), True), (Owner("ada", 20), False)):
         ledger = Ledger(400, 4, PLAIN)
-        source = ledger.new(Whose("bob", 20))
+        source = ledger.new(Owner("bob", 20))
         ledger.extend(source, before)
         source.n_prompt = len(before)
-        job = Job(edited, 4, whose=whose)
-        match = ledger.find(edited, whose, holes=False)
+        job = Job(edited, 4, owner=owner)
+        match = ledger.find(edited, owner, holes=False)
         planned = plan(ledger, edited, job, match, limits=Limits(400, 0.75, 0), reserve=4, reuse_tail=True)
         assert not isinstance(planned, NoRoom)
         assert (planned.length, planned.tail is not None) == (20, expected)
@@ -207,10 +199,10 @@ def test_no_tail_is_taken_from_another_owner() -> None:
 
 def test_a_job_does_not_wait_for_the_prompt_of_another_owner() -> None:
     """The wait would tell that the two begin alike."""
-    for whose, n_running in ((BOB, 1), (ADA, 2), (Whose("bob", 9), 1)):
+    for owner, n_running in ((BOB, 1), (ADA, 2), (Owner("bob", 9), 1)):
         cache = Cache()
-        for each in (BOB, whose):
-            job = Job(array("i", [*range(1, 51)] * 3), 4, whose=each)
+        for each in (BOB, owner):
+            job = Job(array("i", [*range(1, 51)] * 3), 4, owner=each)
             cache.scheduler.queue.add(Ticket(job, cast(Any, SilentLoop())))
             cache.scheduler.admit()
             cache.scheduler.step()
@@ -228,12 +220,12 @@ def test_a_restart_keeps_the_owners(tmp_path: Path) -> None:
         pass
     cache.scheduler.pool.close()
     assert len(list(tmp_path.glob("*.kv"))) == 1
-    for whose, expected in ((ADA, []), (UNOWNED, []), (BOB, [63])):
+    for owner, expected in ((ADA, []), (UNOWNED, []), (BOB, [63])):
         again = Cache(tiers=tiers).scheduler.pool
         assert again.snapshots.flush(30)
-        _, found = again.find(SAME, whose, holes=False, spans=())
+        _, found = again.find(SAME, owner, holes=False, spans=())
         assert ([found.match.resident.n_resident] if found else []) == expected
-        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], whose)] == expected
+        assert [len(tokens) for tokens in again.beginning_with(SAME[:9], owner)] == expected
         again.snapshots.close()
 
 
@@ -245,7 +237,7 @@ def snapshot(owner: str = "") -> Snapshot:
         4,
         b"state",
         1.0,
-        whose=Whose(owner),
+        owner=Owner(owner),
     )
 
 
@@ -265,7 +257,7 @@ def test_a_file_from_before_there_were_owners_is_of_no_owner(tmp_path: Path) -> 
     assert file.read(file.path(tmp_path, key)) == old
     store = Snapshots("model", PLAIN, 100, ram_bytes=1000, folder=tmp_path, disk_bytes=10_000)
     assert store.flush(30)
-    assert [store.find(old.tokens, Whose(owner), holes=True) is not None for owner in OWNERS] == [True, False, False]
+    assert [store.find(old.tokens, Owner(owner), holes=True) is not None for owner in OWNERS] == [True, False, False]
     store.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from tests.cases import amount
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special, Ticket
@@ -77,13 +77,6 @@ def alone(job: Job) -> tuple[list[int], str]:
         tokens.append(token)
         if len(answer) == job.max_tokens:
             return answer, "length"
-
-
-class SilentLoop:
-    """Takes wake-ups and does nothing: the tests read the tickets themselves."""
-
-    def call_soon_threadsafe(self, call: Callable[..., Any], *arguments: object) -> None:
-        pass
 
 
 @dataclass
@@ -411,9 +404,7 @@ def test_a_grammar_that_fails_takes_its_job_with_it_and_nothing_else() -> None:
 
 def test_without_a_constrainer_a_job_with_a_grammar_fails() -> None:
     runtime = FakeRuntime(model, frozenset({END}), n_ctx=N_CTX)
-    scheduler = Scheduler(
-        runtime, EngineOptions(), name="test", show=lambda _: b"", is_urgent=lambda: False, on_ready=lambda: None
-    )
+    scheduler = scheduler_on(runtime)
     job = Job(array("i", [1, 2, 3]), 20, grammar=THREE_PAIRS)
     scheduler.queue.add(ticket := Ticket(job, cast(Any, SilentLoop())))
     scheduler.admit()

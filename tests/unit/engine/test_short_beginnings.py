@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime
+from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, scheduler_on
 from tests.unit.engine.test_background import END, ListeningLoop, admitted
 
-from shepherd.engine.base import Job, Memory, Span, Ticket, Whose
+from shepherd.engine.base import Job, Memory, Owner, Span, Ticket
 from shepherd.engine.kv.pool import LEAST_BASE, WORTH_SAVING, WORTH_SHARING, OperationRefused, Tiers
 from shepherd.engine.prefill import CHUNK, STRIDE
-from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 RAM = Tiers(ram_bytes=1_000_000)
 LONG = STRIDE + 44
@@ -39,14 +38,7 @@ class Cache:
             memory=memory,
             pays_for_idle=pays_for_idle,
         )
-        self.scheduler = Scheduler(
-            self.runtime,
-            EngineOptions(sequences=2, tiers=tiers),
-            name="test",
-            show=lambda token: b"%d " % token,
-            is_urgent=lambda: False,
-            on_ready=lambda: None,
-        )
+        self.scheduler = scheduler_on(self.runtime, sequences=2, tiers=tiers)
 
     def _answer(self, tokens: Sequence[int]) -> int:
         self.seen.append(list(tokens))
@@ -56,7 +48,7 @@ class Cache:
         """How many tokens of a prompt were there; its messages begin at `starts`."""
         bounds = [*starts, len(tokens)]
         spans = tuple(Span(start, stop, at, at, label="user") for at, (start, stop) in enumerate(pairwise(bounds)))
-        job = Job(array("i", tokens), 1, spans=spans, n_system=n_system, whose=Whose(owner))
+        job = Job(array("i", tokens), 1, spans=spans, n_system=n_system, owner=Owner(owner))
         ticket = self.finish(job)
         assert self.seen[-1] == [*tokens], "the cells hold what the prompt says"
         return admitted(ticket).n_cached

@@ -46,7 +46,7 @@ class Model:
 
     def file(self, seed: int, width: int = 48) -> bytes:
         """An image, or a recording for a model that hears: one that does both gets them in turn."""
-        if self.projector.hears and (not self.projector.sees or seed % 2):
+        if self.projector.takes_audio and (not self.projector.takes_images or seed % 2):
             return recordings.wav(seed, width / 60)
         return png(seed, width, 40)
 

@@ -207,13 +207,14 @@ async def test_what_is_saved_at_the_end_has_time(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.kv"))
 
 
-async def test_an_engine_that_broke_says_that_it_is_down() -> None:
+async def test_an_engine_that_broke_says_that_it_is_down(caplog: pytest.LogCaptureFixture) -> None:
     runtime = FakeRuntime(counting, frozenset({END}), faults=Faults(crash_at=3))
     engine = InProcessEngine(runtime)
     with pytest.raises(EngineDown, match="broke"):
         await asyncio.wait_for(answer(engine.submit(job())), PATIENCE_S)
     assert engine.down is not None
     assert "broke" in engine.down
+    assert "a planted bug" in caplog.text, "the log says why"
     await asyncio.to_thread(engine.close)
 
 

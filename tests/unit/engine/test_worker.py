@@ -337,7 +337,7 @@ async def test_a_frozen_child_is_found_and_continues_when_it_can(
         ticket = engine.submit(job("a" * 9))
         await anext(ticket.batches())
         kill(engine, signal.SIGSTOP)
-        asked = asyncio.create_task(engine.held(array("i", [1]), (), job().whose, holes=False))
+        asked = asyncio.create_task(engine.held(array("i", [1]), (), job().owner, holes=False))
         reason = r"the process of the engine of cache 'main' has sent nothing for 2 s"
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(EngineDown, match=reason):
@@ -449,7 +449,7 @@ async def test_a_closed_engine_refuses_and_keeps_nothing_waiting() -> None:
     with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
         engine.submit(job())
     with pytest.raises(EngineDown, match=r"^the engine was stopped$"):
-        await engine.held(job().tokens, (), job().whose, holes=False)
+        await engine.held(job().tokens, (), job().owner, holes=False)
 
 
 def test_a_job_whose_event_loop_has_ended_is_cancelled() -> None:

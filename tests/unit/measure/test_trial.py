@@ -68,7 +68,7 @@ def test_what_a_child_is_asked_for_reaches_the_library(lamb: Path, caplog: pytes
     candidate = Candidate(n_threads=1, mmap=False, mlock=True, sequences=7, override_tensor=(r"ffn_up=CPU",))
     task = {"path": lamb, "candidate": asdict(candidate), "workload": asdict(Workload(64, 2, parallel=True))}
     with caplog.at_level(logging.DEBUG, "shepherd.engine.llamacpp"):
-        (found,) = _measured({**json.loads(json.dumps(task, default=str)), "repeat_s": 0, "use_extra_bufts": True})
+        (found,) = _measured({**json.loads(json.dumps(task, default=str)), "repeat_s": 0, "use_extra_bufts": False})
     assert found["parallel"] > 0
     assert "(load_mode = mlock)" in caplog.text
     assert re.search(r"n_seq_max += 7\n", caplog.text)

@@ -35,7 +35,7 @@ def test_a_projector_beside_the_model_is_found(tmp_path: Path, model: str, files
     (tmp_path / model).touch()
     projector = find_projector(tmp_path / model, None)
     assert (projector and projector.path.name) == found
-    assert projector is None or (projector.sees, projector.hears) == (True, False)
+    assert projector is None or (projector.takes_images, projector.takes_audio) == (True, False)
     assert find_projector(tmp_path / model, "none") is None
 
 

@@ -569,9 +569,9 @@ def _card(
 
 def _capabilities(chat: ChatFormat, header: gguf.Header | Checkpoint, projector: ProjectorFile | None) -> Iterator[str]:
     yield "completion"
-    if projector is not None and projector.sees:
+    if projector is not None and projector.takes_images:
         yield "vision"
-    if projector is not None and projector.hears:
+    if projector is not None and projector.takes_audio:
         yield "audio"
     if chat.shows_tools:
         yield "tools"

@@ -4,7 +4,7 @@
     model: "qwen:law"                 this one alone, at its scale (vLLM)
     neither                           the defaults: of the configuration, or as `POST /lora-adapters` has set them
 
-The result is a set of (hash, scale) that decides with which cached tokens the prompt may begin (`engine/base.Whose`).
+The result is a set of (hash, scale) that decides with which cached tokens the prompt may begin (`engine/base.Owner`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ from shepherd.core.limit import MAX_BIASES, check_size
 from shepherd.core.messages import leading_systems
 from shepherd.core.request import SharedPrefix, parts_of_owner
 from shepherd.dialects import Dialect, Template
-from shepherd.engine.base import Adapters, Done, Engine, Job, MediaReader, Step, Ticket, Vocabulary, Whose
+from shepherd.engine.base import Adapters, Done, Engine, Job, MediaReader, Owner, Step, Ticket, Vocabulary
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
 
@@ -144,7 +144,9 @@ class LocalBackend:
         limits = Limits(self._options.system_changes, engine.n_ctx // LATER_SYSTEMS, engine.n_ctx // 2)
         self._kept = KeptPrefix(self._compiler, limits=limits, on_full=self._options.on_full, limit_bytes=keep_bytes)
         self._watch = CacheWatch(
-            engine.name, sees=reader is not None and reader.sees, hears=reader is not None and reader.hears
+            engine.name,
+            sees=reader is not None and reader.takes_images,
+            hears=reader is not None and reader.takes_audio,
         )
 
     # -- a request -----------------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ class LocalBackend:
         return await self._find_quotes(await self.compile(request), query)
 
     async def _find_quotes(self, compiled: Compiled, query: str | None = None) -> str:
-        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._whose(compiled), holes=True)
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._owner(compiled), holes=True)
         budget = min(QUOTE_TOKENS, self.n_ctx // QUOTE_SHARE)
         reserve = reserve_of(self._options.reserve, self.n_ctx)
         find = partial(
@@ -265,8 +267,8 @@ class LocalBackend:
         if not going or (on_full != "evict" and edited.n_before + answer >= self.n_ctx):
             return False
         spans = [span for span in compiled.spans if span.message in going]
-        tokens, whose = compiled.encoded.tokens, self._whose(compiled)
-        held = await self.engine.held(tokens, compiled.spans, whose, holes=on_full == "evict")
+        tokens, owner = compiled.encoded.tokens, self._owner(compiled)
+        held = await self.engine.held(tokens, compiled.spans, owner, holes=on_full == "evict")
         is_held = spans[-1].stop - held.length <= FRESH_TOKENS
         return is_held and any(held.count(span.start, span.stop) for span in spans)
 
@@ -308,7 +310,7 @@ class LocalBackend:
             score_prompt=request.logprobs is not None and request.completion is not None and request.completion.echo,
             background=request.background is True,
             session=request.session,
-            whose=self._whose(compiled),
+            owner=self._owner(compiled),
             n_system=protected(request.messages, compiled.spans)[0],
             media=compiled.encoded.media,
         )
@@ -362,14 +364,14 @@ class LocalBackend:
         biases = tuple((token, bias) for token, bias in sampling.logit_bias or () if isinstance(token, int))
         return ReadPrompt(compiled.text, (*biases, *((token, -math.inf) for token in ends)), settled(sampling))
 
-    def _whose(self, compiled: Compiled) -> Whose:
+    def _owner(self, compiled: Compiled) -> Owner:
         request, common = compiled.request, self._options.shared_prefix
         adapters = self._adapters(request)
         _, salt = parts_of_owner(request.owner)
         if common == "all":
-            return Whose(salt, adapters=adapters)
+            return Owner(salt, adapters=adapters)
         shares = common == "system" and not salt
-        return Whose(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0, adapters)
+        return Owner(request.owner, protected(request.messages, compiled.spans)[0] if shares else 0, adapters)
 
     def _adapters(self, request: Request) -> Adapters:
         """Those that it computes with. Raises: `InvalidRequest` where it names one that the model does not have."""
@@ -422,7 +424,7 @@ class LocalBackend:
         compiled = await self.compile(request)
         bare = await self.compile(replace(compiled.request, tools=())) if request.tools else compiled
         evicts = (request.on_full or self._options.on_full) == "evict"
-        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._whose(compiled), holes=evicts)
+        held = await self.engine.held(compiled.encoded.tokens, compiled.spans, self._owner(compiled), holes=evicts)
         n_tools = max(0, len(compiled.encoded.tokens) - len(bare.encoded.tokens))
         own = [span for span in compiled.spans if span.message < len(messages)]
         held = held.until(max((span.stop for span in own), default=n_tools))
@@ -453,8 +455,8 @@ class LocalBackend:
         if (first := first_answer(request.messages)) == len(request.messages):
             return
         compiled = await self._compiled(replace(request, messages=request.messages[:first]), weight_of(request))
-        tokens, whose, n = beginning_of(compiled), self._whose(compiled), leading_systems(request.messages)
-        if known := await self.engine.beginning_with(tokens, whose, compiled.spans, n):
+        tokens, owner, n = beginning_of(compiled), self._owner(compiled), leading_systems(request.messages)
+        if known := await self.engine.beginning_with(tokens, owner, compiled.spans, n):
             await asyncio.to_thread(self._kept.recognise, request, known)
 
     def forget(self) -> None:

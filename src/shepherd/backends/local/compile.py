@@ -118,8 +118,8 @@ class Compiler:
         self.vocabulary = vocabulary
         self.dialect = dialect
         if reader is not None:
-            template = template.with_media(images=reader.sees, audio=reader.hears)
-            with_tools = with_tools and with_tools.with_media(images=reader.sees, audio=reader.hears)
+            template = template.with_media(images=reader.takes_images, audio=reader.takes_audio)
+            with_tools = with_tools and with_tools.with_media(images=reader.takes_images, audio=reader.takes_audio)
         self._template = template
         self._with_tools = with_tools or template
         self._model = model

@@ -40,7 +40,7 @@ class Checkpoints:
         """Where to save the state while `resident` is computed for `job` from token `start` on."""
         if not self._ledger.memory.checkpoint:
             return frozenset()
-        others = (one for one in self._ledger if one is not resident and one.whose.can_share(job.whose))
+        others = (one for one in self._ledger if one is not resident and one.owner.can_share(job.owner))
         fork = max((common_prefix(one.tokens, job.tokens) for one in others), default=0)
         held = [at for at, _ in resident.checkpoints]
         return frozenset(marks.planned(job, start, held, self._n_most, fork=fork))
@@ -52,7 +52,6 @@ class Checkpoints:
             self.bound()
 
     def can_restore(self, source: Resident, length: int) -> bool:
-        """Whether `state_at` knows the state."""
         is_known = length == len(source) or source.state_at(length) is not None
         return self._ledger.memory.checkpoint and is_known
 
@@ -87,7 +86,7 @@ class Checkpoints:
             other
             for other in self._ledger
             if other is not resident
-            and other.whose.can_share(resident.whose)
+            and other.owner.can_share(resident.owner)
             and not other.aside
             and other.n_whole >= n
             and other.tokens[:n] == resident.tokens[:n]
@@ -106,7 +105,6 @@ class Checkpoints:
 
 
 def _best(resident: Resident, n: int) -> list[tuple[int, bytes]]:
-    """The `n` checkpoints of a sequence that are worth most."""
     lengths = [at for at, _ in resident.checkpoints]
     kept = set(marks.thinned(lengths, n, n_system=resident.n_system, spans=resident.spans))
     return [(at, state) for at, state in resident.checkpoints if at in kept]

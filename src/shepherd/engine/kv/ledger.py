@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter, itemgetter
 
-from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Remove, Shift, Span, Whose
+from shepherd.core import Evicted
+from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Owner, Remove, Shift, Span
 from shepherd.engine.media import whole
 
 SINK = 4
@@ -71,7 +72,7 @@ class Resident:
     used_at: int = 0
     """Rank of its last use."""
     session: str | None = None
-    whose: Whose = UNOWNED
+    owner: Owner = UNOWNED
     background: bool = False
     """Only background jobs have used it."""
 
@@ -144,7 +145,6 @@ class Resident:
         return max((at for at, _ in self.checkpoints if at <= length), default=0)
 
     def state_at(self, length: int) -> bytes | None:
-        """The state of the checkpoint of this length; None if there is none."""
         return next((state for at, state in self.checkpoints if at == length), None)
 
 
@@ -186,6 +186,16 @@ class TurnEviction:
     """The message of which only a part leaves."""
 
 
+def evicted(turns: Sequence[TurnEviction]) -> Evicted:
+    """The step that reports these turns."""
+    return Evicted(
+        sum(turn.messages for turn in turns),
+        sum(turn.tokens for turn in turns),
+        tuple(index for turn in turns for index in turn.gone),
+        tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NoRoom:
     """Not enough tokens can be evicted."""
@@ -197,8 +207,6 @@ class NoRoom:
 
 
 class Ledger:
-    """All sequences of one pool of cells."""
-
     def __init__(self, n_cells: int, n_seq: int, memory: Memory) -> None:
         self.n_cells = n_cells
         self.memory = memory
@@ -220,7 +228,6 @@ class Ledger:
 
     @property
     def used(self) -> int:
-        """Cells that hold a token."""
         if self._stale:
             self._used = _covered(run for resident in self for run in resident.runs)
             self._stale = False
@@ -236,7 +243,6 @@ class Ledger:
 
     @property
     def free_ids(self) -> Sequence[int]:
-        """The ids that no sequence has."""
         return self._free_ids
 
     def used_without(self, leaving: Iterable[Resident]) -> int:
@@ -263,7 +269,7 @@ class Ledger:
     def find(
         self,
         prompt: array[int],
-        whose: Whose = UNOWNED,
+        owner: Owner = UNOWNED,
         *,
         holes: bool,
         spans: Sequence[Span] = (),
@@ -281,49 +287,48 @@ class Ledger:
         best: Match | None = None
         highest = (0, False, 0)
         for resident in self:
-            is_own = resident.whose.can_share(whose)
+            is_own = resident.owner.can_share(owner)
             if resident.aside or resident in without or not (is_own or self.memory.share):
                 continue
-            length = shared_prefix(prompt, whose, resident.tokens, resident.whose)
+            length = shared_prefix(prompt, owner, resident.tokens, resident.owner)
             length = min(length, len(prompt) - 1)
             if resident.live and not self.memory.share:
                 length = resident.saved_before(length)
             if length < highest[0]:
                 continue
             match = usable(resident, length, self.memory, holes=holes and is_own, kept=kept, spans=spans)
-            if not is_own and match.length < whose.n_common:
+            if not is_own and match.length < owner.n_common:
                 continue
             if match.saved and (best is None or _rank(match, cleared) > highest):
                 best, highest = match, _rank(match, cleared)
         return best
 
-    def find_holder(self, tokens: array[int], n: int, whose: Whose, other: Resident | None = None) -> Resident | None:
-        """A sequence of `whose`, but not `other`, that has the first `n` of these tokens in place; None without one."""
+    def find_holder(self, tokens: array[int], n: int, owner: Owner, other: Resident | None = None) -> Resident | None:
+        """A sequence of `owner`, but not `other`, that has the first `n` of these tokens in place; None without one."""
         for resident in self:
-            is_other = resident is not other and resident.whose.can_share(whose) and not resident.aside
+            is_other = resident is not other and resident.owner.can_share(owner) and not resident.aside
             if is_other and resident.n_in_place >= n and resident.tokens[:n] == tokens[:n]:
                 return resident
         return None
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def new(self, whose: Whose = UNOWNED) -> Resident:
+    def new(self, owner: Owner = UNOWNED) -> Resident:
         """Add an empty sequence. There must be a free id."""
-        resident = Resident(self._free_ids.pop(), self._new_block(), whose=whose)
+        resident = Resident(self._free_ids.pop(), self._new_block(), owner=owner)
         self._sequences[resident.id] = resident
         self.touch(resident)
         return resident
 
-    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]], whose: Whose) -> Resident:
+    def adopt(self, tokens: array[int], runs: Iterable[tuple[int, int, int]], owner: Owner) -> Resident:
         """Add a sequence whose state is about to be loaded: `runs` are (start, stop, position)."""
-        resident = self.new(whose)
+        resident = self.new(owner)
         resident.tokens = tokens[:]
         resident.runs = [Run(start, stop, position, resident.block) for start, stop, position in runs]
         self._stale = True
         return resident
 
     def touch(self, resident: Resident) -> None:
-        """Make it the most recently used sequence."""
         self._n_uses += 1
         resident.used_at = self._n_uses
 
@@ -376,7 +381,7 @@ class Ledger:
 
     def fork(self, source: Resident, length: int) -> tuple[Resident, list[Op]]:
         """Add a sequence that shares the first `length` tokens of `source`. There must be a free id."""
-        target = self.new(source.whose)
+        target = self.new(source.owner)
         target.tokens = source.tokens[:length]
         target.runs = [replace(run, stop=min(run.stop, length)) for run in source.runs if run.start < length]
         # Both continue in blocks of their own: the same position means different cells from here on.
@@ -566,14 +571,14 @@ def choose_turns(
     return leaving if freed >= excess else NoRoom(excess, freed)
 
 
-def shared_prefix(prompt: array[int], whose: Whose, tokens: array[int], theirs: Whose) -> int:
+def shared_prefix(prompt: array[int], owner: Owner, tokens: array[int], theirs: Owner) -> int:
     """How many leading tokens of a prompt may be taken from `tokens`: of another owner's what both call common, if it
     is equal, else nothing; nothing that was computed with other adapters."""
-    if whose.adapters != theirs.adapters:
+    if owner.adapters != theirs.adapters:
         return 0
-    if whose.owner == theirs.owner:
+    if owner.name == theirs.name:
         return common_prefix(tokens, prompt)
-    n = whose.n_common
+    n = owner.n_common
     return n if n and n == theirs.n_common and tokens[:n] == prompt[:n] else 0
 
 
@@ -597,7 +602,6 @@ def common_prefix(a: array[int], b: array[int]) -> int:
 
 
 def common_suffix(a: array[int], b: array[int]) -> int:
-    """The length of the longest common suffix."""
     return common_prefix(a[::-1], b[::-1])
 
 

@@ -64,7 +64,6 @@ class Tail:
 
     @property
     def end(self) -> int:
-        """Its end in the prompt."""
         return self.at + self.stop - self.start
 
 
@@ -120,7 +119,7 @@ def plan(
         return evictions
     leaves = [range_ for turn in evictions for range_ in turn.ranges]
     leaves += [range_ for range_ in cleared if source is not None and source.n_resident_in(*range_)]
-    is_own = source is None or source.whose.can_share(job.whose)
+    is_own = source is None or source.owner.can_share(job.owner)
     close_gaps = False
     if source is not None:
         if leaves and not ledger.memory.hole:
@@ -211,18 +210,16 @@ def leaving(
 
 
 def kept_tokens(job: Job) -> int:
-    """Number of prompt tokens that can never be evicted."""
     return len(job.tokens) - sum(max(0, span.stop - max(span.start, SINK)) for span in job.spans if not span.keep)
 
 
 def cleared_ranges(job: Job) -> list[Range]:
-    """The tokens that are no part of the prompt any more; the last token of all is one, whatever its span says."""
+    """The tokens that are no part of the prompt any more. The last token of all always is, even in a cleared span."""
     ranges = ((max(span.start, SINK), min(span.stop, len(job.tokens) - 1)) for span in job.spans if span.cleared)
     return [(start, stop) for start, stop in ranges if start < stop]
 
 
 def remaining(start: int, stop: int, without: Sequence[Range]) -> list[Range]:
-    """The ranges of `[start, stop)` without those in `without`."""
     left: list[Range] = []
     for low, high in sorted(without):
         if high <= start or low >= stop:
@@ -242,7 +239,6 @@ def counting(without: Sequence[Range]) -> Callable[[int, int], int]:
     sums = list(accumulate(map(sub, stops, starts), initial=0))
 
     def n_before(index: int) -> int:
-        """Tokens in `without` before `index`."""
         at = bisect_left(starts, index)
         return sums[at] - max(0, stops[at - 1] - index) if at else 0
 
@@ -261,5 +257,4 @@ def joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def size(ranges: Sequence[Range]) -> int:
-    """Number of tokens in ranges that do not overlap."""
     return sum(stop - start for start, stop in ranges)

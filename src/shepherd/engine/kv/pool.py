@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from shepherd.core import EngineError
-from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Runtime, Span, Whose
+from shepherd.engine.base import CachedPrefix, Chunk, Copy, Forget, Op, Owner, Runtime, Span
 from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
@@ -68,8 +68,6 @@ class OperationRefused(Exception):
 
 
 class Pool:
-    """The cells of one cache."""
-
     def __init__(
         self,
         runtime: Runtime,
@@ -121,7 +119,7 @@ class Pool:
     def find(
         self,
         tokens: array[int],
-        whose: Whose,
+        owner: Owner,
         *,
         holes: bool,
         spans: Sequence[Span],
@@ -134,21 +132,21 @@ class Pool:
 
         Sequences in `without` and keys in `bad` are ignored.
         """
-        match = self.ledger.find(tokens, whose, holes=holes, spans=spans, without=without)
-        own = (each for each in self.ledger if each.whose.can_share(whose) and not each.aside)
+        match = self.ledger.find(tokens, owner, holes=holes, spans=spans, without=without)
+        own = (each for each in self.ledger if each.owner.can_share(owner) and not each.aside)
         n_held = max((min(each.n_in_place, common_prefix(each.tokens, tokens)) for each in own), default=0)
-        found = self.snapshots.find(tokens[:-1], whose, holes=holes, spans=spans, without=bad, n_held=n_held)
+        found = self.snapshots.find(tokens[:-1], owner, holes=holes, spans=spans, without=bad, n_held=n_held)
         gain = (found.match.spared(holes=holes) if found else 0) - (match.spared(holes=holes) if match else 0)
         least = min(least_gain, found.match.resident.n_resident // SMALL_PART) if found else 0
         return match, found if gain > least else None
 
-    def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
+    def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
         """What a job with this prompt would reuse: from the cells or from a snapshot, whichever has more.
 
         holes: whether the job may continue a conversation that has lost turns. The last token is never included: a job
         always computes it.
         """
-        match, found = self.find(tokens, whose, holes=holes, spans=spans)
+        match, found = self.find(tokens, owner, holes=holes, spans=spans)
         tier: Literal["cells", "memory", "disk"] = "cells"
         if found is not None:
             match, tier = found.match, "memory" if found.in_ram else "disk"
@@ -158,13 +156,13 @@ class Pool:
         return CachedPrefix(match.length, runs, tier).until(match.length)
 
     def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        """The tokens, evicted ones too, of every conversation of `whose` that is longer and begins with these, or with
+        """The tokens, evicted ones too, of every conversation of `owner` that is longer and begins with these, or with
         others for the first `n_other` messages. `spans`: of the tokens."""
-        known = [(each.tokens, each.spans) for each in self.ledger if each.whose.can_share(whose)]
+        known = [(each.tokens, each.spans) for each in self.ledger if each.owner.can_share(owner)]
         outlines = self.snapshots.outlines().values()
-        known += [(each.tokens, each.spans) for each in outlines if each.whose.can_share(whose)]
+        known += [(each.tokens, each.spans) for each in outlines if each.owner.can_share(owner)]
         head, n = tokens[: start_of(spans, n_other)], len(tokens)
         found = [(other, start_of(own, n_other) if head else 0) for other, own in known if len(other) > n - len(head)]
         return [
@@ -173,14 +171,14 @@ class Pool:
             if (start and other[start : start + n - len(head)] == tokens[len(head) :]) or other[:n] == tokens
         ]
 
-    def recent(self, whose: Whose) -> Iterator[Resident]:
-        """All sequences, then the newest snapshots of `whose` as the sequences that they would make."""
+    def recent(self, owner: Owner) -> Iterator[Resident]:
+        """All sequences, then the newest snapshots of `owner` as the sequences that they would make."""
         yield from self.ledger
-        yield from self.snapshots.newest(whose, N_LOGGED)
+        yield from self.snapshots.newest(owner, N_LOGGED)
 
     # -- sequences -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, n_free: int, whose: Whose, *, background: bool = False) -> Resident:
+    def carry_out(self, plan: Plan, n_free: int, owner: Owner, *, background: bool = False) -> Resident:
         """The sequence for a plan, cut and evicted as planned, with `n_free` cells free for it.
 
         For a `background` job there must be enough room already: it changes no conversation. Nor is another owner's
@@ -191,8 +189,8 @@ class Pool:
         old = plan.replaced
         if old is not None and not old.live and old.background >= background and old in self.ledger:
             self.forget(old)
-        resident = self._start(plan, whose, background)
-        resident.live, resident.whose = True, whose
+        resident = self._start(plan, owner, background)
+        resident.live, resident.owner = True, owner
         self.ledger.touch(resident)
         if plan.tail is not None and len(resident) == plan.tail.at:
             self.splice(resident, plan.tail)
@@ -202,12 +200,12 @@ class Pool:
         self.make_room(n_free)
         return resident
 
-    def _start(self, plan: Plan, whose: Whose, background: bool) -> Resident:
+    def _start(self, plan: Plan, owner: Owner, background: bool) -> Resident:
         source, length = plan.source, plan.length
         if source is None:
             self._need_id(None)
             return self.ledger.new()
-        if (background and not source.background) or not source.whose.can_share(whose):
+        if (background and not source.background) or not source.owner.can_share(owner):
             if plan.tail is not None or plan.close_gaps or not self._can_fork(source, length):
                 raise OperationRefused  # such a job may share a conversation's cells, not change them
             return self._fork(source, length)
@@ -340,7 +338,7 @@ class Pool:
             ledger.skip(resident, tokens[len(resident) : start])
             for at in range(start, stop, n):
                 part = tokens[at : min(at + n, stop)]
-                chunk = Chunk(resident.id, part, resident.end, False, adapters=resident.whose.adapters)
+                chunk = Chunk(resident.id, part, resident.end, False, adapters=resident.owner.adapters)
                 # A job that continues the conversation brings its images; without them, what is behind waits for it.
                 if is_urgent() or min(part) < 0 or self.runtime.decode([chunk]) != "ok":
                     return
@@ -363,7 +361,6 @@ class Pool:
             raise
 
     def give_up_tail(self, resident: Resident) -> None:
-        """Drop the parked tail of `resident`, if there is one."""
         parked = self.parked.pop(resident.id, None)
         if parked is not None:
             self.apply(self.ledger.forget(parked))
@@ -508,10 +505,9 @@ class Pool:
         is_possible = memory.share and memory.hole and memory.rollback == "any" and not memory.window
         if not is_possible or self._keeps_on_disk or n < self._least_base or resident.n_in_place < n:
             return 0
-        return n if self.ledger.find_holder(resident.tokens, n, resident.whose, resident) else 0
+        return n if self.ledger.find_holder(resident.tokens, n, resident.owner, resident) else 0
 
     def _behind(self, outline: Snapshot, n_base: int) -> Snapshot:
-        """The outline of the same conversation without its first `n_base` tokens."""
         cut = ((max(start, n_base), stop, position + max(0, n_base - start)) for start, stop, position in outline.runs)
         runs = tuple(run for run in cut if run[0] < run[1])
         cost_s = outline.cost_s and outline.cost_s * (1 - n_base / outline.n_resident)
@@ -531,12 +527,12 @@ class Pool:
         return state
 
     def _lost_without(self, resident: Resident, others: Iterable[Resident]) -> int:
-        """Number of its resident tokens that none of `others` has for jobs of the same kind (`Whose`)."""
+        """Number of its resident tokens that none of `others` has for jobs of the same kind (`Owner`)."""
         memory = self.ledger.memory
         shared = (
             other.n_resident_in(0, other.reach(common_prefix(other.tokens, resident.tokens), memory))
             for other in others
-            if other is not resident and other.whose.can_share(resident.whose)
+            if other is not resident and other.owner.can_share(resident.owner)
         )
         return resident.n_resident - max(shared, default=0)
 
@@ -552,7 +548,7 @@ class Pool:
             cost_s=0.0 if resident.background else max(1e-6, resident.n_resident * self.token_s),
             checkpoints=tuple((length, b"") for length, _ in self.checkpoints.within(resident, self._saved_room)),
             low=max(self.runtime.held(resident.id)[0], 0),
-            whose=replace(resident.whose, n_common=0),
+            owner=replace(resident.owner, n_common=0),
             n_system=resident.n_system,
         )
 
@@ -566,13 +562,13 @@ class Pool:
         snapshot = self.snapshots.take(found.key)
         if snapshot is None:
             raise OperationRefused
-        base = self.ledger.find_holder(snapshot.tokens, snapshot.n_base, snapshot.whose) if snapshot.n_base else None
+        base = self.ledger.find_holder(snapshot.tokens, snapshot.n_base, snapshot.owner) if snapshot.n_base else None
         self._need_id(base, 2 if base else 1)
         self.make_room(snapshot.n_resident, keep=base)
         if snapshot.n_base and (base is None or len(self.ledger.free_ids) < 2):
             self.snapshots.put(snapshot)  # for a job that finds its beginning
             raise OperationRefused
-        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.whose)
+        resident = self.ledger.adopt(snapshot.tokens, snapshot.runs, snapshot.owner)
         resident.spans, resident.n_prompt, resident.n_system = snapshot.spans, snapshot.n_prompt, snapshot.n_system
         resident.checkpoints = list(snapshot.checkpoints)
         if not self.runtime.load(resident.id, snapshot.state):
@@ -598,7 +594,7 @@ class Pool:
         """The sequence of the first `n_base` tokens of `base` and of `rest`, which has those behind them."""
         resident, ops = self.ledger.fork(base, n_base)
         resident.spans, resident.n_prompt, resident.n_system = rest.spans, rest.n_prompt, rest.n_system
-        resident.whose = rest.whose
+        resident.owner = rest.owner
         self._do(resident, [*ops, *self.ledger.splice(resident, rest, n_base, len(rest))])
         return resident
 

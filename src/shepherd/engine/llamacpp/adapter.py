@@ -3,7 +3,7 @@
     Adapter ─ load ─▶ Lora | ControlVector ─ apply(scales) ─▶ every decode of the context, until the next `apply`
 
 A LoRA is bound to the weights that it was loaded for, and freed with them. Not here: whether a file fits its model
-(`models/adapter.py`), which set is whose (`engine/base.Whose`).
+(`models/adapter.py`), which set is whose (`engine/base.Owner`).
 """
 
 from __future__ import annotations

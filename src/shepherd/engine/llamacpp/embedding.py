@@ -44,8 +44,6 @@ class Embedded:
 
 
 class EmbeddingModel(PooledModel):
-    """A model that embeds texts."""
-
     pooling: Pooling
 
     def __init__(

@@ -139,7 +139,6 @@ def reason_from(log: Log) -> str:
 
 
 def library_path() -> Path:
-    """The shared library in use."""
     return Path(C._lib._name)
 
 
@@ -230,7 +229,6 @@ def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
 
 
 def supports_rpc() -> bool:
-    """Whether this build can spread one model over several machines."""
     return bool(C.llama_supports_rpc())
 
 

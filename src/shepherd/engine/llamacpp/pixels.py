@@ -14,7 +14,7 @@ from shepherd.core import InvalidRequest
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MOST_PIXELS = 64_000_000
-"""Of one image: it is decoded to three bytes for each, whatever its file has. An operator's limits come before."""
+"""Of one image, which is decoded to three bytes a pixel from any format. An operator's limits come before."""
 _WIDE = {"I;16": 256, "I;16B": 256, "I;16L": 256, "I": 256}
 """Modes of more than eight bits, by what one value of eight bits is worth in them."""
 

@@ -59,12 +59,10 @@ _POOLING: dict[Pooling, int] = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank
 
 
 def always() -> bool:
-    """The result is wanted until it is there."""
     return True
 
 
 def pooling_of(weights: Weights) -> Pooling | None:
-    """The pooling that the file names, or None."""
     number = weights.parameter("pooling_type")
     return next((name for name, known in _POOLING.items() if known and number == str(known)), None)
 

@@ -73,8 +73,8 @@ class Projector:
         self._encoded = LruCache[_Encoded](KEEP_BYTES)
         self._read: LruCache[tuple[array[int] | int, ...]] = LruCache(MOST_READ)
         mtmd = _mtmd()
-        self.sees: bool = mtmd.mtmd_support_vision(handle)
-        self.hears: bool = mtmd.mtmd_support_audio(handle)
+        self.takes_images: bool = mtmd.mtmd_support_vision(handle)
+        self.takes_audio: bool = mtmd.mtmd_support_audio(handle)
         self.compresses: bool = mtmd.mtmd_decode_use_mrope(handle)
         """Whether an image takes fewer positions than it has tokens (M-RoPE)."""
         self.needs_one_batch: bool = mtmd.mtmd_decode_use_non_causal(handle, None)
@@ -100,7 +100,6 @@ class Projector:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """A hash of the file."""
         return digest_of([self.path]).encode()
 
     # -- before anything is computed -----------------------------------------------------------------------------------
@@ -181,11 +180,11 @@ class Projector:
         from PIL import Image  # noqa: PLC0415 - as in `pixels`
 
         files: list[bytes] = []
-        if self.sees:
+        if self.takes_images:
             file = io.BytesIO()
             Image.new("RGB", (64, 64), "grey").save(file, "PNG")
             files.append(file.getvalue())
-        if self.hears:
+        if self.takes_audio:
             files.append(sound.wav(bytes(2 * 16_000), 16_000))
         for each in (each for file in files for each in self.read(file)):
             if isinstance(each, Media):
@@ -212,7 +211,6 @@ class Projector:
             mtmd.mtmd_input_chunk_free(chunk)
 
     def close(self) -> None:
-        """Free the projector; no call may follow."""
         self._worker.shutdown(cancel_futures=True)
         if self._handle:
             _mtmd().mtmd_free(self._handle)
@@ -248,7 +246,7 @@ class Projector:
             raise InvalidRequest(
                 f"a recording lasts {found.seconds:,.0f} s, more than the {MOST_SECONDS} s that are decoded; send less"
             )
-        if not self.hears:  # the library would read nothing
+        if not self.takes_audio:  # the library would read nothing
             raise InvalidRequest(f"{self.path.name} hears no recordings")
         stream, what = found.stream(data), f"a recording of {found.seconds:.1f} s"
         buffer = ctypes.cast(ctypes.c_char_p(stream), ctypes.POINTER(ctypes.c_uint8))

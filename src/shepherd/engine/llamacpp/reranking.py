@@ -45,8 +45,6 @@ class _Text(NamedTuple):
 
 
 class RerankModel(PooledModel):
-    """A model that scores pairs."""
-
     def __init__(self, weights: Weights, *, n_tokens: int | None = None, n_threads: int | None = None) -> None:
         """The caller keeps owning `weights`, which must outlive this object. n_tokens: as for `PooledModel`.
 

@@ -86,7 +86,7 @@ class Weights:
 
         cpu_only: use no GPU, not even for a part of the computation (as may happen with `gpu_layers` 0).
         mmap: map the file, or read it into memory of its own; None = as the library does it for the devices.
-        mlock: keep the weights in memory, whatever else needs it; where the system refuses, a warning says so.
+        mlock: never let the system take the memory of the weights; where it refuses, a warning says so.
         override_tensor: `pattern=buffer type` each: the memory for tensors whose name matches a regular expression.
 
         Raises: `EngineError` with the library's reason if the file cannot be loaded.
@@ -148,13 +148,11 @@ class Weights:
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja source in the file, or None."""
         text: bytes | None = C.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text is not None else None
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether some layers keep a state instead of tokens."""
         return bool(C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
 
     def context(self, what: str, advice: str, params: Mapping[str, object]) -> Any:
@@ -207,7 +205,6 @@ class Weights:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of these weights."""
         return digest_of(gguf.shards(self.path))
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:

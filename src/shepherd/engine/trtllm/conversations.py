@@ -163,7 +163,6 @@ def cached_prefix(n_tokens: int, gone: Sequence[Range], n_cached: int) -> Cached
 
 
 def without(tokens: array[int], gone: Sequence[Range]) -> array[int]:
-    """The tokens outside of the ranges."""
     left = array("i")
     for start, stop in remaining(0, len(tokens), gone):
         left += tokens[start:stop]

@@ -30,10 +30,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from shepherd.core import ContextFull, EngineDown, EngineError, Evicted, ShepherdError
-from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Prefill, Span, Ticket, Whose
+from shepherd.engine.base import Admitted, CachedPrefix, Done, Engine, Job, Owner, Prefill, Span, Ticket
 from shepherd.engine.decision_log import log_eviction
 from shepherd.engine.gate import Gate, evict_turns
-from shepherd.engine.kv.ledger import NoRoom
+from shepherd.engine.kv.ledger import NoRoom, evicted
 from shepherd.engine.kv.plan import Range
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats, SequenceStats, State
@@ -220,15 +220,15 @@ class TensorRTEngine:
         """As `Engine.evict`, but nothing is computed: the next request of the conversation does that."""
         return await evict_turns(self, job, n_turns)
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
         """As `Engine.held`, by the events of the cache; nothing without them."""
-        return await self._call(partial(self._held, tokens, spans, whose, holes))
+        return await self._call(partial(self._held, tokens, spans, owner, holes))
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
         """As `Engine.beginning_with`; equal beginnings only, since nothing of another process is here."""
-        return await self._call(partial(self._conversations.beginning_with, tokens, whose.owner))
+        return await self._call(partial(self._conversations.beginning_with, tokens, owner.name))
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """As `Engine.close`. False if the library does not end in time."""
@@ -243,6 +243,7 @@ class TensorRTEngine:
         closing = threading.Thread(target=self._library.close, name=f"trtllm-close-{self.name}", daemon=True)
         closing.start()
         closing.join(max(0.1, give_up_s - time.monotonic()))
+        self._dispatcher.join(max(0.1, give_up_s - time.monotonic()))  # after a break nothing has waited for it yet
         if closing.is_alive() or self._dispatcher.is_alive():
             logger.error("TensorRT-LLM of cache %r does not end and is left", self.name)
             self._refuse("the engine was stopped")
@@ -253,7 +254,6 @@ class TensorRTEngine:
         self._mailbox.put(_Mail(work))
 
     async def _call(self, work: Callable[[], T]) -> T:
-        """Call `work` on the dispatcher and return its result."""
         if self.down is not None:
             raise EngineDown(self.down)
         done: Future[T] = Future()
@@ -293,7 +293,6 @@ class TensorRTEngine:
         self._stalled = None
 
     def _refuse(self, reason: str) -> None:
-        """End everything that waits with `EngineDown`."""
         with self._lock:
             tickets, asked = self._open.copy(), self._asked.copy()
         for ticket in tickets:
@@ -388,7 +387,6 @@ class TensorRTEngine:
             self._heartbeat.beat()
 
     def _end_all(self) -> None:
-        """The engine stops: those that wait are cancelled, those that run are asked to end."""
         while self._waiting:
             self._end(self._waiting.popleft(), Done("cancelled"))
         for task in self._running:
@@ -425,13 +423,13 @@ class TensorRTEngine:
         """Plan a prompt and send it. Raises: `ContextFull`, `EngineError`."""
         job = task.job
         task.started_s = time.perf_counter()
-        gone = self._conversations.gone_of(job.tokens, job.spans, job.whose.owner)
+        gone = self._conversations.gone_of(job.tokens, job.spans, job.owner.name)
         reserve = max(1, min(job.reserve, job.max_tokens or 1))
         planned = self._plan(task, gone, reserve, job.n_turns_to_evict)
         if isinstance(planned, NoRoom):
             needed = self.n_ctx + planned.needed - planned.evictable
             raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
-        task.n_cached = self._find(planned.tokens, job.whose)
+        task.n_cached = self._find(planned.tokens, job.owner)
         task.n_new = len(planned.tokens) - task.n_cached
         self._totals.jobs += 1
         self._totals.background_jobs += job.background
@@ -450,25 +448,19 @@ class TensorRTEngine:
         )
 
     def _report(self, task: _Task, planned: Sendable) -> None:
-        """Count, log and post what leaves."""
         task.gone = planned.gone
-        turns, totals = planned.evictions, self._totals
-        if turns:
-            messages, tokens = sum(turn.messages for turn in turns), sum(turn.tokens for turn in turns)
-            totals.evictions += 1
-            totals.evicted_messages += messages
-            totals.evicted_tokens += tokens
-            log_eviction(turns, len(planned.tokens))
-            gone = tuple(index for turn in turns for index in turn.gone)
-            partly = tuple(dict.fromkeys(turn.part_of for turn in turns if turn.part_of is not None))
-            task.ticket.post(Evicted(messages, tokens, gone, partly))
+        if planned.evictions:
+            left = evicted(planned.evictions)
+            self._totals.count_eviction(left)
+            log_eviction(planned.evictions, len(planned.tokens))
+            task.ticket.post(left)
         task.post()
 
     def _send(self, task: _Task, planned: Sendable) -> None:
         n = len(planned.tokens)
         # The first prompt may also wait for what the library compiles at first use.
         self._heartbeat.begin(f"a prompt of {n} tokens", n / PREFILL_RATE if self._job_s else None)
-        found = replace(task.arguments, salt=self._salt(task.job.whose))
+        found = replace(task.arguments, salt=self._salt(task.job.owner))
         task.generation = self._library.start(planned.tokens, found, min(task.n_left, self.n_ctx - n))
         self._running.append(task)
         if self._poller is not None:
@@ -500,7 +492,8 @@ class TensorRTEngine:
             row = replace(self._row(task, 0), state="idle")
             self._conversations.keep(task.tokens, task.gone, row, n_fresh=len(task.tokens) - _n(task.gone) - n_drawn)
         if isinstance(outcome, ShepherdError):
-            self._end(task, outcome)
+            down = self.down  # its worker may have ended, and the watchdog has not seen it yet
+            self._end(task, EngineDown(down) if down is not None else outcome)
         elif outcome == "stop":
             self._end(task, Done("end", task.end_token))
         else:
@@ -543,20 +536,20 @@ class TensorRTEngine:
         self._publish(now=True)
         self._pressure.note(removed)
 
-    def _salt(self, whose: Whose) -> str | None:
+    def _salt(self, owner: Owner) -> str | None:
         """Owners share no blocks; nor do requests before and after `clear`."""
-        return f"{self._n_clears}:{whose.owner}" if whose.owner or self._n_clears else None
+        return f"{self._n_clears}:{owner.name}" if owner.name or self._n_clears else None
 
-    def _find(self, sent: array[int], whose: Whose) -> int:
+    def _find(self, sent: array[int], owner: Owner) -> int:
         """How many leading tokens of what is sent the library has, for this owner."""
         if not self._options.library.n_events:
             return 0
-        known = min(self._index.held(sent), self._conversations.shared(sent, whose.owner))
-        return max(known, self._conversations.fresh(sent, whose.owner))
+        known = min(self._index.held(sent), self._conversations.shared(sent, owner.name))
+        return max(known, self._conversations.fresh(sent, owner.name))
 
-    def _held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, holes: bool) -> CachedPrefix:
-        gone = self._conversations.gone_of(tokens, spans, whose.owner) if holes else ()
-        return cached_prefix(len(tokens), gone, self._find(without(tokens, gone), whose))
+    def _held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, holes: bool) -> CachedPrefix:
+        gone = self._conversations.gone_of(tokens, spans, owner.name) if holes else ()
+        return cached_prefix(len(tokens), gone, self._find(without(tokens, gone), owner))
 
     def _clear(self) -> None:
         logger.info("cache %r is cleared: %d conversations are forgotten", self.name, len(self._conversations))
@@ -573,9 +566,7 @@ class TensorRTEngine:
         n_cells = self._index.n_blocks * self._index.block_size or self.n_ctx
         running = tuple(self._row(task, -at) for at, task in enumerate(self._running, 1))
         idle = tuple(replace(known.row, seq=known.id, idle_s=now_s - known.ended_s) for known in self._conversations)
-        late = sum(
-            max(0, known.n_fresh - self._index.held(known.sent)) for known in self._conversations if known.n_fresh
-        )
+        late = sum(known.n_fresh - self._index.held_whole(known.sent) for known in self._conversations if known.n_fresh)
         self._stats = replace(
             self._totals, n_ctx=n_cells, used=self._index.n_tokens + late, live=len(self._running),
             waiting=len(self._waiting), sequences=(*running, *idle),
@@ -588,7 +579,7 @@ class TensorRTEngine:
         n_gone, job = _n(task.gone), task.job
         return SequenceStats(
             seq, state, job.session, len(task.tokens) - n_gone, n_gone, task.n_cached, task.n_new, task.n_generated,
-            rate, 0.0, job.whose.owner, job.background,
+            rate, 0.0, job.owner.name, job.background,
         )  # fmt: skip
 
 

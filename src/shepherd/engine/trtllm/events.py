@@ -2,9 +2,9 @@
 
     created ─ stored(parent, blocks with their tokens) ─ updated(level) ─ removed(hashes) ─▶ BlockIndex
 
-The library keeps the blocks of finished requests and gives the stalest leaf to whatever needs room. So a removed block
-is pressure, and no loss: a running prompt is never shortened, and no message leaves a conversation because of it. A
-block that moves to host memory is `updated` and stays reusable. All numbers are exact while no event is missing.
+The library keeps the blocks of finished requests and gives the stalest leaf to a request that needs room. So a removed
+block is pressure, and no loss: a running prompt is never shortened, and no message leaves a conversation because of
+it. A block that moves to host memory is `updated` and stays reusable. All numbers are exact while no event is missing.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class BlockIndex:
                 return n + max((_common(self._blocks[hash_].tokens, wanted) for hash_ in behind), default=0)
             nodes, n = [*whole], n + self.block_size
         return n
+
+    def held_whole(self, tokens: array[int]) -> int:
+        """The same of whole blocks, which requests share: a block that is equal in part only is made anew."""
+        n = self.held(tokens)
+        return n - n % self.block_size
 
     def _next(self, event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """The kind and the content of an event that counts; an empty kind for the others."""
@@ -289,7 +294,6 @@ def _token_ids(value: object) -> Iterator[int]:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many tokens both begin with."""
     n = min(len(one), len(other))
     if one[:n] == other[:n]:
         return n // _SIZE

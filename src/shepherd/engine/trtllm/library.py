@@ -147,7 +147,6 @@ class Library:
 
     @property
     def is_down(self) -> bool:
-        """Whether the library's worker has ended. Any thread."""
         executor = getattr(self._llm, "_executor", None)
         return executor is None or bool(executor.is_shutdown())
 
@@ -204,6 +203,5 @@ def _end(reason: object) -> End:
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a foreign error, short enough for a sentence."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]

@@ -5,8 +5,8 @@
     others       wait for orders ── SERVE: tasks of the library ── LEAVE + exit code ─▶ barrier ─▶ main returns
 
 One rank that leaves alone makes the others hang in MPI's finalisation, so that all leave after a barrier, with the same
-exit code. Nothing here calls `MPI.Finalize`. `abort` ends all ranks at once: on an error of a rank, and by `Leash` when
-one does not leave in time. Waiting costs no processor time (`Ibcast`, `Test` and a pause; MPI's own waits spin).
+exit code. Nothing here calls `MPI.Finalize`. `abort` ends all ranks at once: on an error of a rank, and by `RankWatch`
+when one does not leave in time. Waiting costs no processor time (`Ibcast`, `Test` and a pause; MPI's own waits spin).
 
 In spawn mode there is one rank, without MPI. Not here: how ranks start (`launch.py`), the engine and its socket.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 PAUSE_S = 0.02
 """Between two looks whether an order has come."""
 WATCH_S = 0.5
-"""Between two looks of the leash whether Shepherd is still there."""
+"""Between two looks whether Shepherd is still there."""
 LEAVE_S = 60.0
 """From the moment that the end is announced until all ranks are ended by force."""
 WRONG_LAUNCH = 2
@@ -78,14 +78,14 @@ class Ranks:
         self._order(LEAVE, code)
         _wait(self._orders.Ibarrier())
 
-    def follow(self, leash: Leash) -> int:
+    def follow(self, watch: RankWatch) -> int:
         """Do what rank 0 orders. The common exit code comes back when all ranks have reached the end."""
         assert self._orders is not None
         futures = importlib.import_module("mpi4py.futures")
         while True:
             order, code = self._order(0)
             if order == LEAVE:
-                leash.tighten()
+                watch.limit()
                 _wait(self._orders.Ibarrier())
                 return code
             with futures.MPICommExecutor(self.world) as executor:
@@ -99,7 +99,7 @@ class Ranks:
         return words[0], words[1]
 
 
-class Leash:
+class RankWatch:
     """Ends this rank when its launcher has died, and all ranks when one does not leave in time. A thread of its own."""
 
     def __init__(self, leave_s: float) -> None:
@@ -107,9 +107,9 @@ class Leash:
         self._deadline: float | None = None
         self._launcher = os.getppid()
         self._shepherd = _parent_of(self._launcher)
-        threading.Thread(target=self._watch, name="leash", daemon=True).start()
+        threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
 
-    def tighten(self) -> None:
+    def limit(self) -> None:
         """The end is announced: from now on all ranks have `leave_s` seconds."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self.leave_s
@@ -120,9 +120,9 @@ class Leash:
             if os.getppid() != self._launcher:
                 if under_mpirun:  # it cannot end the others any more; they see the same
                     os._exit(1)
-                self.tighten()
+                self.limit()
             elif under_mpirun and _parent_of(self._launcher) != self._shepherd:
-                self.tighten()
+                self.limit()
             time.sleep(WATCH_S)
         _say(f"a rank does not leave within {self.leave_s:g} s; all ranks are ended by force")
         abort()
@@ -146,14 +146,14 @@ def run(host: Callable[[Ranks], int], *, library: str = "tensorrt_llm", leave_s:
     rank = int(os.environ[RANK]) if asked is not None else 0
     _silence(rank)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program with the terminal
-    leash = Leash(leave_s)
+    watch = RankWatch(leave_s)
     try:
         world = importlib.import_module("mpi4py.MPI").COMM_WORLD if asked is not None else None
         _import(library)
         ranks = Ranks(world)
         if rank > 0:
-            return ranks.follow(leash)
-        code = _hosted(host, ranks, leash)
+            return ranks.follow(watch)
+        code = _hosted(host, ranks, watch)
         ranks.leave(code)
     except BaseException:
         traceback.print_exc()
@@ -171,12 +171,12 @@ def abort() -> NoReturn:
     os._exit(1)
 
 
-def _hosted(host: Callable[[Ranks], int], ranks: Ranks, leash: Leash) -> int:
+def _hosted(host: Callable[[Ranks], int], ranks: Ranks, watch: RankWatch) -> int:
     """What the host returns, or the status that a SIGTERM ends it with."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        leash.tighten()
+        watch.limit()
         raise SystemExit(0)
 
     signal.signal(signal.SIGTERM, end)
@@ -185,7 +185,7 @@ def _hosted(host: Callable[[Ranks], int], ranks: Ranks, leash: Leash) -> int:
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    leash.tighten()
+    watch.limit()
     return code
 
 

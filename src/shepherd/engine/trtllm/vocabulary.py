@@ -92,7 +92,6 @@ class CheckpointVocabulary:
         self.end_tokens = frozenset(token for token in ends if 0 <= token < self.n_vocab)
 
     def tokenize(self, text: str) -> list[int]:
-        """As `Vocabulary.tokenize`."""
         tokens = self._tokens(text)
         if self._control.isdisjoint(tokens):
             return tokens
@@ -101,7 +100,6 @@ class CheckpointVocabulary:
         return [*self._tokens(first), *(token for part in others for token in self._behind(part))]
 
     def piece(self, token: int) -> bytes:
-        """As `Vocabulary.piece`."""
         if not 0 <= token < self.n_vocab:
             raise EngineError(f"token {token} is outside the vocabulary of {self.n_vocab}")
         return self._pieces[token]
@@ -234,7 +232,6 @@ def _parts(stage: Any, inner: str) -> list[dict[str, Any]]:
 
 @functools.cache
 def _byte_letters() -> dict[str, int]:
-    """The letter that stands for each byte in byte-level vocabularies: printable ones for themselves."""
     own = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]
     return {chr(byte): byte for byte in own} | {chr(256 + place): byte for place, byte in enumerate(others)}

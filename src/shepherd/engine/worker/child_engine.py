@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.core import EngineDown, EngineError, Evicted, ShepherdError
-from shepherd.engine.base import CachedPrefix, Done, Engine, Job, Span, Ticket, Whose
+from shepherd.engine.base import CachedPrefix, Done, Engine, Job, Owner, Span, Ticket
 from shepherd.engine.notifier import Notifier
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.worker.messages import (
@@ -148,7 +148,6 @@ class ChildEngine:
 
     @property
     def pid(self) -> int:
-        """The process that was started."""
         return self._child.pid
 
     # -- any thread ----------------------------------------------------------------------------------------------------
@@ -192,18 +191,17 @@ class ChildEngine:
         evicted: Evicted = await self._call("evict", job, n_turns)
         return evicted
 
-    async def held(self, tokens: array[int], spans: Sequence[Span], whose: Whose, *, holes: bool) -> CachedPrefix:
-        found: CachedPrefix = await self._call("held", tokens, spans, whose, holes=holes)
+    async def held(self, tokens: array[int], spans: Sequence[Span], owner: Owner, *, holes: bool) -> CachedPrefix:
+        found: CachedPrefix = await self._call("held", tokens, spans, owner, holes=holes)
         return found
 
     async def beginning_with(
-        self, tokens: array[int], whose: Whose, spans: Sequence[Span] = (), n_other: int = 0
+        self, tokens: array[int], owner: Owner, spans: Sequence[Span] = (), n_other: int = 0
     ) -> list[array[int]]:
-        found: list[array[int]] = await self._call("beginning_with", tokens, whose, spans, n_other)
+        found: list[array[int]] = await self._call("beginning_with", tokens, owner, spans, n_other)
         return found
 
     async def _call(self, method: str, *arguments: object, **keywords: object) -> Any:
-        """The result of a method of the child's engine."""
         done: Future[Any] = Future()
         with self._lock:
             if (down := self.down) is not None:

@@ -35,9 +35,9 @@ from shepherd.engine.worker.messages import (
     Failed,
     Logged,
     Ready,
+    RemoteEngine,
     Request,
     Returned,
-    Served,
     State,
     Steps,
     Submit,
@@ -125,7 +125,7 @@ class _Host:
 
     # -- the event loop ------------------------------------------------------------------------------------------------
 
-    async def serve(self, engine: Served) -> int:
+    async def serve(self, engine: RemoteEngine) -> int:
         self._engine = engine
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._woken = asyncio.Event()
@@ -217,7 +217,6 @@ class _Host:
         return State(self._engine.stats(), self._engine.down)
 
     def _answer(self, answer: Answer) -> None:
-        """Send an answer with all others of this moment."""
         if not self._answers:
             asyncio.get_running_loop().call_soon(self._flush)
         self._take_logged()

@@ -24,7 +24,7 @@ BEAT_S = 1.0
 """Longest time between two messages of a child that lives."""
 
 
-class Served(Engine, Protocol):
+class RemoteEngine(Engine, Protocol):
     """An engine that a child can serve."""
 
     @property
@@ -36,7 +36,7 @@ class Build(NamedTuple):
     """The first request: make the engine."""
 
     factory: str
-    """`package.module:function`; it returns a `Served`, in the main thread."""
+    """`package.module:function`; it returns a `RemoteEngine`, in the main thread."""
     arguments: tuple[object, ...]
     levels: Mapping[str, int]
     """Logger -> level: what is logged in the child and comes back as `Logged`."""

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from tests.cases import amount, examples
 from tests.fake_engine import PLAIN, RECURRENT
 
-from shepherd.engine.base import Memory, Span, Whose
+from shepherd.engine.base import Memory, Owner, Span
 from shepherd.engine.kv.ledger import usable
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots, file
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
@@ -193,11 +193,11 @@ HOW = ("holes", "exact")
 def test_the_newest_snapshots_are_the_owners_own_the_last_one_first() -> None:
     with opened() as store:
         for first, owner in ((10, "ada"), (20, "bob"), (30, "ada"), (40, "ada")):
-            store.put(replace(snap(range(first, first + 9)), whose=Whose(owner)))
-        store.touch(store.key(replace(snap(range(10, 19)), whose=Whose("ada"))))
-        assert [each.tokens[0] for each in store.newest(Whose("ada"), 2)] == [10, 40]
-        assert [each.tokens[0] for each in store.newest(Whose("bob"), 2)] == [20]
-        assert store.newest(Whose("eve"), 2) == []
+            store.put(replace(snap(range(first, first + 9)), owner=Owner(owner)))
+        store.touch(store.key(replace(snap(range(10, 19)), owner=Owner("ada"))))
+        assert [each.tokens[0] for each in store.newest(Owner("ada"), 2)] == [10, 40]
+        assert [each.tokens[0] for each in store.newest(Owner("bob"), 2)] == [20]
+        assert store.newest(Owner("eve"), 2) == []
 
 
 @pytest.mark.parametrize("n_held", [0, 5, 6, 9])

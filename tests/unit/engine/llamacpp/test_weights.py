@@ -1,4 +1,7 @@
-"""How the weights come into memory: mapped, read, locked, and where each tensor goes. Seen from the system's side."""
+"""How the weights come into memory: mapped, read, locked, and where each tensor goes. Seen from the system's side.
+
+Without the extra buffers, into which llama.cpp copies weights on processors that have AMX or another layout for them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ sets[0] &= ~(1 << 14)  # CAP_IPC_LOCK: root locks without limits
 assert libc.capset(header, sets) == 0
 logging.basicConfig(level=logging.WARNING)
 from shepherd.engine.llamacpp.weights import Weights
-Weights.load(Path(sys.argv[1]), mlock=True).close()
+Weights.load(Path(sys.argv[1]), mlock=True, use_extra_bufts=False).close()
 """
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -56,7 +59,7 @@ def test_the_file_is_mapped_and_the_weights_are_locked_as_asked(
 ) -> None:
     own = Path(shutil.copy(lamb, tmp_path / "own.gguf"))  # other tests of this process map the file itself
     size_bytes, before = own.stat().st_size, locked_bytes()
-    with contextlib.closing(Weights.load(own, mmap=mmap, mlock=mlock)):
+    with contextlib.closing(Weights.load(own, mmap=mmap, mlock=mlock, use_extra_bufts=False)):
         assert (mapped_bytes(own) > 0.9 * size_bytes) == (mmap is not False)
         assert (locked_bytes() - before > 0.9 * size_bytes) == mlock
 
@@ -71,7 +74,7 @@ def test_a_system_that_does_not_lock_so_much_is_told_of(lamb: Path) -> None:
 
 def test_tensors_go_where_their_pattern_says(lamb: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, library.__name__):
-        Weights.load(lamb, override_tensor=(r"blk\.[01]\.ffn_(up|down)=CPU",)).close()
+        Weights.load(lamb, override_tensor=(r"blk\.[01]\.ffn_(up|down)=CPU",), use_extra_bufts=False).close()
     moved = re.findall(r"tensor (\S+) .* buffer type overridden to (\S+)", caplog.text)
     assert sorted(name for name, _ in moved) == [
         f"blk.{n}.ffn_{what}.weight" for n in (0, 1) for what in ("down", "up")

@@ -27,7 +27,7 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO
 
-from shepherd.engine.base import Span, Whose
+from shepherd.engine.base import Owner, Span
 from shepherd.engine.kv.tiers.snapshot import Snapshot
 
 if sys.platform != "win32":
@@ -68,7 +68,6 @@ class Head:
 
     @property
     def size_bytes(self) -> int:
-        """`Snapshot.size_bytes` of the whole."""
         return sum(self.sizes) + self.outline.size_bytes
 
 
@@ -78,7 +77,6 @@ def fingerprint_id(fingerprint: str) -> str:
 
 
 def path(folder: Path, key: str) -> Path:
-    """The path of the snapshot of a key."""
     return folder / f"{key}.kv"
 
 
@@ -111,8 +109,8 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
     sizes = [len(part) for part in _parts(snapshot)]
     facts = {
         "owner": fingerprint_id,  # the word of the first version
-        "whose": snapshot.whose.owner,
-        **({"adapters": snapshot.whose.adapters} if snapshot.whose.adapters else {}),
+        "whose": snapshot.owner.name,
+        **({"adapters": snapshot.owner.adapters} if snapshot.owner.adapters else {}),
         "runs": snapshot.runs,
         "spans": [astuple(span)[: 8 if span.cleared else 6] for span in snapshot.spans],
         "n_prompt": snapshot.n_prompt,
@@ -124,7 +122,7 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "uses": uses,
     }
     text = json.dumps(facts, separators=(",", ":")).encode()
-    version = VERSIONS[2 if snapshot.whose.adapters else bool(snapshot.whose.owner)]
+    version = VERSIONS[2 if snapshot.owner.adapters else bool(snapshot.owner.name)]
     head = _PRELUDE.pack(MAGIC, version, len(text), len(snapshot.tokens), clock) + text + snapshot.tokens.tobytes()
     head += blake2b(head, digest_size=_DIGEST).digest()
     return head, len(head) + sum(sizes) + _DIGEST
@@ -216,7 +214,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
             cost_s=float(facts["cost_s"]),
             checkpoints=tuple((int(length), b"") for length in facts["checkpoints"]),
             low=int(facts.get("low", sys.maxsize)),  # missing in older files: then nothing can be cut
-            whose=Whose(
+            owner=Owner(
                 str(facts.get("whose", "")),
                 adapters=tuple((str(adapter), float(scale)) for adapter, scale in facts.get("adapters", ())),
             ),
@@ -285,7 +283,6 @@ def _lock(descriptor: int) -> None:
 
 
 def _remove_leftover(name: str) -> None:
-    """Remove a file without a writer."""
     with suppress(OSError):  # it is being written, or removed already
         if sys.platform == "win32":
             Path(name).unlink()

@@ -43,7 +43,6 @@ class GdsfPolicy:
         self.used += size
 
     def touch(self, key: str, value: float) -> None:
-        """Record that a key is used now, with its new value."""
         item = self._items.pop(key)
         self._items[key] = item._replace(priority=self.clock + value)
 

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from shepherd.engine.base import UNOWNED, Span, Whose
+from shepherd.engine.base import UNOWNED, Owner, Span
 from shepherd.engine.kv.ledger import Match, Resident, Run
 
 
@@ -33,7 +33,7 @@ class Snapshot:
     """`(length, partial state)` for a memory that cannot roll back: each allows to cut back to `length` tokens."""
     low: int = 0
     """The lowest position that a sliding window still held (`Resident.low`)."""
-    whose: Whose = UNOWNED
+    owner: Owner = UNOWNED
     """Whose conversation it is, without the tokens that others may share."""
     n_system: int = 0
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
@@ -42,7 +42,6 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of host memory, approximately."""
         states = len(self.state) + sum(len(state) for _, state in self.checkpoints)
         return states + self.tokens.itemsize * len(self.tokens)
 
@@ -68,7 +67,7 @@ class Snapshot:
             checkpoints=[(length, b"") for length, _ in self.checkpoints],
             low=self.low,
             n_system=self.n_system,
-            whose=self.whose,
+            owner=self.owner,
         )
 
     def key(self, fingerprint_id: str) -> str:
@@ -77,10 +76,10 @@ class Snapshot:
         O(tokens), about 0.1 ms for 32,000.
         """
         lengths = [length for length, _ in self.checkpoints]
-        owner, adapters = self.whose.owner, self.whose.adapters
+        name, adapters = self.owner.name, self.owner.adapters
         # As before there were owners, and then adapters.
-        whose = (fingerprint_id, owner, *adapters) if owner or adapters else fingerprint_id
-        facts = repr((whose, self.runs, self.spans, self.n_prompt, lengths)).encode()
+        owner = (fingerprint_id, name, *adapters) if name or adapters else fingerprint_id
+        facts = repr((owner, self.runs, self.spans, self.n_prompt, lengths)).encode()
         return blake2b(facts + self.tokens.tobytes(), digest_size=16).hexdigest()
 
 
@@ -126,7 +125,7 @@ def covers(new: Snapshot, old: Snapshot) -> bool:
         return False
     if (old.checkpoints or new.checkpoints) and not _stops(old) <= _stops(new):
         return False
-    return new.whose.can_share(old.whose) and _holds(new, old)
+    return new.owner.can_share(old.owner) and _holds(new, old)
 
 
 def _stops(snapshot: Snapshot) -> set[int]:

@@ -22,7 +22,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Literal
 
-from shepherd.engine.base import UNOWNED, Memory, Span, Whose
+from shepherd.engine.base import UNOWNED, Memory, Owner, Span
 from shepherd.engine.kv.ledger import Resident, common_prefix, usable
 from shepherd.engine.kv.tiers import file
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
@@ -123,14 +123,14 @@ class Snapshots:
     def find(
         self,
         prompt: array[int],
-        whose: Whose = UNOWNED,
+        owner: Owner = UNOWNED,
         *,
         holes: bool,
         spans: Sequence[Span] = (),
         without: Container[str] = (),
         n_held: int = 0,
     ) -> SnapshotMatch | None:
-        """The snapshot of `whose` that has most of the prompt; of equals one in RAM, then the smallest.
+        """The snapshot of `owner` that has most of the prompt; of equals one in RAM, then the smallest.
 
         `n_held`: how many tokens of the prompt a sequence in the cells has in place; a snapshot that leaves out more
         cannot be loaded.
@@ -152,7 +152,7 @@ class Snapshots:
                 n = best_rank[0] + ((in_ram, -entry.size) <= best_rank[1:])  # common tokens that a better one must have
                 if n > min(len(tokens), len(head)) or tokens[n - 1] != head[n - 1] or tokens[:n] != head[:n]:
                     continue
-                if not (entry.outline.whose.can_share(whose) and (in_ram or entry.on_disk)) or entry.key in without:
+                if not (entry.outline.owner.can_share(owner) and (in_ram or entry.on_disk)) or entry.key in without:
                     continue
                 if entry.outline.n_base > n_held:
                     continue
@@ -165,15 +165,14 @@ class Snapshots:
         return best
 
     def outlines(self) -> dict[str, Snapshot]:
-        """The outlines of all snapshots in RAM and on disk, by key."""
         with self._lock:
             entries = [entry for entry in self._entries.values() if entry.snapshot is not None or entry.on_disk]
             return {entry.key: entry.outline for entry in entries}
 
-    def newest(self, whose: Whose, n: int) -> list[Resident]:
-        """The sequences that loading the `n` newest snapshots of `whose` would make. They must not be changed."""
+    def newest(self, owner: Owner, n: int) -> list[Resident]:
+        """The sequences that loading the `n` newest snapshots of `owner` would make. They must not be changed."""
         with self._lock:
-            own = (entry for entry in reversed(self._entries.values()) if entry.outline.whose.can_share(whose))
+            own = (entry for entry in reversed(self._entries.values()) if entry.outline.owner.can_share(owner))
             return [entry.sequence for entry in islice((e for e in own if e.snapshot is not None or e.on_disk), n)]
 
     def take(self, key: str) -> Snapshot | None:
@@ -209,7 +208,6 @@ class Snapshots:
             self._on_ready()
 
     def is_coming(self, key: str) -> bool:
-        """Whether a `fetch` of this key is under way."""
         with self._lock:
             return key in self._fetches or key == self._reading
 
@@ -223,7 +221,6 @@ class Snapshots:
             return True
 
     def is_on_disk(self, key: str) -> bool:
-        """Whether there is a file of this key."""
         with self._lock:
             return key in self._entries and self._entries[key].on_disk
 
@@ -351,7 +348,6 @@ class Snapshots:
         return int(entry.is_fetched or self._is_unsaved(entry))
 
     def _is_unsaved(self, entry: Entry) -> bool:
-        """Whether it is in RAM and has yet to be written to disk."""
         is_missing = entry.snapshot is not None and not entry.on_disk
         return is_missing and self._can_write and not entry.is_refused
 
@@ -371,7 +367,6 @@ class Snapshots:
                 excess -= waiting[key]
 
     def _drop(self, entry: Entry) -> None:
-        """Remove an entry from RAM for lack of room."""
         self._counts["dropped"] += not entry.on_disk
         self._leave_ram(entry)
 
@@ -474,7 +469,6 @@ class Snapshots:
         self._warn()
 
     def _adopt(self, key: str, size: int) -> None:
-        """Add one file of the folder to the bookkeeping."""
         path = file.path(self._folder, key)
         try:
             head = file.read_head(path)
@@ -613,7 +607,6 @@ class Snapshots:
             self._counts["damaged"] += 1
 
     def _warn(self) -> None:
-        """Warn once that there are files that cannot be used."""
         with self._lock:
             n, has_warned = self._counts["damaged"], self._has_warned
             self._has_warned = has_warned or n > 0
