@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.rig.machine import ROOT
 from rich.console import Console
 from rich.text import Text
-from tests.unit.cli.test_tmux import Pane
+from tests.process.cli.test_tmux import Pane
 
 AT_THE_PROMPT = r"(?m)^>( Type a message.*)?\s*\Z"
 WIDTH, HEIGHT = 96, 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,11 +15,6 @@ from tests.llama_server import llama_server
 from tests.own_server import serving
 from tests.unit.engine.adapter_files import write_control, write_lora
 
-from shepherd import config as configuration
-from shepherd.agent.session import Session
-from shepherd.app.app import App
-from shepherd.core import InvalidRequest
-from shepherd.memory.users import LOCAL
 from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header
 
@@ -298,44 +293,3 @@ def test_vectors_are_made_without_adapters_and_say_so(ours: Client) -> None:
 def test_an_unknown_model_is_answered_with_the_nearest_names(ours: Client) -> None:
     for name, near in (("lamb:lwa", "lamb:law"), ("docter", "doctor"), ("lambb", "lamb")):
         assert f"{near!r}" in ours.http.get(f"/v1/models/{name}").json()["error"]["message"], name
-
-
-async def test_a_conversation_switches_to_an_adapter_and_back(files: Files, tmp_path: Path) -> None:
-    """What the terminal does for `/model`: the conversation stays, and each name computes with its own adapter."""
-    config = tmp_path / "shepherd.toml"
-    config.write_text(f"max_tokens = 12\n[sampling]\ntemperature = 0\n{files.config}")
-    read = configuration.load(flags={"threads": 1}, env={}, cwd=tmp_path, user_dir=tmp_path / "none", file=config)
-    app = App(read, cache_folder=tmp_path / "cache", env={"RAG_DB_PATH": str(tmp_path / "memory.db")})
-
-    async def answer(session: Session) -> str:
-        async with aclosing(session.chat("Once upon a time")) as events:
-            async for _ in events:
-                pass
-        return session.messages[-1].text
-
-    try:
-        await app.load()
-        here = app.conversations
-        session, plain = here.session(user=LOCAL, tools=False), here.active.model
-        for name, shown in (("LAMB:LAW", "lamb:law"), ("doctor", "lamb:med"), ("lamb", plain)):
-            choice = here.find_choice(name)
-            assert choice is not None
-            assert not choice.current or shown == plain == here.active.model
-            active = await here.switch(session, name)
-            assert (active.model, active.cache, session.model, here.active) == (shown, "main", shown, active)
-            choice = here.find_choice(name)
-            assert choice is not None
-            assert choice.current
-            await answer(session)
-        assert len(session.messages) == 6, "the conversation stays"
-        answers = set()
-        for name in ("lamb:law", "lamb:med", "lamb:calm"):
-            await here.switch(session, name)
-            answers.add(await answer(here.session(user=None)))  # it begins with the active model
-        assert len(answers) == 3, "each name computes with its own adapter"
-        with pytest.raises(InvalidRequest, match=r"did you mean 'lamb:law'"):
-            await here.switch(session, "lamb:lav")
-        assert here.active.model == "lamb:calm"
-        assert (await here.switch(session, "next")).model == plain, "there is one model"
-    finally:
-        await app.aclose()

@@ -6,14 +6,10 @@ The number in a test's name is the scenario's in the project's requirements.
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import json
-import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,6 @@ from tests.own_server import serving
 
 pytestmark = pytest.mark.model
 
-StartServer = Callable[..., AbstractContextManager[str]]
 Messages = list[dict[str, Any]]
 
 
@@ -91,117 +86,13 @@ SAID = (
 )
 
 
-@pytest.fixture(scope="module")
-def logged(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A server that logs everything but what is said, and its log."""
-    log = tmp_path_factory.mktemp("logged") / "log"
-    with start_server("--log-level", "debug", log=log) as address:
-        yield address, log
-
-
 # 8. The second turn is cheap
-
-
-def test_8_a_turn_costs_its_new_tokens(logged: tuple[str, Path]) -> None:
-    address, log = logged
-    system = said("system", " ".join(f"Rule {n}: be kind to guest number {n}." for n in range(130)))
-    history: Messages = [system]
-    lines = log.read_text().count("\n")
-    turns: list[Answer] = []
-    for turn in range(10):
-        history.append(said("user", SAID[turn % len(SAID)].format("Ada")))
-        answer = ask(address, history)
-        turns.append(answer)
-        history.append(said("assistant", answer.text))
-    assert turns[0].cached == 0
-    assert turns[0].prompt > 1500
-    before = 0
-    for earlier, later in itertools.pairwise(turns):
-        # All of the last turn is there, the answer and its closing tag too; the answer's own tokens are not known here.
-        assert later.cached >= earlier.prompt
-        assert later.new <= 60
-        before += earlier.new
-    told = "\n".join(log.read_text().splitlines()[lines:])
-    counts = [int(n) for n in re.findall(r"Prompt processing: (\d+) tokens in [\d.]+ s \([\d.]+ tokens/s\)", told)]
-    assert counts == [turn.new for turn in turns], "the log counts what was really computed"
-    assert "generate_from_session called with 20 messages" in told
-    assert "KV cache contains 18 messages, session has 20 messages" in told
-    # Lines of other threads may stand between these two.
-    held = re.findall(r"Prefix match: (\d+) messages already cached\n(?:.*\n){0,5}?.*Adding (\d+) new messages", told)
-    assert ("19", "1") in held, held
-    assert re.search(r"Generation limits: \d+ max tokens \(protected: system=\d+ \+ user=\d+ \+ buffer=\d+\)", told)
-    assert "Added closing tag to KV cache: <|im_end|>" in told
-    assert "guest number" not in told, "what was said is in no log"
-
-
-def test_8_answers_are_those_of_a_cold_server(logged: tuple[str, Path], server: str) -> None:
-    address, _ = logged
-    history: Messages = [said("system", "You are Lamb. Be short.")]
-    for text in SAID:
-        history.append(said("user", text.format("Finn")))
-        answer = ask(address, history)
-        CLIENT.delete(f"{server}/v1/caches/main")
-        again = ask(server, history)
-        assert again.cached == 0
-        assert answer.text == again.text
-        history.append(said("assistant", answer.text))
 
 
 # 9. Edited history
 
 
-def test_9_an_edited_history_is_computed_from_the_edit_on(logged: tuple[str, Path]) -> None:
-    address, log = logged
-    history: Messages = []
-    for text in ("My name is Carl.", "I have a dog called Rex.", "What is my name?"):
-        history.append(said("user", text))
-        history.append(said("assistant", ask(address, history).text))
-    mark = len(log.read_text())
-    edited = [*history[:2], said("user", "I have a cat called Mia."), *history[3:5]]
-    warm = ask(address, edited)
-    told = log.read_text()[mark:]
-    assert "Conversation diverged at message 2" in told
-    assert warm.cached > 0, "what stands before the edit stays"
-    again = ask(address, edited)
-    assert again.text == warm.text
-    assert again.new == 1, "only the last token is computed, for fresh logits (K5)"
-    assert "Prompt already cached, skipping tokenization/decoding" in log.read_text()[mark:]
-    CLIENT.delete(f"{address}/v1/caches/main")
-    cold = ask(address, edited)
-    assert (cold.cached, cold.text) == (0, warm.text)
-
-
-def test_9_histories_may_shrink_repeat_and_reorder(logged: tuple[str, Path]) -> None:
-    address, _ = logged
-    history: Messages = []
-    for text in SAID:
-        history.append(said("user", text.format("Dora")))
-        history.append(said("assistant", ask(address, history).text))
-    generator = random.Random(5)
-    for _ in range(amount(5, 12)):
-        n = generator.randrange(1, len(history))
-        part = [*history[:n], *generator.sample(history, 3), said("user", "What is my name?")]
-        warm = ask(address, part)
-        CLIENT.delete(f"{address}/v1/caches/main")
-        assert ask(address, part).text == warm.text
-
-
 # 10. The system prompt changes
-
-
-def test_10_a_changed_system_prompt_is_warned_of_once_per_change(logged: tuple[str, Path]) -> None:
-    address, log = logged
-
-    def warnings_after(system: str) -> list[str]:
-        mark = len(log.read_text())
-        ask(address, [said("system", system), said("user", "Hello!")])
-        return re.findall(r"system prompt .*cache 'main'.*", log.read_text()[mark:])
-
-    warnings_after("You are one.")
-    assert len(warnings_after("You are another.")) == 1
-    assert warnings_after("You are another.") == []
-    assert len(warnings_after("You are one.")) == 1
-    assert warnings_after("You are one.") == []
 
 
 def test_10_the_first_request_does_not_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -237,50 +128,6 @@ def test_19_a_conversation_keeps_its_cells_while_others_come_and_go(tmp_path: Pa
 
 
 # 20. Parallel clients
-
-
-def test_20_no_conversation_sees_another(tmp_path: Path, two_caches: str) -> None:
-    """A soak: eight clients, two caches, cells for a few of them only; every answer is compared with a lonely one's."""
-    generator = random.Random(20)
-    scripts = {name: [text.format(name) for text in [SAID[1], *generator.sample(SAID, 3), SAID[-1]]] for name in NAMES}
-
-    def talk(address: str, name: str, model: str) -> list[str]:
-        history: Messages = [said("system", "You are Lamb.")]
-        answers = []
-        for text in scripts[name]:
-            history.append(said("user", text))
-            answers.append(ask(address, history, model=model).text)
-            history.append(said("assistant", answers[-1]))
-        return answers
-
-    with serving(tmp_path, two_caches.replace("n_ctx = 2048", "n_ctx = 700")) as address:
-        alone: dict[str, list[str]] = {}
-        for name in NAMES:
-            alone[name] = talk(address, name, "lamb")
-            CLIENT.delete(f"{address}/v1/caches/main")
-        healthy: list[bool] = []
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.is_set():
-                healthy.append(httpx2.get(f"{address}/health", timeout=10).status_code == 200)
-                time.sleep(0.05)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        with concurrent.futures.ThreadPoolExecutor(len(NAMES)) as pool:
-            models = itertools.cycle(("lamb", "lamb", "lamb", "claude-haiku"))
-            for _ in range(amount(1, 3)):
-                got = dict(zip(NAMES, pool.map(lambda name: talk(address, name, next(models)), NAMES), strict=True))
-                assert {name: answers[-1] for name, answers in got.items() if name not in answers[-1]} == {}
-                assert got == alone
-        done.set()
-        watcher.join()
-        main = caches(address)["main"]
-        assert main["dropped"] > 0, "there was not room for all of them"
-        assert main["restored"] > 0
-        assert len(healthy) > 5
-        assert all(healthy), "whatever goes on"
 
 
 def test_20_a_request_that_fills_the_pool_harms_nobody(tmp_path: Path, two_caches: str) -> None:

@@ -154,22 +154,6 @@ def ring() -> Iterator[dict[str, str]]:
     keyring.set_keyring(before)
 
 
-def test_a_key_in_the_keyring_is_in_no_file(store: KeyStore, ring: dict[str, str]) -> None:
-    store.set("grok", SECRET, keyring=True)
-    assert ring == {"shepherd/grok": SECRET}
-    assert SECRET not in store.path.read_text()
-    found = find_key(ProviderConfig("grok", "grok"), {}, store)
-    assert found is not None
-    assert (found.key, found.place) == (SECRET, "keyring")
-    store.set("grok", "sk-in-the-file-12345")
-    assert ring == {}, "one key, one place"
-    assert store.names() == {"grok": "file"}
-    store.set("grok", SECRET, keyring=True)
-    assert store.names() == {"grok": "keyring"}
-    assert store.remove("grok")
-    assert (ring, store.names()) == ({}, {})
-
-
 def test_a_locked_keyring_is_one_sentence_without_its_words(store: KeyStore, ring: dict[str, str]) -> None:
     store.path.parent.mkdir()
     store.path.write_text(json.dumps({"version": 1, "keys": {}, "keyring": ["locked"]}))

@@ -8,9 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from tests.own_server import serving
 
 from shepherd.memory.records import Entry
 from shepherd.memory.store import MemoryStore
-from shepherd.memory.users import LOCAL, UserStores
 
 pytestmark = pytest.mark.model
 
@@ -50,10 +46,6 @@ def chat(folder: Path, *lines: str, flags: tuple[str, ...] = ()) -> str:
     return told.stdout
 
 
-N_BOXES = amount(20, 30)
-"""More than a context of 512 tokens holds."""
-
-
 def answers(output: str) -> list[str]:
     """What stands behind each prompt."""
     return [part.strip() for part in re.split(r"^> ", output, flags=re.MULTILINE)[1:]]
@@ -76,29 +68,6 @@ def test_22_everything_that_was_said_in_a_context_too_small_for_it_is_archived_o
     assert len(answers(output)) >= len(lines)
     with MemoryStore(path) as store:
         assert store.stats().evicted > amount(5, 20)
-
-
-def test_23_what_has_left_the_context_is_found_by_a_script_and_comes_back_into_the_conversation(
-    tmp_path: Path, path: Path
-) -> None:
-    lines = ["The capital of France is Paris.", *(f"The number of box {n} is {n * 37}." for n in range(N_BOXES))]
-    output = chat(tmp_path, *lines, "What is the capital of France?", flags=("--context-size", "512", "--notools"))
-    assert "Paris" in answers(output)[N_BOXES + 1]
-
-    script = (
-        "from shepherd.memory import rag_manager\n"
-        "for hit in rag_manager.search('capital of France', max_results=5):\n"
-        "    print(f'{hit.score:.2f} {hit.user_message}')\n"
-    )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    found = [line.split(" ", 1) for line in told.stdout.splitlines()]
-    assert found[0][1] in {"The capital of France is Paris.", "What is the capital of France?"}
-    assert any(text == "The capital of France is Paris." for _, text in found)
-    scores = [float(score) for score, _ in found]
-    assert scores == sorted(scores, reverse=True)
-    assert all(0 <= score <= 1 for score in scores)
-    assert bodies(path, "user").count("The capital of France is Paris.") == 1
-    assert bodies(path, "user").count("What is the capital of France?") == 1, "quotes are not archived again"
 
 
 def test_23_the_model_searches_for_what_it_was_told_in_another_conversation(tmp_path: Path, path: Path) -> None:
@@ -129,51 +98,6 @@ def test_23_any_text_can_be_searched_for(tmp_path: Path, path: Path, query: str)
         store.archive([Entry("user", "法国的首都是巴黎 🦙🦙"), Entry("assistant", "好")])
         hits = store.search(query)
         assert [hit.user_message for hit in hits] == (["法国的首都是巴黎 🦙🦙"] if query == "巴黎" else [])
-
-
-def test_24_a_fact_survives_kill_9_and_belongs_to_its_user(tmp_path: Path, path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "shepherd", "--threads", "1", "--enable-tools", "set_fact,get_fact"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("Set favorite_color to blue\n")
-        process.stdin.flush()
-        for line in process.stdout:
-            if line.startswith("[Tool Result: "):
-                assert line == '[Tool Result: {"success": true}]\n'
-                break
-        process.send_signal(signal.SIGKILL)
-    output = chat(tmp_path, "/memory off", "Get the fact favorite_color", flags=("--enable-tools", "set_fact,get_fact"))
-    assert '[Tool Call: get_fact(key="favorite_color")]' in output
-    assert '[Tool Result: {"value": "blue"}]' in output
-    shelf = UserStores(path)
-    mine, yours = shelf.find_store(LOCAL), shelf.find_store("somebody else")
-    assert mine is not None
-    assert yours is not None
-    assert yours.get_fact("favorite_color") is None
-    said = [Entry("user", "The same words."), Entry("assistant", "Yes.")]
-    assert len(mine.archive(said)) == len(yours.archive(said)) == 2
-    assert yours.search("same words")
-    assert mine.clear_fact("favorite_color")
-    shelf.close()
-
-
-def test_24_a_size_limit_holds_and_facts_stay(path: Path) -> None:
-    limit, batch, n_answers = 2**20, 64 * 2**10, amount(50, 160)
-    with MemoryStore(path, max_size_bytes=limit) as store:
-        store.set_fact("favorite_color", "blue")
-        largest = 0
-        for n in range(n_answers):
-            answer = f"Answer {n}: " + " ".join(f"word{n}x{k}" for k in range(2_900))
-            store.archive([Entry("user", f"Question number {n}?"), Entry("assistant", answer)], session=f"s{n}")
-            files = [file for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm")]
-            largest = max(largest, sum(file.stat().st_size for file in files))
-        assert largest <= limit + batch, f"{largest} bytes"
-        assert [(fact.key, fact.value) for fact in store.facts()] == [("favorite_color", "blue")]
-        assert store.search(f"question number {n_answers - 1}")
-        assert not any("word0x1 " in hit.assistant_response for hit in store.search("word0x1"))
 
 
 # -- over HTTP ---------------------------------------------------------------------------------------------------------

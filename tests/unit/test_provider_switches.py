@@ -20,7 +20,6 @@ from tests.providers_scripted import CODECS, SENTINEL, Heard, Said, Script, Scri
 from tests.unit.app.test_providers import running, say
 from tests.unit.test_provider_conversations import counting
 
-from shepherd.agent.storage import from_json, to_json
 from shepherd.core import Evicted, Started, ToolCall
 from shepherd.wire.signature import Protocol
 
@@ -33,7 +32,6 @@ KINDS = {
     "ollama": "ollama",
 }
 MODELS = {"openai.responses": "gpt-5.4-mini", "anthropic": "claude-sonnet-4-5", "gemini": "gemini-3-flash"}
-LOCAL = '[models.ann]\npath = "embedded"\n'
 
 
 def name_of(protocol: str) -> str:
@@ -59,37 +57,6 @@ async def all_of_them(script: Script = counting) -> AsyncIterator[dict[Protocol,
 
 def check(providers: dict[Protocol, ScriptedProvider]) -> None:
     assert {name: each.faults for name, each in providers.items()} == {name: [] for name in providers}
-
-
-@pytest.mark.model
-async def test_a_conversation_wanders_through_all_models_and_back(tmp_path: Path) -> None:
-    async with (
-        all_of_them() as providers,
-        running(tmp_path, 'thinking = "high"\n' + LOCAL + "".join(map(row, providers.values()))) as app,
-    ):
-        conversations = app.conversations
-        session = conversations.session()
-        await say(session, "My name is Bob.")
-        for lap in (1, 2):
-            for protocol, provider in providers.items():
-                await conversations.switch(session, name_of(protocol))
-                said, started = await say(session, f"Lap {lap} of {protocol}.")
-                assert (said, started.cache) == (f"You said: Lap {lap} of {protocol}.", name_of(protocol))
-                heard = provider.heard[-1]
-                assert any("Bob" in each for each in heard.texts("user"))
-                own = list(provider.issued)[: lap - 1]
-                assert heard.proofs == own, "its own come back, those of others do not"
-                check(providers)
-            if lap == 1:  # through a file, in the middle
-                session.restore(from_json(to_json(session.to_saved())))
-        before = len(session.messages)
-        await conversations.switch(session, "ann")
-        assert (await say(session, "What is my name?"))[0]
-        assert len(session.messages) == before + 2
-        await conversations.switch(session, name_of("anthropic"))
-        await say(session, "And now?")
-        assert providers["anthropic"].heard[-1].proofs == list(providers["anthropic"].issued)[:-1]
-        check(providers)
 
 
 async def test_a_fallback_in_the_middle_of_a_conversation_gets_no_seals_of_the_one_that_failed(tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
-import pytest
 from bench.soak import providers
 from bench.soak.providers import Client, FaultyProvider, Plan, Stage, check_the_end, key_of, text_for
 from bench.soak.server import Running
 from bench.soak.surfaces import Answer, Ask, Turn
-from tests.cases import amount
 
 TOKEN = "t1-7"
 WHOLE = text_for(TOKEN)
@@ -72,16 +70,3 @@ def test_a_stream_without_an_end_and_a_key_in_an_error_are_noticed() -> None:
     assert asyncio.run(asked(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n')) == ["broken"]
     assert asyncio.run(asked(b"data: {\n\n")) == ["broken"]
     assert asyncio.run(asked(b'{"error": "SECRET"}', 503)) == ["wrong"]
-
-
-@pytest.mark.model
-@pytest.mark.timeout(600)
-def test_nothing_is_lost_or_doubled_between_faulty_providers(tmp_path: Path) -> None:
-    plan = Plan(1e6, clients=5, seed=7, requests=amount(80, 400), pause_s=0.0)
-    result = asyncio.run(providers.soak(plan, tmp_path))
-    assert result["findings"] == []
-    assert providers.failures(result) == []
-    assert result["counts"]["answered"] > amount(16, 80)
-    assert {"fault: none", "left"} <= result["counts"].keys()
-    assert sum(name.startswith("fault: ") for name in result["counts"]) > 4
-    assert result["settled"]["requests to providers"] == result["settled"]["jobs"] == 0

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,21 +17,7 @@ from starlette.routing import Route
 from suites import mcp, openapi, openresponses
 from suites.langchain import judged
 from suites.report import FOLDER, Row, all_suites, main
-from suites.venv import rows_of
 from tests.own_server import in_thread
-
-PLANTED = """
-import pytest
-
-def test_good():
-    pass
-
-def test_bad():
-    assert {'input': 0} == {'input': 3}
-
-def test_aside():
-    pytest.skip("no such thing")
-"""
 
 
 def test_every_suite_is_found_and_no_file_that_only_a_foreign_environment_can_import() -> None:
@@ -54,16 +36,6 @@ def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right
         "not applicable", "failed", "passed", "not applicable",
     ]  # fmt: skip
     assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
-
-
-def test_the_outcome_of_each_foreign_test_is_a_row(tmp_path: Path) -> None:
-    (tmp_path / "test_planted.py").write_text(PLANTED)
-    rows = rows_of(sys.executable, "-p", "no:xdist", "test_planted.py", cwd=tmp_path, environment={})
-    assert {row.case.partition("::")[2]: row.outcome for row in rows} == {
-        "test_good": "passed", "test_bad": "failed", "test_aside": "not applicable",
-    }  # fmt: skip
-    with pytest.raises(RuntimeError, match="ran no test"):
-        rows_of(sys.executable, "--no-such-option", cwd=tmp_path, environment={})
 
 
 def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it(
@@ -125,26 +97,3 @@ def test_a_result_of_open_responses_that_failed_or_is_not_there_is_a_failure() -
     assert [(row.outcome, row.why) for row in found] == [
         ("passed", ""), ("failed", "no id; no type"), ("failed", "the runner has no result"),
     ]  # fmt: skip
-
-
-CHECKS = """
-import assert from 'node:assert/strict';
-import { notApplicable, run } from './checks.mjs';
-await run({ one: {} }, {
-  good: async () => {},
-  bad: async () => assert.equal(1, 2),
-  aside: async () => notApplicable('no such thing'),
-});
-"""
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
-def test_a_check_in_javascript_that_throws_is_a_failure(tmp_path: Path) -> None:
-    (tmp_path / "planted.mjs").write_text(CHECKS)
-    shutil.copy(FOLDER / "checks.mjs", tmp_path)
-    rows = tmp_path / "rows.json"
-    environment = {**os.environ, "SHEPHERD_SUITE_ROWS": str(rows)}
-    subprocess.run(["node", "planted.mjs"], cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert {case: outcome for case, outcome, _ in json.loads(rows.read_text())} == {
-        "one: good": "passed", "one: bad": "failed", "one: aside": "not applicable",
-    }  # fmt: skip

@@ -5,7 +5,6 @@ Official clients against a server on a real port; the model is a script, the too
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any
 import anthropic
 import httpx2
 import openai
-import psutil
 import pytest
 from tests.scripted_service import ScriptedService
 
@@ -156,50 +154,3 @@ async def test_what_needs_consent_is_refused_unless_the_operator_gave_it(folder:
             answer = await client.chat.completions.create(model="fake", messages=ASKED)
             assert ("Error: " in (answer.choices[0].message.content or "")) is not is_written
             assert (folder / "new.txt").exists() is is_written
-
-
-async def test_a_client_that_leaves_in_the_middle_of_a_call_ends_what_the_call_has_started(folder: Path) -> None:
-    fifo = folder / "started"
-    os.mkfifo(fifo)
-    running = Model("execute_command", command="sleep 3600 & echo $$ > started; wait")
-    async with (
-        serving(folder, running, enable_tools=("command",)) as (address, service),
-        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
-    ):
-        for stream in (True, False):
-            service.ended.clear()
-            body = {"model": "fake", "messages": ASKED, "stream": stream}
-            asking = asyncio.create_task(http.post(f"{address}/v1/chat/completions", json=body))
-            shell = psutil.Process(int(await asyncio.to_thread(fifo.read_text)))
-            family = [shell, *shell.children()]
-            asking.cancel()
-            await service.ended.wait()
-            await asyncio.to_thread(psutil.wait_procs, family, timeout=30)
-            assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family)
-
-
-@pytest.mark.parametrize(
-    ("path", "ping"), [("/v1/chat/completions", ": ping"), ("/v1/messages", "event: ping")], ids=["openai", "anthropic"]
-)
-async def test_a_client_hears_that_it_is_not_forgotten_while_a_tool_runs(folder: Path, path: str, ping: str) -> None:
-    gate = folder / "gate"
-    os.mkfifo(gate)
-    waiting = Model("execute_command", command="cat gate")
-    limits = Limits(ping_s=0.05)
-    async with (
-        serving(folder, waiting, limits=limits, enable_tools=("command",)) as (address, _),
-        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
-    ):
-        body = {"model": "fake", "messages": ASKED, "stream": True, "max_tokens": 100}
-        lines: list[str] = []
-        async with (
-            http.stream("POST", f"{address}{path}", json=body) as response,
-        ):
-            is_shut = True
-            async for line in response.aiter_lines():
-                lines.append(line)
-                if line.startswith(ping) and any("I look" in each for each in lines) and is_shut:
-                    await asyncio.to_thread(gate.write_text, "done\n")
-                    is_shut = False
-        assert not is_shut
-        assert any("done" in line for line in lines)

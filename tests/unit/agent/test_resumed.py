@@ -102,22 +102,6 @@ async def had(tmp_path: Path, *, lines: tuple[str, ...] = LINES, n_ctx: int = 40
         return ConversationStore(tmp_path / "saves").save(chat.to_saved()), n_calls
 
 
-async def test_a_resumed_conversation_computes_only_what_is_new(tmp_path: Path) -> None:
-    name, n_calls = await had(tmp_path)
-    assert n_calls, "there are calls in it"
-    saved = ConversationStore(tmp_path / "saves").load(name)
-    assert any(quote.text for quote in saved.quotes.values()), "and something was recalled"
-    async with process(tmp_path) as app:
-        chat = session(app)
-        chat.restore(saved)
-        window = await chat.window()
-        assert {row.state for row in window.rows} == {"cached"}
-        assert window.tier in ("memory", "disk")
-        usage, _ = await say(chat, "Thank you. And now?")
-    assert usage.cache_read > 150
-    assert usage.input < NEW_TOKENS
-
-
 async def test_answers_that_no_tokeniser_would_spell_so_are_found_again(tmp_path: Path) -> None:
     wild = Sampling(temperature=3.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
     async with process(tmp_path) as app:

@@ -4,23 +4,18 @@ the process that matters."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Home, Program
+    from tests.unit.cli.conftest import Home
 
 pytestmark = pytest.mark.model
 
@@ -30,51 +25,10 @@ EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd
 # -- one answer -------------------------------------------------------------------------------------------------------
 
 
-def test_one_prompt_gives_one_answer_and_nothing_else(home: Home) -> None:
-    done = home.run("chat", "-p", "Hello", "--temperature", "0")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\n")
-    assert len(done.stdout.splitlines()) == 1
-    assert home.run("-p", "Hello", "--temperature", "0").stdout == done.stdout
-    assert home.run("chat", text="Hello\n").stdout == done.stdout
-
-
-def test_one_answer_for_a_pipe_imports_nothing_for_terminals(home: Home) -> None:
-    program = (
-        "import sys; from shepherd.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", program, "-p", "Hello", "--threads", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env=home.env, stdin=subprocess.DEVNULL, check=True)
-    assert sorted({"rich", "prompt_toolkit", "markdown_it", "fastapi", "uvicorn"} & set(done.stderr.split())) == []
-
-
 def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
     joined = home.run("chat", "-p", "My name is Ann.\n\nWhat is my name?", "--json").stdout
     apart = home.run("chat", "-p", "My name is Ann.", "--json", text="What is my name?\n").stdout
     assert joined == apart
-
-
-def test_bytes_that_are_no_text_are_no_trouble(home: Home) -> None:
-    apart = home.run_apart("--max-tokens", "8", "-p", b"Hello \xff")
-    assert (apart.returncode, apart.stderr) == (0, b"")
-    assert apart.stdout
-    for arguments, raw in ((["chat"], b"Hello \xf0\x9f"), ([], b"Hello \xff\r\n")):
-        done = home.run(*arguments, text=raw)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout
-
-
-def test_an_encoding_that_cannot_show_the_answer_does_not_end_it(home: Home) -> None:
-    home.env |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = home.run_apart("--max-tokens", "8", "--system", "Say é.", raw="Hello é\n/system\n".encode())
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"Say ?" in done.stdout
-
-
-def test_closed_streams_are_no_trouble(home: Home) -> None:
-    command = '"$@" <&- >&- 2>&-'
-    shell = ["sh", "-c", command, "sh", *home.command, "-p", "Hello"]
-    subprocess.run(shell, cwd=home.folder, env=home.env, check=True, timeout=home.timeout_s)
 
 
 def test_log_records_go_to_standard_error_with_their_level(home: Home) -> None:
@@ -111,54 +65,6 @@ def test_json_tells_an_error_as_its_last_event(home: Home) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_reader_that_goes_away_ends_the_program_quietly(home: Home) -> None:
-    home.never_ending()
-    with home.start("-p", "Hello") as process:
-        process.stdout.read(1)
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait(home.timeout_s) != 0
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_one_answer_at_once(home: Home, number: int, status: int) -> None:
-    home.never_ending()
-    with home.start("-p", "Hello") as process:
-        process.stdout.read(1)
-        process.send_signal(number)
-        assert process.wait(home.timeout_s) == status
-        assert process.stderr.read() == ""
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_replay_on_its_own_model_with_a_sentence(home: Home, number: int, status: int) -> None:
-    home.never_ending()
-    for name, n_tokens in (("1", 1), ("2", 30_000)):
-        body = {"model": "lamb", "max_tokens": n_tokens, "messages": [{"role": "user", "content": "Hello"}]}
-        (home.folder / f"{name}.json").write_text(json.dumps({"path": "/v1/chat/completions", "body": body}))
-    with home.start("replay", "1.json", "2.json", "--json", "-c", "32k") as process:
-        process.stdout.readline()
-        process.send_signal(number)
-        assert process.wait(home.timeout_s) == status
-        told = [line for line in process.stderr.read().splitlines() if not line.startswith("[")]
-        assert told == ["shepherd: the replay was stopped before its last request had an answer"]
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_test_of_servers_and_the_servers(home: Home, number: int, status: int) -> None:
-    os.mkfifo(home.folder / "started")
-    command = f"echo $$ > {home.folder / 'started'}; exec sleep 1000"
-    (home.folder / "shepherd.toml").write_text(
-        f'[[mcp_servers]]\nname = "slow"\ncommand = "sh"\nargs = ["-c", {json.dumps(command)}]\n'
-    )
-    with home.start("mcp", "test") as process:
-        server = psutil.Process(int((home.folder / "started").read_text()))
-        process.send_signal(number)
-        assert process.wait(home.timeout_s) == status
-        assert process.stderr.read() == "shepherd: the test was stopped before every server was ready\n"
-    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
-
-
 # -- a conversation in a pipe -----------------------------------------------------------------------------------------
 
 
@@ -177,83 +83,7 @@ def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> 
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-def truncated(folder: Path, lamb: Path) -> Path:
-    path = folder / "truncated.gguf"
-    path.write_bytes(lamb.read_bytes()[:100_000])
-    return path
-
-
-def no_gguf(folder: Path, lamb: Path) -> Path:
-    path = folder / "text.gguf"
-    path.write_text("This is no model.")
-    return path
-
-
-def unknown_architecture(folder: Path, lamb: Path) -> Path:
-    import gguf
-    import numpy as np
-
-    path = folder / "martian.gguf"
-    writer = gguf.GGUFWriter(path, "martian")
-    writer.add_block_count(1)
-    writer.add_tensor("token_embd.weight", np.zeros((4, 8), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-BAD: dict[str, tuple[Callable[[Path, Path], Path], str, str]] = {
-    "missing": (lambda folder, lamb: folder / "missing.gguf", "4096", "does not exist"),
-    "directory": (lambda folder, lamb: folder, "4096", "holds no GGUF file"),
-    "truncated": (truncated, "4096", "not complete"),
-    "not a GGUF": (no_gguf, "4096", "is not a GGUF file"),
-    "unknown architecture": (unknown_architecture, "4096", "martian"),
-    "too little memory": (lambda folder, lamb: lamb, "100000000", "of memory"),
-}
-"""The input (made from a folder and the embedded model), the context size, and the expected message."""
-CHAT, REPL, SERVE = ("chat", "-p", "Hello"), (), ("serve", "--port", "0")
-
-
-@pytest.mark.parametrize(
-    ("command", "case"),
-    [*((CHAT, case) for case in BAD), *((command, case) for command in (REPL, SERVE) for case in list(BAD)[4:])],
-)
-def test_what_cannot_be_loaded_is_one_sentence_and_status_1(
-    home: Home, lamb: Path, command: Sequence[str], case: str
-) -> None:
-    make, n_ctx, message = BAD[case]
-    done = home.run(*command, "--model", make(home.folder, lamb), "--context-size", n_ctx, text="Hello\n")
-    assert done.returncode == 1
-    said = [line for line in done.stderr.splitlines() if not line.startswith("[INFO ]")]  # the log of a server
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith("shepherd: ")
-    assert message in said[0]
-    assert done.stdout == ""
-
-
 # -- server -----------------------------------------------------------------------------------------------------------
-
-
-def address_of(process: Program) -> str:
-    line = next(line for line in process.stdout if line.startswith("Listening on: "))
-    return line.removeprefix("Listening on: ").strip()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, number: int) -> None:
-    with home.start("--server", "--port", "0") as process:
-        address = address_of(process)
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
-        with urllib.request.urlopen(f"{address}/health", timeout=home.timeout_s) as answer:
-            assert answer.status == 200
-            assert json.load(answer)["model"] == "lamb.gguf"
-        process.send_signal(number)
-        assert process.wait(home.timeout_s) == 0
-        assert process.stdout.read() == ""
-        told = process.stderr.read().splitlines()
-        assert [line for line in told if not line.startswith("[INFO ]")] == []
 
 
 def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
@@ -350,20 +180,6 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
     assert done.returncode == 0
     assert "loading model 'side'" in done.stderr
     assert "cache=side" in done.stderr
-
-
-@pytest.mark.parametrize("flags", [("--debug",), ("--log-level", "debug")])
-def test_only_debug_shows_the_content_of_the_cache_and_what_differs(home: Home, flags: tuple[str, ...]) -> None:
-    # In a process of its own, where the engine is imported after the log level is set.
-    said = b"/system You answer the guests of a shepherd in the mountains, in a short and friendly way.\n"
-    said += b"What is two?\n/edit What is blue?\n"
-    done = home.run_apart("--temperature", "0", "--max-tokens", "5", "--notools", *flags, raw=said)
-    told = done.stderr.decode()
-    assert "miss: token" in told
-    shown = [
-        re.search(each, told) is not None for each in (r"\] \[system\] .*mountains", r"token \d+, '.*' != '.*blue")
-    ]
-    assert shown == [flags == ("--debug",)] * 2
 
 
 def test_debug_files_and_recordings_are_written_where_it_is_said(home: Home) -> None:

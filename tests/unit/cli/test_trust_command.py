@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -77,22 +76,6 @@ def test_where_the_user_cannot_be_asked_the_file_is_refused_with_the_command_tha
     )
 
 
-@pytest.mark.model
-def test_the_file_counts_once_it_is_trusted_and_a_change_is_asked_for_again(clone: Home) -> None:
-    done = clone.run("trust")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"{clone.folder / 'shepherd.toml'} is trusted now:"
-    assert lines[1].startswith("  mcp_servers[0] starts a program, or connects to a server: evil: ")
-    assert lines[2].startswith("  tools.files runs Python code: [")
-    assert started(clone) == []
-    assert clone.run("tools").returncode == 0
-    assert started(clone) == ["started", "imported"]
-    (clone.folder / "planted.py").write_text("1 / 0")
-    assert "changed, will be asked again" in clone.run("trust", "--list").stdout
-    assert "is not trusted" in clone.run("mcp", "test").stderr
-
-
 def test_trust_is_given_by_file_or_folder_listed_and_taken_back(clone: Home) -> None:
     file = clone.folder / "shepherd.toml"
     assert "No file is trusted." in clone.run("trust", "--list").stdout
@@ -160,30 +143,3 @@ def test_a_model_that_may_write_files_writes_no_configuration_hook_or_memory(clo
         assert (done.returncode, "the user must be asked about each change" in done.stderr) == (1, True), done.stderr
         assert not (clone.folder / path).exists() or path == "mine.db"
     assert clone.run("tools", "run", "write_file", "path=a.txt", "content=x").returncode == 0
-
-
-@pytest.mark.model
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
-def test_in_a_terminal_the_question_comes_before_anything_starts_and_only_once(clone: Home) -> None:
-    from tests.unit.cli.test_terminal import Person
-
-    def asked(answer: str | None) -> str:
-        person = Person(clone, "mcp", "test")
-        try:
-            if answer is not None:
-                seen = person.waits_for(r"Trust it\? \[y/N\]: ")
-                assert "mcp_servers[0] starts a program" in seen
-                assert started(clone) == []
-                person.types(answer)
-            person.waits_for_the_end()
-            return person.seen
-        finally:
-            person.leaves()
-
-    assert "is not trusted" in asked("\n")
-    assert started(clone) == []
-    asked("y\n")
-    assert "started" in started(clone)
-    os.unlink(clone.folder.parent / "started")
-    assert "Trust it?" not in asked(None)
-    assert "started" in started(clone)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from random import Random
 
 import pytest
 from tests.unit.engine import tiny_gguf
@@ -60,42 +57,6 @@ def test_every_set_has_an_answer_of_its_own(weights: Weights) -> None:
     cache.scheduler.pool.close()
     cache.runtime.close()
     assert len(set(answers)) == len(answers)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_every_answer_is_that_of_a_cold_cache_with_the_same_set(weights: Weights, tmp_path: Path, seed: int) -> None:
-    """Chats of several sets begin alike, change their sets, leave for the tiers and come back after a restart."""
-    random = Random(seed)
-    tiers = Tiers(8 << 20, tmp_path / "kv", 64 << 20) if seed else Tiers(8 << 20)
-    cache, cold = Cache(real(weights), tiers), Cache(real(weights), Tiers())
-    system, choice = words(300, 1), sets(weights)
-    chats = [Chat([system]) for _ in range(4)]
-    sent = []
-    for at in range(24):
-        chat = random.choice(chats)
-        if random.random() < 0.2:
-            chat = chats[chats.index(chat)] = Chat(list(random.choice(chats).messages))  # a branch
-        owner = Owner(random.choice(("", "ada")), 300, random.choice(choice))
-        cache.ask(chat.say(random.randint(5, 60), at), owner=owner)
-        sent.append(cache.sent[-1])
-        chat.messages.extend([words(random.randint(5, 60), at), [*cache.sent[-1][1], 127]])
-        if random.random() < 0.2:
-            for resident in cache.scheduler.pool.ledger.idle():
-                cache.scheduler.pool.drop(resident)
-        if seed and at == 12:
-            while cache.scheduler.pool.save_one():
-                pass
-            cache.scheduler.pool.close()
-            cache.runtime.close()
-            cache = Cache(real(weights), tiers)
-            assert cache.scheduler.pool.snapshots.flush(30)
-    for job, answer in sent:
-        cold.scheduler.clear()
-        assert cold.finish(replace(job, owner=Owner(adapters=job.owner.adapters))) == len(job.tokens)
-        assert cold.sent[-1][1] == answer
-    for each in (cache, cold):
-        each.scheduler.pool.close()
-        each.runtime.close()
 
 
 def test_jobs_of_several_sets_side_by_side_answer_as_alone(weights: Weights) -> None:

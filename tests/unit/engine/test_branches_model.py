@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.engine import tiny_gguf
-from tests.unit.engine.test_branches import BRANCHES, TAIL, Cache, Chat, words
+from tests.unit.engine.test_branches import TAIL, Cache, words
 
 from shepherd.engine.kv.pool import LEAST_BASE, Tiers
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
@@ -29,22 +29,6 @@ def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def real(weights: Weights, *, swa_full: bool = False) -> LlamaRuntime:
     return LlamaRuntime(weights, ContextOptions(n_ctx=4096, n_seq=6, n_threads=1, swa_full=swa_full))
-
-
-def test_real_models_answer_in_every_branch_as_a_cold_cache_does(weights: Weights) -> None:
-    cache = Cache(real(weights))
-    chat = cache.talk(words(500, 1), 8)
-    for change, n, _ in BRANCHES.values():
-        assert cache.ask(change(Chat(list(chat.messages)))) <= n + len(TAIL)
-    assert cache.ask(chat.say(25, 60)) <= 27 + len(TAIL)
-    cold = Cache(real(weights), Tiers())
-    for job, answer in cache.sent:
-        cold.scheduler.clear()
-        assert cold.finish(job) == len(job.tokens)
-        assert cold.sent[-1][1] == answer
-    for each in (cache, cold):
-        each.scheduler.pool.close()
-        each.runtime.close()
 
 
 @pytest.mark.parametrize("name", ["plain", "qwen3", "mrope", "gemma2"])

@@ -314,22 +314,6 @@ def lettered(n: int) -> str:
     return " ".join("abcdefghijklmnop"[at * at % 31 % 16] for at in range(n))
 
 
-@pytest.mark.grid(0.2)
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-def test_a_decoder_computes_what_the_same_sums_give_in_numpy(llama: Llama, pooling: Pooling) -> None:
-    """Long texts, which are computed in pieces, among short ones."""
-    texts = ["a", lettered(700), "b c", lettered(1200), lettered(512), lettered(513), "p o n m"]
-    expected = np.stack([llama.vector(llama.tokens(text), pooling) for text in texts])
-    with EmbeddingModel.load(llama.path, pooling=pooling, n_tokens=None, n_threads=1) as model:
-        assert model.n_tokens == N_LONG
-        made = model.encode(texts, truncate=False)
-        again = model.encode(texts[::-1])
-    assert made.n_tokens == (1, 700, 2, 1200, 512, 513, 4)
-    assert same(made.vectors, expected) > 0.9999
-    assert same(again.vectors, expected[::-1]) > 0.9999
-    assert same(made.vectors, np.roll(expected, 1, axis=0)) < 0.99, "otherwise this tests nothing"
-
-
 def test_an_encoder_reads_long_texts_at_once_when_they_come(tmp_path: Path) -> None:
     bert = write_bert(tmp_path / "long.gguf", n_ctx=1500)
     texts = ["a b", lettered(1100), "c", lettered(600)]

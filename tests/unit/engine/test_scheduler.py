@@ -12,7 +12,6 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.cases import amount
 from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
@@ -327,22 +326,6 @@ APART = replace(RAM, least_base=8)
 )
 def test_everybody_gets_what_he_would_have_got_alone(seed: int, memory: Memory, tiers: Tiers) -> None:
     Day(seed, memory, tiers, reuse_tail=seed % 2 == 1).pass_by(150)
-
-
-def test_these_days_are_eventful() -> None:
-    """The test above is only as good as what happens in it."""
-    happened = dict.fromkeys(
-        ("evictions", "preemptions", "rebases", "dropped", "saved", "restored", "spliced", "cancelled", "kept to"), 0
-    )
-    for seed in range(30, amount(48, 60)):
-        day = Day(seed, PLAIN, RAM, reuse_tail=True)
-        day.pass_by(150)
-        for name in happened:
-            happened[name] += getattr(day.scheduler.pool.totals, name, 0)
-        happened["spliced"] += day.scheduler.pool.n_spliced
-        happened["cancelled"] += sum(sent.ticket.cancelled for sent in day.sent)
-        happened["kept to"] += sum(sent.job.grammar is not None and len(sent.answer) > 6 for sent in day.sent)
-    assert min(happened.values()) > amount(0, 2), happened
 
 
 def test_an_answer_keeps_its_grammar_through_everything_that_can_happen_to_it() -> None:

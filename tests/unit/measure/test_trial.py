@@ -5,62 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 from array import array
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from shepherd.measure import store
 from shepherd.measure.space import GOALS, Candidate
-from shepherd.measure.trial import MOST_DIVERGENCE, Run, Workload, _measured, _speeds, measure
+from shepherd.measure.trial import Run, Workload, _measured, _speeds
 from shepherd.measure.tuning import Progress
 from shepherd.models import gguf
 
 ONE = Candidate(n_threads=1, n_batch=64, n_ubatch=64, flash_attn=False)
-
-
-@pytest.mark.model
-def test_a_candidate_is_measured_with_its_settings_and_quality(lamb: Path, tmp_path: Path) -> None:
-    reference = tmp_path / "reference.npy"
-    work = Workload(depth=64, n_generate=4, n_quality=16, parallel=True)
-    (plain,) = measure(lamb, ONE, work, timeout_s=60, reference=reference)
-    assert plain.problem == ""
-    assert min(plain.prompt, plain.empty, plain.deep, plain.parallel) > 0
-    assert plain.memory_bytes > gguf.read_header(lamb).size_bytes
-    assert plain.divergence is None, "it is what others are compared with"
-    small = Candidate(n_threads=1, flash_attn=True, cache_type_k="q4_0", cache_type_v="q4_0")
-    (lossy,) = measure(lamb, small, work, timeout_s=60, reference=reference)
-    assert lossy.divergence is not None
-    assert lossy.divergence > 0
-    assert bool(lossy.problem) == (lossy.divergence > MOST_DIVERGENCE)
-
-
-@pytest.mark.model
-def test_one_child_measures_again_and_again(lamb: Path) -> None:
-    first, *others = measure(lamb, ONE, Workload(depth=64, n_generate=4, parallel=True), repeat_s=2.0, timeout_s=60)
-    assert (first.problem, len(others) > 0) == ("", True)
-    assert all(min(each.prompt, each.empty, each.deep, each.parallel) > 0 for each in (first, *others))
-    assert first.took_s > 2
-    assert first.memory_bytes > 0
-
-
-@pytest.mark.model
-def test_a_combination_that_the_library_refuses_is_a_result(lamb: Path) -> None:
-    refused = Candidate(n_threads=1, flash_attn=False, cache_type_v="q8_0")
-    (run,) = measure(lamb, refused, Workload(64, 2), timeout_s=60)
-    assert run.problem.startswith("no context of 256 tokens can be made")
-    assert run.score("chat") is None
-
-
-@pytest.mark.model
-def test_a_context_for_which_there_is_no_memory_is_a_result(lamb: Path) -> None:
-    wide = replace(ONE, cache_type_k="f32", cache_type_v="f32")  # 72 GiB, and a child may have 64
-    (run,) = measure(lamb, wide, Workload(depth=6_291_456), timeout_s=60)
-    assert run.problem.startswith("no context of 6291712 tokens can be made")
 
 
 @pytest.mark.model
@@ -97,23 +55,6 @@ def test_many_conversations_count_for_throughput_alone() -> None:
 
 
 @pytest.mark.model
-def test_quality_is_judged_by_the_text_that_is_given(lamb: Path, tmp_path: Path) -> None:
-    text, short = tmp_path / "text.txt", tmp_path / "short.txt"
-    text.write_text("A red cup stands on the table beside a green one. " * 20)
-    short.write_text("A red cup.")
-    work = Workload(64, 2, n_quality=8)
-    done = [measure(lamb, ONE, work, timeout_s=60, reference=tmp_path / name, text=given)[0]
-            for name, given in (("theirs.npy", text), ("ours.npy", None))]  # fmt: skip
-    assert [run.problem for run in done] == ["", ""]
-    theirs, ours = (np.load(tmp_path / name) for name in ("theirs.npy", "ours.npy"))
-    assert theirs.shape == ours.shape
-    assert not np.allclose(theirs, ours)
-    (refused,) = measure(lamb, ONE, work, timeout_s=60, text=short)
-    assert refused.problem.startswith(f"{short}: has ")
-    assert refused.problem.endswith("tokens, 64 are needed; give a longer text")
-
-
-@pytest.mark.model
 def test_the_settings_reach_the_engine(lamb: Path) -> None:
     from shepherd.engine.llamacpp.library import C
     from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
@@ -124,23 +65,6 @@ def test_the_settings_reach_the_engine(lamb: Path) -> None:
         with closing(LlamaRuntime(weights, options)) as runtime:
             read = (C.llama_n_threads, C.llama_n_threads_batch, C.llama_n_batch, C.llama_n_ubatch)
             assert [each(runtime._context) for each in read] == [1, 2, 128, 64]
-
-
-@pytest.mark.parametrize(
-    ("code", "problem"),
-    [
-        ("import os; os.abort()", "this combination makes the library crash (SIGABRT)"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "this combination makes the library crash"),
-        ("import time; time.sleep(60)", "this combination takes longer than 0 s"),
-        ("print('{')", "this combination makes the library fail (exit status 0)"),
-    ],
-)
-def test_a_child_that_dies_is_a_result(code: str, problem: str, lamb: Path) -> None:
-    (run,) = measure(
-        lamb, ONE, Workload(), timeout_s=0.4 if "sleep" in code else 60, command=(sys.executable, "-c", code)
-    )
-    assert run.problem.startswith(problem)
-    assert run.took_s > 0
 
 
 @pytest.mark.model

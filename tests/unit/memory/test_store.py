@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -207,16 +205,6 @@ def test_a_store_without_references_closes_itself(tmp_path: Path) -> None:
     del store
     gc.collect()
     assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
-
-
-def test_a_program_that_ends_without_closing_has_written_all(tmp_path: Path) -> None:
-    program = (
-        "import sys; from shepherd.memory import Entry, MemoryStore; store = MemoryStore(sys.argv[1])\n"
-        "for n in range(50): store.submit_archive([Entry('user', f'question {n}')], session=str(n))"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "memory.db"], check=True)
-    with MemoryStore(tmp_path / "memory.db") as store:
-        assert store.stats().messages == 50
 
 
 # ---- what it offers

@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from tests.in_time import in_time
 
 from shepherd.core import Audio, Image, InvalidRequest, MemoryFailure, Text, ToolCall
 from shepherd.tools.base import CallOutcome, Form, Question, Result, ToolError, Verdict
 from shepherd.tools.builtin.files import read_file
-from shepherd.tools.builtin.shell import execute_command
 from shepherd.tools.permission import Permission
 from shepherd.tools.sandbox.roots import Roots
 from shepherd.tools.selection import DISABLED, NO_ROOM, NOT_ENABLED
@@ -523,24 +521,6 @@ async def test_a_thread_that_hangs_holds_up_nothing() -> None:
         }
     finally:
         hold.set()
-
-
-async def test_a_command_that_is_cancelled_leaves_no_process() -> None:
-    box = boxed(execute_command)
-    told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def hear(line: str) -> None:
-        if not told.done():
-            told.set_result(int(line))
-
-    asked = call("execute_command", command="while true; do echo $$; sleep 0.01; done")
-    task = asyncio.create_task(box.run(asked, tell=hear))
-    pid = await told
-    assert psutil.pid_exists(pid)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not psutil.pid_exists(pid)
 
 
 async def test_calls_run_side_by_side() -> None:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import httpx2
-from tests.places import TESTS
 from tests.providers_replay import Answer, Way, replaying
 from tests.unit.backends.cloud.providing import CHAT, SPOKEN, spoken
 
@@ -31,27 +24,3 @@ async def test_sessions_by_the_first_part_of_the_path() -> None:
         bodies = [(await client.post(f"{server.url}/s{CHAT}", json={})).content for _ in range(3)]
         assert bodies == [b"1", b"22", b"1"]
         assert (await client.post(f"{server.url}/t{CHAT}", json={})).status_code == 400
-
-
-async def test_as_a_process(tmp_path: Path) -> None:
-    recording = {
-        "id": "one",
-        "endpoint": "openai.chat",
-        "request": {"method": "POST", "path": CHAT, "body": {}},
-        "response": {"status": 200, "headers": {"content-type": "text/event-stream"}, "sse_text": SPOKEN.decode()},
-    }
-    (tmp_path / "index.json").write_text(json.dumps([{"file": "one.json"}]))
-    (tmp_path / "one.json").write_text(json.dumps(recording))
-    script = str(TESTS / "providers_replay.py")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, script, "--folder", str(tmp_path), "--seed", "1", stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode().partition(": ")[0]
-        async with httpx2.AsyncClient(trust_env=False) as client:
-            answer = await client.post(f"{url}/one{CHAT}", json={"stream": True})
-        assert answer.content == SPOKEN
-    finally:
-        process.terminate()
-        await process.wait()

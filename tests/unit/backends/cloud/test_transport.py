@@ -336,19 +336,3 @@ def certified(folder: Path) -> tuple[str, ssl.SSLContext]:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate, key)
     return certificate, tls
-
-
-@pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificate")
-async def test_a_certificate_of_ones_own(tmp_path: Path) -> None:
-    certificate, tls = certified(tmp_path)
-    async with replaying(spoken(), spoken(), tls=tls) as server:
-        provider = provider_of(KINDS["openai_compat"], base_url=server.url, key=KEY)
-        for ca_file, is_trusted in ((certificate, True), (None, False)):
-            transport = Transport(provider, ca_file=ca_file, deadlines=Deadlines(connect=5))
-            backend = CloudBackend(provider, transport=transport, timeouts=ONCE)
-            if is_trusted:
-                assert isinstance([event async for event in backend.stream(asking())][-1], Finished)
-            else:
-                with pytest.raises(Unreachable, match=r"(?i)certificate"):
-                    [event async for event in backend.stream(asking())]
-            await backend.aclose()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,18 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import command_line
-from tests.own_server import serving
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.cli.command.launch import as_arguments
 from shepherd.cli.command.launch_settings import (
     CLIENTS,
     FOLDER,
-    KEY,
     SIDE_MODEL,
     LaunchTarget,
-    Settings,
-    as_shell,
     side_model,
 )
 from shepherd.cli.main import cli
@@ -187,22 +180,6 @@ def test_side_tasks_get_a_name_of_their_own_where_a_route_is_there_for_them(
     assert side_model(routes) == expected
 
 
-WORDS = st.text(st.characters(exclude_characters=f"\0{KEY}{FOLDER}", exclude_categories=["Cs"]), max_size=20)
-
-
-@given(WORDS, WORDS, WORDS)
-def test_a_shell_reads_what_was_meant(value: str, text: str, word: str) -> None:
-    settings = Settings({"V": value + KEY + value}, (f"{FOLDER}/f", word), {"f": text + KEY})
-    client = replace(CLIENTS["aider"], program="show")
-    show = 'show() { printf "%s\\0" "$V" "$2" "$3"; printf %s "$(cat "$1"; echo .)"; }'
-    lines = [show, *as_shell(client, settings, [text])]
-    env = {"PATH": os.environ["PATH"], "SHEPHERD_API_KEY": "se'c\"r$t", "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
-    done = subprocess.run(["sh", "-c", "\n".join(lines)], env=env, capture_output=True, check=True)
-    shown = done.stdout.decode().split("\0")
-    assert shown[:3] == [f"{value}se'c\"r$t{value}", word, text]
-    assert shown[3] == f"{text}se'c\"r$t\n."
-
-
 SAMPLES = {
     "token_count": ["8k", "100"],
     "layers": ["all", "3"],
@@ -240,75 +217,6 @@ def test_keys_are_in_no_command_line_which_everybody_can_read() -> None:
 
 
 # -- the whole way ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_printed_settings_do_what_launching_does(name: str, stub: Stub, listening: Listening) -> None:
-    with listening(service(), api_keys=("s3cret",)) as port:
-        ask = [name, "--url", f"127.0.0.1:{port}/v1/", "--api-key", "s3cret"]
-        ran = stub.run(*ask, "--", "-p", "it's")
-        assert ran.returncode == 0, ran.stderr
-        launched = stub.told()
-        printed = stub.run(*ask, "--print", "--", "-p", "it's")
-        assert printed.returncode == 0, printed.stderr
-        assert "s3cret" not in printed.stdout
-        shown = stub.run(*ask, "--print", "--show-key", "--", "-p", "it's")
-        assert "s3cret" in shown.stdout
-        for script, key in ((printed.stdout, "s3cret"), (shown.stdout, "")):
-            env = {**stub.env, **({"SHEPHERD_API_KEY": key} if key else {})}
-            subprocess.run(["sh", "-e", "-c", script], env=env, check=True)
-            pasted = stub.told()
-            for told in (launched, pasted):
-                told["arguments"] = [re.sub(r'[^"=]*/shepherd-launch[^/]*/', "", word) for word in told["arguments"]]
-                for variable in ("SHLVL", "OLDPWD", "_", "PWD", "SHEPHERD_API_KEY", "LC_CTYPE"):
-                    told["env"].pop(variable, None)
-            assert [text.strip() for text in pasted.pop("files")] == [text.strip() for text in launched["files"]]
-            assert pasted == {key: value for key, value in launched.items() if key != "files"}
-    assert "qwen" in json.dumps(launched)
-    assert launched["arguments"][-2:] == ["-p", "it's"]
-
-
-def test_what_the_client_was_told_lies_in_private_files_that_go_away(stub: Stub, listening: Listening) -> None:
-    stub.then("print([oct(os.stat(word).st_mode) for word in sys.argv if word.endswith('settings.json')], sys.argv[2])")
-    with listening(service()) as port:
-        ran = stub.run("claude", "--url", f"http://127.0.0.1:{port}")
-    mode, file = ran.stdout.split()
-    assert mode == "['0o100600']"
-    assert not Path(file).parent.exists()
-
-
-def test_the_clients_exit_status_is_ours(stub: Stub, listening: Listening) -> None:
-    with listening(service()) as port:
-        stub.then("sys.exit(7)")
-        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 7
-        stub.then(f"os.kill(os.getpid(), {signal.SIGKILL:d})")
-        assert stub.run("codex", "--url", f"http://127.0.0.1:{port}").returncode == 128 + signal.SIGKILL
-
-
-def test_a_signal_to_end_goes_to_the_client(stub: Stub, listening: Listening) -> None:
-    stub.then(
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"  # Ctrl-C is the client's own business
-        "os.kill(os.getppid(), signal.SIGTERM)\n"
-        "time.sleep(60)"
-    )
-    with listening(service()) as port:
-        words = [sys.executable, "-m", "shepherd", "launch", "codex", "--url", f"http://127.0.0.1:{port}"]
-        assert subprocess.run(words, env=stub.env, timeout=60, check=False).returncode == 9
-
-
-def test_the_client_has_the_terminal(stub: Stub, listening: Listening) -> None:
-    stub.then("pathlib.Path(os.environ['TOLD']).write_text(str([os.isatty(n) for n in range(3)]))")
-    ours, theirs = pty.openpty()
-    try:
-        with listening(service()) as port:
-            words = [sys.executable, "-m", "shepherd", "launch", "codex", "--url", f"http://127.0.0.1:{port}"]
-            subprocess.run(words, env=stub.env, stdin=theirs, stdout=theirs, stderr=theirs, timeout=60, check=True)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert stub.told_file.read_text() == "[True, True, True]"
 
 
 def test_a_client_that_is_missing_is_one_sentence_that_says_how_to_get_it(stub: Stub) -> None:
@@ -379,98 +287,3 @@ def test_nobody_at_the_address_that_was_named(stub: Stub) -> None:
     ran = stub.run("aider", "--url", "127.0.0.1:1")
     assert ran.returncode == 1
     assert "no server answers at http://127.0.0.1:1; start one" in ran.stderr
-
-
-def test_the_model_to_use_can_be_named(stub: Stub, listening: Listening) -> None:
-    with listening(service()) as port:
-        ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "small")
-        assert "openai/small" in stub.told()["arguments"]
-        assert "small has a context of 2048 tokens, and aider starts with about 3000" in ran.stderr
-        ran = stub.run("aider", "--url", f"http://127.0.0.1:{port}", "--model", "claude-x")
-        assert "openai/claude-x" in stub.told()["arguments"]
-        assert "lists no model 'claude-x' (it has: qwen, small); its routes decide" in ran.stderr
-
-
-@pytest.mark.model
-def test_an_alias_of_the_servers_configuration_can_be_named(stub: Stub, tmp_path: Path) -> None:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    text = (
-        '[models.m]\npath = "embedded"\n[caches.main]\nmodel = "m"\nn_ctx = 3000\n[aliases]\nquick = "m"\n'
-        "[server]\nport = 1\n"
-    )
-    with serving(folder, text) as url:
-        ran = stub.run("aider", "--url", url, "--model", "quick")
-        assert "openai/quick" in stub.told()["arguments"], ran.stderr
-        assert "lists no model" not in ran.stderr
-    config = tmp_path / "c.toml"
-    config.write_text(text)
-    ran = stub.run("claude", "--print", "--config", str(config), "--model", "quick")
-    assert "export ANTHROPIC_MODEL=m" in ran.stdout.splitlines(), "without a server: the model that it stands for"
-
-
-def test_options_that_come_too_late_for_a_server_are_told_so(stub: Stub, listening: Listening) -> None:
-    with listening(service()) as port:
-        ran = stub.run("aider", "--port", str(port), "--context-size", "32k", "--reserve", "1k", "-v")
-    assert ran.returncode == 0
-    assert f"127.0.0.1:{port}, and --context-size 32768 does not change it" in ran.stderr
-    assert stub.told()["files"] != []
-
-
-@pytest.mark.model
-def test_a_server_is_started_for_as_long_as_the_client_runs(stub: Stub, lamb: Path) -> None:
-    stub.then(
-        "import urllib.request\n"
-        "url = os.environ['OPENAI_API_BASE']\n"
-        "key = {'authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
-        "ask = urllib.request.Request(url + '/models', headers=key)\n"
-        "print(url)\n"
-        "print(json.load(urllib.request.urlopen(ask))['data'][0]['max_model_len'])"
-    )
-    serving = ("--model", str(lamb), "--port", "0", "--host", "0.0.0.0", "--context-size", "1k", "--threads", "1")
-    ran = stub.run("aider", *serving)
-    assert ran.returncode == 0, ran.stderr
-    assert "its conversations may have 8192 tokens" in ran.stderr
-    assert "lamb has a context of 1024 tokens" in ran.stderr, "what must stay has to fit into the context"
-    url, n_ctx = ran.stdout.split()
-    assert int(n_ctx) == 8192
-    assert url.startswith("http://127.0.0.1:")
-    # Others could reach it: a key was made for the occasion.
-    told = stub.told()
-    assert len(told["env"]["OPENAI_API_KEY"]) > 20
-    assert told["arguments"][:2] == ["--model", "openai/lamb"]
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url)
-    ran = stub.run("aider", *serving, "--no-window")
-    assert ran.stdout.split()[1] == "1024"
-    assert "its conversations" not in ran.stderr
-
-
-@pytest.mark.model
-def test_a_server_is_not_left_behind_when_we_are_told_to_end(stub: Stub, lamb: Path, tmp_path: Path) -> None:
-    stub.then("import time\nprint(os.environ['OPENAI_API_BASE'], flush=True)\ntime.sleep(60)")
-    serving = ("--model", str(lamb), "--port", "0", "--context-size", "1k", "--threads", "1")
-    with subprocess.Popen(
-        [sys.executable, "-m", "shepherd", "launch", "aider", *serving],
-        env=stub.env,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as launched:
-        assert launched.stdout is not None
-        url = launched.stdout.readline().strip()
-        with urllib.request.urlopen(f"{url}/models") as answer:
-            assert answer.status == 200
-        launched.terminate()
-        assert launched.wait(60) == 128 + signal.SIGTERM
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url)
-
-
-def test_a_server_that_does_not_start_says_why(stub: Stub, tmp_path: Path) -> None:
-    ran = stub.run("aider", "--port", "0", "--model", str(tmp_path / "none.gguf"))
-    assert ran.returncode == 1
-    assert "the server did not start: " in ran.stderr
-    assert "none.gguf" in ran.stderr
-    assert not stub.told_file.exists()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,43 +63,6 @@ class Home:
 
     def tokens(self) -> list[Path]:
         return list((self.folder / "state").rglob("*.json"))
-
-
-def test_a_person_logs_in_and_out(tmp_path: Path) -> None:
-    with served() as made:
-        home = Home(tmp_path, {"name": "web", "url": made.url, "client_secret": "hush-hush"})
-        assert home.run("test") == (1, "web: failed, needs a login; 'shepherd mcp login web' logs in\n")
-        with home.process("login", "web") as browser:
-            out, err = browser.communicate()
-        assert (browser.returncode, err) == (0, "")
-        assert out.splitlines()[-1] == "Logged in to web: odd 1, 1 tools."
-        assert home.run("test")[0] == 0
-        status, listed = home.run("list", "--json")
-        (row,) = json.loads(listed)
-        assert (status, row["login"]) == (0, "logged in")
-        assert "logged in" in home.run("list")[1]
-        shown = home.run("test", "--debug")[1] + listed + out + home.run("list")[1] + home.run("test", "--json")[1]
-        assert [each for each in (*made.secrets, "hush-hush") if each in shown] == []
-        assert home.run("logout", "web")[1].startswith("Logged out of web.")
-        assert home.tokens() == []
-        assert home.run("logout", "web") == (0, "There was no login at web.\n")
-        assert home.run("test")[0] == 1
-
-
-def test_without_a_browser_the_address_is_printed_and_ctrl_c_ends_the_login(tmp_path: Path) -> None:
-    with served() as made:
-        home = Home(tmp_path, {"name": "web", "url": made.url})
-        with home.process("login", "web", "--no-browser") as process:
-            assert process.stdout is not None
-            lines = list(iter(process.stdout.readline, "Waiting for the browser. Ctrl-C stops.\n"))
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate()
-        assert process.returncode == 130
-        assert any(line.startswith(f"{made.origin}/authorize?") for line in lines)
-        assert any("ssh -L " in line for line in lines)
-        assert err == "shepherd: the login was stopped; the tokens are as before\n"
-        assert "Traceback" not in err
-        assert made.tokens == {}
 
 
 def test_a_login_that_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ import pytest
 from tests.own_server import serving
 from tests.unit.app.test_cloud_embedder import counting_words
 from tests.unit.cli import conftest
-from tests.unit.engine.tiny_bert import write_bert
 
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.cli.subcommands import SUBCOMMANDS, Subcommand
 from shepherd.core import InvalidRequest, Message
 from shepherd.memory import Entry, MemoryStore
 from shepherd.memory.records import State
-from shepherd.memory.search.reranking import blended
 from shepherd.memory.users import LOCAL, UserStores
 
 FRANCE = [Entry("user", "What is the capital of France?"), Entry("assistant", "The capital of France is Paris.")]
@@ -456,26 +454,6 @@ def test_messages_that_must_stay_here_get_no_vectors_elsewhere(shell: Shell) -> 
         '[[routes]]\nmatch = "*"\ncache = "m"\nprivacy = "local"\n'
     )
     assert "'groq' is not on this machine" in shell.run("embed", "--model", "groq/e", ends=1).stderr
-
-
-def test_a_search_is_ordered_by_the_configured_reranker_and_its_own_places(shell: Shell) -> None:
-    rank = write_bert(shell.folder / "rank.gguf", pooling=4, n_labels=1)
-    bodies = ["a b c d", "a c", "a b p", "b n"]
-    with shell.store() as store:
-        for body in bodies:
-            store.archive([Entry("user", body)])
-
-    def found() -> list[str]:
-        return [each["user_message"] for each in shell.json("search", "a b")["results"]]
-
-    before = found()
-    shell.env["SHEPHERD_TRUST"] = "1"
-    Path("shepherd.toml").write_text('[memory]\nreranker = "rank.gguf"\n')
-    ranked = [before[at] for at in blended([rank.score(rank.pair("a b", body)) for body in before])]
-    assert ranked != before, "otherwise this tests nothing"
-    assert found() == ranked
-    Path("shepherd.toml").write_text('[memory]\nreranker = "embedded"\n')
-    assert "has no classifier" in shell.run("search", "a b", ends=1).stderr
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

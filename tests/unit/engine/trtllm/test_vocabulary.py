@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -164,18 +162,3 @@ def test_no_damage_to_the_file_raises_another_error(tmp_path: Path, kind: str) -
                 assert "\n" not in str(error), (at, by)  # noqa: PT017 - both ends are right
         seen.add(where)
     assert LEFT_OUT in WRONG
-
-
-def test_the_library_is_imported_for_a_vocabulary_only_and_its_absence_is_one_sentence(tmp_path: Path) -> None:
-    path = model(tmp_path, trained("bytes", 300)).path
-    program = f"""
-import sys
-from pathlib import Path
-from shepherd.engine.trtllm.vocabulary import CheckpointVocabulary
-from shepherd.models.checkpoint import Checkpoint
-assert "tokenizers" not in sys.modules
-sys.modules["tokenizers"] = None
-CheckpointVocabulary(Checkpoint(Path({str(path)!r}), "checkpoint", "X", "x", 9, 0, (), 0, None))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("is not installed; get it with: pip install shepherd[tensorrt]")

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.fakes.hub import Hub
 from tests.fakes.proxy import Proxy
-from tests.unit.backends.cloud.test_transport import OPENSSL, certified
 from tests.unit.models.pull.conftest import Puller
 
 from shepherd.core import BackendError, ConfigError, Refused
@@ -134,51 +128,3 @@ async def test_a_proxy_or_certificates_that_cannot_be_used_are_one_sentence(pull
         pull.network = network
         with pytest.raises(ConfigError, match=r"of \[network\], or of the environment, cannot be used"):
             await pull(REPO)
-
-
-@pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificate")
-async def test_a_certificate_of_ones_own_counts_in_both_halves_and_an_unknown_one_is_one_sentence(
-    tmp_path: Path, content: Content, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificate, tls = certified(tmp_path)
-    with Hub(tls) as hub, Proxy(hub.host) as proxy:
-        hub.put_repo("acme/tiny-GGUF", {"tiny-Q4_K_M.gguf": content(0)})
-        hub.files["m.gguf"] = content(1)
-        hub.cdn = hub.url
-        pull = Puller(tmp_path / "models", {"HF_ENDPOINT": hub.url})
-        for source in (REPO, f"{hub.url}/files/m.gguf"):
-            with pytest.raises(Refused, match=r"127.* shows a certificate that is not trusted \(self.signed .*ca_file"):
-                await pull(source)
-            assert pull.pauses == []
-        pull.network = Network(ca_file=certificate)
-        assert (await pull(REPO))[0].path.read_bytes() == content(0)
-        assert (await pull(f"{hub.url}/files/m.gguf"))[0].path.read_bytes() == content(1)
-        shutil.rmtree(pull.root)
-        pull.network = Network(ca_file=certificate)
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        await pull(REPO)
-        assert proxy.seen
-        assert {line.split()[0] for line in proxy.seen} == {"CONNECT"}
-        proxy.login = "me:secret"
-        hubs._reach.cache_clear()
-        with pytest.raises(Refused, match="wants a name and a password"):
-            await pull(REPO)
-        assert pull.pauses == []
-
-
-async def test_the_proxy_of_the_configuration_file_is_that_of_pulls_searches_and_costs(
-    hub: Hub, proxy: Proxy, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.toml").write_text(f'[network]\nproxy = "{proxy.url}"\n')
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
-    env = {**kept, "HOME": str(tmp_path), "HF_ENDPOINT": "http://hub.invalid", "SHEPHERD_MODELS": str(tmp_path / "m")}
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "shepherd", "--config", str(tmp_path / "mine.toml"), *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-
-    for words in (("pull", REPO), ("models", "search", "tiny"), ("models", "list", REPO)):
-        n_before = len(proxy.seen)
-        done = await asyncio.to_thread(run, *words)
-        assert done.returncode == 0, done.stderr
-        assert len(proxy.seen) > n_before

@@ -6,13 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -298,40 +292,6 @@ async def test_a_second_pull_of_the_same_waits_for_the_first(
 
 # a process that is killed
 
-_PULL = """
-import asyncio, sys
-from pathlib import Path
-from shepherd.models.pull import pull
-from shepherd.models.pull.source import parse
-def show(event):
-    if isinstance(event, pull.Fetched) and event.n_bytes:
-        print(event.n_bytes, flush=True)
-root, endpoint, spec = sys.argv[1:]
-asyncio.run(pull.pull(parse(spec), root=Path(root), env={"HF_ENDPOINT": endpoint}, memory_bytes=None, show=show))
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_pull_goes_on_and_is_whole(
-    hub: Hub, pull: Puller, repo: str, content: Content, number: signal.Signals
-) -> None:
-    command = [sys.executable, "-c", _PULL, str(pull.root), hub.url, f"{repo}:Q4_K_M"]
-    hub.fail("cdn", Stall(CHUNK_BYTES + 100_000))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        n_written = int(process.stdout.readline())
-        assert n_written >= CHUNK_BYTES
-        process.send_signal(number)
-        process.wait(60)
-    assert nothing_is_there(pull)
-    hub.seen.clear()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
-    (model,) = pulled.pulled_models(pull.root)
-    assert model.path.read_bytes() == content(0)
-    n_kept = int(hub.ranges("cdn")[0].removeprefix("bytes=").partition("-")[0])
-    # What a killed process had not yet handed to the system is lost; a stopped one closes its file.
-    assert n_kept == n_written if number == signal.SIGINT else n_kept > 0
-
 
 async def test_a_process_that_dies_between_record_and_rename_transfers_nothing_again(
     hub: Hub, pull: Puller, repo: str, monkeypatch: pytest.MonkeyPatch
@@ -347,14 +307,6 @@ async def test_a_process_that_dies_between_record_and_rename_transfers_nothing_a
     hub.seen.clear()
     await pull(f"{repo}:Q4_K_M")
     assert hub.n_sent("cdn") == 0
-
-
-async def test_offline_mode_asks_nobody(hub: Hub, repo: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _PULL, str(tmp_path), hub.url, repo]
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": hub.url}
-    done = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, timeout=120, check=False)
-    assert b"HF_HUB_OFFLINE is set" in done.stderr
-    assert hub.seen == []
 
 
 # addresses
@@ -687,103 +639,3 @@ async def test_a_token_among_the_keys_opens_a_repository_and_one_of_the_environm
 
 
 # many deaths, and a disk that is full
-
-_DEATHS = """
-import asyncio, os, random, signal, sys, time
-from pathlib import Path
-from shepherd.models import pulled
-from shepherd.models.pull import pull, staging, transfer
-from shepherd.models.pull.source import parse
-transfer.CHUNK_BYTES = 2**15  # so that there are many moments
-root, spec, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-dice = random.Random(seed)
-job = lambda: pull.pull(parse(spec), root=root, env={}, memory_bytes=None, show=lambda event: None)
-n_killed = n_kept = 0
-while n_killed < 30:
-    child = os.fork()
-    if not child:
-        try:
-            asyncio.run(job())
-        except KeyboardInterrupt:
-            os._exit(1)
-        os._exit(0)
-    time.sleep(dice.uniform(0.0, 0.25))
-    os.kill(child, dice.choice([signal.SIGKILL, signal.SIGINT]))
-    _, status = os.waitpid(child, 0)
-    n_killed += status != 0
-    n_kept += any(each.n_bytes for each in staging.unfinished(root))
-    for model in pulled.pulled_models(root):
-        print(model.files[0].sha256, flush=True)
-        pulled.remove(root, model.folder)
-model, _ = asyncio.run(job())
-print(n_kept, model.path, flush=True)
-"""
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_pull_that_dies_thirty_times_at_random_moments_is_whole_in_the_end(
-    hub: Hub, tmp_path: Path, content: Content, seed: int
-) -> None:
-    hub.put_ollama("library/tiny/1b", {"model": content(0)})
-    hub.fail("blobs", *[Slow(100_000, 0.01)] * 200)
-    spec, digest = f"ollama:{hub.host}/library/tiny:1b", hashlib.sha256(content(0)).hexdigest()
-    command = [sys.executable, "-c", _DEATHS, str(tmp_path / "models"), spec, str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    *whole, (n_kept, path) = (line.split(" ", 1) for line in done.stdout.splitlines())
-    assert [each for (each,) in whole] == [digest] * len(whole), "what appeared before was whole, too"
-    assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
-    assert int(n_kept) > 0, "and some deaths left a part"
-    starts = [int(text.removeprefix("bytes=").partition("-")[0]) for text in hub.ranges("blobs")]
-    assert any(starts), "that the next pull took up"
-
-
-_FULL = """
-import asyncio, os, sys
-from pathlib import Path
-from shepherd.core import ShepherdError
-from shepherd.models.pull import pull, staging
-from shepherd.models.pull.source import parse
-root, spec = Path(sys.argv[1]), sys.argv[2]
-staging.SPARE_BYTES = 0
-ballast = root / "ballast"
-def show(event):
-    if isinstance(event, pull.Planned):
-        free = os.statvfs(root)
-        ballast.write_bytes(b"")
-    if isinstance(event, pull.Fetched) and not ballast.stat().st_size:
-        free = os.statvfs(root).f_bavail * os.statvfs(root).f_frsize
-        ballast.write_bytes(bytes(max(1, free - 2**20)))  # another program is faster
-job = lambda: pull.pull(parse(spec), root=root, env={}, memory_bytes=None, show=show)
-try:
-    asyncio.run(job())
-except ShepherdError as error:
-    print(error.status, error.message, flush=True)
-print(sum(each.n_bytes for each in staging.unfinished(root)), flush=True)
-show = lambda event: None
-ballast.unlink()
-model, _ = asyncio.run(job())
-print(model.files[0].sha256, flush=True)
-"""
-
-
-def _tmpfs(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    script = 'mount -t tmpfs -o size=5m none "$0" && exec "$@"'
-    words = ["unshare", "-rm", "sh", "-c", script, str(folder), *command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_a_disk_that_fills_up_is_one_sentence_and_the_next_pull_goes_on(
-    hub: Hub, tmp_path: Path, content: Content
-) -> None:
-    if sys.platform != "linux" or _tmpfs(tmp_path, ["true"]).returncode:
-        pytest.skip("no small file system can be mounted here")
-    hub.put_ollama("library/tiny/1b", {"model": content(0)})
-    spec = f"ollama:{hub.host}/library/tiny:1b"
-    done = _tmpfs(tmp_path, [sys.executable, "-c", _FULL, str(tmp_path), spec])
-    assert done.returncode == 0, done.stderr
-    sentence, n_kept, digest = done.stdout.splitlines()
-    assert re.match(r"507 .*: the disk is full; free some room, or name a folder", sentence)
-    assert 0 < int(n_kept) <= 2**20
-    assert digest == hashlib.sha256(content(0)).hexdigest()
-    assert [text.partition("-")[0] for text in hub.ranges("blobs")] == ["bytes=0", f"bytes={n_kept}"]

@@ -310,18 +310,6 @@ async def test_a_bomb_does_not_go_off(site: Site) -> None:
     assert peak < 30_000_000
 
 
-async def test_a_page_can_be_had_as_text(site: Site) -> None:
-    result = await call(http_get, url=f"{site.url}/page", as_text=True)
-    assert body_of(result) == "T\n\n# Hi"
-    assert body_of(await call(http_get, url=f"{site.url}/plain", as_text=True)) == "hello"
-
-
-async def test_a_page_that_no_reader_survives_is_shown_as_it_is(site: Site) -> None:
-    result = await call(http_get, url=f"{site.url}/deep-page", as_text=True)
-    assert "(shown as it is: this " in result.content
-    assert "<p>deep" in body_of(result)
-
-
 # -- redirects --------------------------------------------------------------------------------------------------------
 
 

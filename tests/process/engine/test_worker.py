@@ -23,8 +23,8 @@ from tests.cases import amount
 from tests.fake_engine import FakeRuntime
 from tests.in_time import PATIENCE_S, becomes_true, until
 from tests.places import ROOT
+from tests.process.engine.test_contract import expected, job, steps, tokens
 from tests.unit.engine.kinds import COMMAND, GatedRuntime, Setup, child, environment, in_process
-from tests.unit.engine.test_contract import expected, job, steps, tokens
 
 import shepherd.core.errors
 from shepherd.core import ConfigError, ContextFull, EngineDown, EngineError, RateLimited, ShepherdError
@@ -199,7 +199,7 @@ async def test_a_child_may_die_at_any_moment_of_many_jobs(after: int) -> None:
 
 async def test_its_last_words_are_in_the_error() -> None:
     with pytest.raises(EngineError) as raised:
-        child("exit", factory="tests.unit.engine.test_worker:failing")
+        child("exit", factory="tests.process.engine.test_worker:failing")
     assert raised.value.message == (
         "the process of the engine of cache 'main' ended with exit status 3; its last words: the licence has expired"
     )
@@ -207,23 +207,23 @@ async def test_its_last_words_are_in_the_error() -> None:
 
 async def test_what_a_factory_raises_is_what_the_start_raises() -> None:
     with pytest.raises(ConfigError) as raised:
-        child("config", factory="tests.unit.engine.test_worker:failing")
+        child("config", factory="tests.process.engine.test_worker:failing")
     assert (raised.value.key, raised.value.file) == ("models.a.n_ctx", "a.toml")
     with pytest.raises(EngineError, match=r"^the engine failed: ZeroDivisionError: a planted bug$"):
-        child("bug", factory="tests.unit.engine.test_worker:failing")
+        child("bug", factory="tests.process.engine.test_worker:failing")
     with pytest.raises(EngineError, match="was killed by SIGSEGV"):
-        child("signal", factory="tests.unit.engine.test_worker:failing")
+        child("signal", factory="tests.process.engine.test_worker:failing")
     with pytest.raises(EngineError, match="ModuleNotFoundError: No module named 'nowhere'"):
         child(factory="nowhere.at:all")
 
 
 async def test_a_start_that_takes_too_long_or_is_not_wanted_any_more_is_ended() -> None:
     with pytest.raises(EngineError, match=r"was not ready after 0\.5 s"):
-        child("hang", factory="tests.unit.engine.test_worker:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
+        child("hang", factory="tests.process.engine.test_worker:failing", timeouts=Timeouts(connect_s=60, build_s=0.5))
     begun = time.monotonic()
     with pytest.raises(Cancelled):
         ChildEngine(
-            COMMAND, "tests.unit.engine.test_worker:failing", "hang", environment=environment(),
+            COMMAND, "tests.process.engine.test_worker:failing", "hang", environment=environment(),
             is_wanted=lambda: time.monotonic() < begun + 1.0,
         )  # fmt: skip
 
@@ -313,7 +313,7 @@ async def test_the_key_is_in_no_environment_of_what_the_child_starts() -> None:
 async def test_noise_of_a_library_is_not_on_our_output_and_blocks_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = child(factory="tests.unit.engine.test_worker:noisy")
+    engine = child(factory="tests.process.engine.test_worker:noisy")
     assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
     assert capfd.readouterr() == ("", "")
     kill(engine, signal.SIGKILL)
@@ -390,7 +390,7 @@ async def test_a_frozen_child_blocks_no_event_loop() -> None:
 
 async def test_what_the_child_has_started_ends_with_it() -> None:
     for number in (None, signal.SIGKILL):
-        engine = child(Setup(), factory="tests.unit.engine.test_worker:familiar")
+        engine = child(Setup(), factory="tests.process.engine.test_worker:familiar")
         family = psutil.Process(engine.pid).children(recursive=True)
         assert len(family) == 2
         if number is not None:
@@ -408,7 +408,7 @@ from shepherd.engine.base import Job
 
 async def main(file, phase):
     if phase == "builds":
-        child(file, factory="tests.unit.engine.test_worker:hanging")
+        child(file, factory="tests.process.engine.test_worker:hanging")
     engine = child(Setup(gate=file + ".gate"))
     open(file + ".gate", "w").close()
     ticket = engine.submit(Job(array("i", [1, 2, 3]), 100))
@@ -437,7 +437,7 @@ def test_a_child_ends_within_a_second_when_its_parent_is_killed(time_: int, phas
 
 
 async def test_a_child_that_does_not_close_is_ended_by_force(caplog: pytest.LogCaptureFixture) -> None:
-    engine = child(Setup(), factory="tests.unit.engine.test_worker:deaf", timeouts=QUICK)
+    engine = child(Setup(), factory="tests.process.engine.test_worker:deaf", timeouts=QUICK)
     assert await asyncio.to_thread(engine.close, 1.0)
     assert "does not end; it is ended by force" in caplog.text
     assert engine._child.ending() == "was killed by SIGKILL"
@@ -453,7 +453,7 @@ async def test_a_closed_engine_refuses_and_keeps_nothing_waiting() -> None:
 
 
 def test_a_job_whose_event_loop_has_ended_is_cancelled() -> None:
-    engine = child(factory="tests.unit.engine.test_worker:endless")
+    engine = child(factory="tests.process.engine.test_worker:endless")
 
     async def abandon() -> None:
         await anext(engine.submit(job("abandoned", 90_000)).batches())

@@ -27,7 +27,7 @@ A_SESSION = 20
 CHILD = """
 import sys
 from shepherd.memory.store import MemoryStore
-from tests.unit.memory.test_kill import history_at
+from tests.process.memory.test_kill import history_at
 
 path, start = sys.argv[1], int(sys.argv[2])
 with MemoryStore(path, max_size_bytes=2**40) as store:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.in_time import becomes_true
+from tests.process.cli.test_terminal import Person
 from tests.providers_scripted import Heard, Said, ScriptedProvider
 from tests.providers_thread import apart
-from tests.unit.cli.test_terminal import Person
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home

@@ -1,0 +1,23 @@
+"""The tests of `tests/unit/test_keys.py` that start programs."""
+
+from __future__ import annotations
+
+from tests.unit.test_keys import SECRET, ring, store  # noqa: F401 - fixtures
+
+from shepherd.config import KeyStore, ProviderConfig, find_key
+
+
+def test_a_key_in_the_keyring_is_in_no_file(store: KeyStore, ring: dict[str, str]) -> None:
+    store.set("grok", SECRET, keyring=True)
+    assert ring == {"shepherd/grok": SECRET}
+    assert SECRET not in store.path.read_text()
+    found = find_key(ProviderConfig("grok", "grok"), {}, store)
+    assert found is not None
+    assert (found.key, found.place) == (SECRET, "keyring")
+    store.set("grok", "sk-in-the-file-12345")
+    assert ring == {}, "one key, one place"
+    assert store.names() == {"grok": "file"}
+    store.set("grok", SECRET, keyring=True)
+    assert store.names() == {"grok": "keyring"}
+    assert store.remove("grok")
+    assert (ring, store.names()) == ({}, {})

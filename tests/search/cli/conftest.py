@@ -1,0 +1,3 @@
+"""The fixtures of `tests/unit/cli/conftest.py`."""
+
+from tests.unit.cli.conftest import home, listening, logging_as_before, shared_cache  # noqa: F401

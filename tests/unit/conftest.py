@@ -1,0 +1,26 @@
+"""What a test of this folder may not do: start a process (`tests/process` does). See `test_tiers.py`, too."""
+
+import sys
+from typing import Any
+
+import pytest
+
+STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
+started: list[str] = []
+"""Events of Python's audit hooks since the last test."""
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in STARTS:
+        started.append(f"{event}{arguments[:2]}"[:300])
+
+
+sys.addaudithook(watch)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    if started:
+        first = started[0]
+        started.clear()
+        pytest.fail(f"this test starts a process ({first}): it belongs into tests/process")

@@ -1,0 +1,29 @@
+"""What tells the folders of tests apart, as far as the sources show it. Planted tests are run in `tests/process`."""
+
+from __future__ import annotations
+
+import ast
+
+from tests import cases
+from tests.places import ROOT, TESTS
+
+
+def test_a_new_case_changes_nothing_for_the_others() -> None:
+    few = cases.few([f"case {n}" for n in range(100)], 0.3)
+    more = cases.few([f"case {n}" for n in range(120)], 0.3)
+    assert [name for name in more if int(name.split()[1]) < 100] == few
+    assert 15 < len(few) < 50
+
+
+def sleeps(source: str) -> list[int]:
+    """The lines on which a source sleeps for a time; `asyncio.sleep(0)` only lets others go first."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    named = [call for call in calls if ast.unparse(call.func) in {"time.sleep", "asyncio.sleep", "sleep"}]
+    return [call.lineno for call in named if [ast.unparse(each) for each in call.args] != ["0"]]
+
+
+def test_no_test_of_this_folder_sleeps() -> None:
+    assert sleeps("import time\ntime.sleep(1)\nawait_ = asyncio.sleep(0)\n") == [2]
+    files = sorted((TESTS / "unit").rglob("*.py"))
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in files for line in sleeps(path.read_text("utf-8"))]
+    assert found == []
