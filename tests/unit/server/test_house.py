@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -156,102 +150,7 @@ async def test_no_body_makes_the_server_run_or_fetch_anything(listening: Listeni
     assert not touched.exists()
 
 
-@pytest.mark.model
-def test_the_real_server_has_no_tools_of_its_own_over_http(server: str, tmp_path: Path) -> None:
-    body = with_tools("/v1/responses", "http://127.0.0.1:9/", tmp_path / "touched")
-    for path, asked in (("/v1/responses", body), ("/v1/messages", {**body, **BODIES["/v1/messages"], "max_tokens": 8})):
-        answer = httpx2.post(server + path, json={**asked, "max_output_tokens": 8}, timeout=PATIENCE_S)
-        assert answer.status_code == 200, answer.text
-    plain = httpx2.post(f"{server}/v1/messages/count_tokens", json=BODIES["/v1/messages"], timeout=PATIENCE_S)
-    assert plain.json()["input_tokens"] < 100  # no tool of ours is described in a prompt
-    assert not (tmp_path / "touched").exists()
-
-
 # ---- slow readers
 
 
-@pytest.mark.model
-def test_a_client_that_does_not_read_slows_no_engine_and_no_other_client(server: str) -> None:
-    address = urlsplit(server)
-    body = {
-        "messages": USER,
-        "stream": True,
-        "ignore_eos": True,
-        "max_tokens": 400,
-        "logprobs": True,
-        "top_logprobs": 20,
-    }
-    content = json.dumps(body).encode()
-    with socket.socket() as slow, httpx2.Client(base_url=server, timeout=PATIENCE_S) as client:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little fits into the kernel's buffers
-        slow.connect((address.hostname, address.port))
-        slow.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
-            % (len(content), content)
-        )
-        assert slow.recv(12) == b"HTTP/1.1 200"
-        answer = client.post("/v1/chat/completions", json={"messages": USER, "max_tokens": 20})
-        assert answer.status_code == 200
-        # The unread answer is computed to its end: what the engine is asked for is all done.
-        caches: Any = {}
-        for _ in range(3000):
-            (caches,) = client.get("/v1/caches").json()["caches"].values()
-            if not caches["live"] and not caches["waiting"]:
-                break
-        assert (caches["live"], caches["waiting"]) == (0, 0)
-
-
 # ---- the end
-
-
-CONFIG = """
-[models.lamb]
-path = "embedded"
-[caches.main]
-model = "lamb"
-n_ctx = 2048
-[kv]
-disk = true
-"""
-
-
-@pytest.mark.model
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
-def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
-    """SIGTERM in the middle of an answer: it ends, what was computed is kept, the next server goes on from there."""
-    (tmp_path / "shepherd.toml").write_text(CONFIG)
-    turns: list[Json] = [
-        {"role": "user", "content": "Tell me about sheep. " + "They are many and they are white. " * 20}
-    ]
-    with running(tmp_path) as (process, url):
-        body = {"messages": turns, "temperature": 0, "max_tokens": 60}
-        first = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
-        turns += [first["choices"][0]["message"], {"role": "user", "content": "And now?"}]
-        with httpx2.stream(
-            "POST", f"{url}/v1/messages", json={**BODIES["/v1/messages"], "stream": True}, timeout=PATIENCE_S
-        ) as answer:
-            process.send_signal(signal.SIGTERM)
-            told = answer.read().decode()
-        assert "event: message_stop" in told or "event: error" in told
-        assert process.wait(PATIENCE_S) == 0
-    with running(tmp_path) as (process, url):
-        body = {"messages": turns, "max_tokens": 8}
-        second = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 1
-
-
-@contextmanager
-def running(home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A real server with its home in `home`, and its address; killed if it still runs at the end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
-    environment |= {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
-    command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=home) as process:
-        try:
-            assert process.stdout is not None
-            address = next(line for line in process.stdout if line.startswith("Listening on: "))
-            yield process, address.removeprefix("Listening on: ").strip()
-        finally:
-            process.kill()

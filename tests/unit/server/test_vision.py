@@ -15,12 +15,9 @@ import pytest
 from tests.llama_server import llama_server
 from tests.own_server import serving
 from tests.unit.engine.adapter_files import write_lora
-from tests.unit.engine.tiny_projector import N_SEEING, PROJECTORS, png, write_projector, write_seeing
+from tests.unit.engine.tiny_projector import N_SEEING, PROJECTORS, png, write_seeing
 
-from shepherd.app.app import App
-from shepherd.core import EngineError
 from shepherd.models.gguf import read_header
-from shepherd.models.projector import read_projector
 
 pytestmark = [pytest.mark.model]
 
@@ -148,24 +145,6 @@ def question(*parts: dict[str, Any]) -> dict[str, Any]:
 ANSWER = {"role": "assistant", "content": "I see."}
 
 
-def test_an_image_is_computed_once_and_belongs_to_its_pixels(seeing: str) -> None:
-    words = text("a longer text before the image, which every conversation has: ")
-    first = [question(words, image(png(1)), text(" tell me"))]
-    n_first, n_new = computed(seeing, first)
-    assert n_new == n_first
-    second = [*first, ANSWER, question(text("and then?"))]
-    n_second, n_new = computed(seeing, second)
-    assert n_new <= n_second - n_first + 8, "only what stands behind the first question"
-    again = [question(words, image(png(1)), text(" something else"))]
-    _, n_new = computed(seeing, again)
-    assert n_new < 60, "the same image is the same tokens"
-    other = [question(words, image(png(2)), text(" tell me"))]
-    n_other, n_new = computed(seeing, other)
-    assert n_other == n_first
-    assert n_new >= n_other - 90, "nothing behind the place of another image is shared"
-    assert n_new < n_other, "the text before it is"
-
-
 def test_text_cannot_spell_an_image(seeing: str) -> None:
     name = "[image " + "0" * 32 + "]"
     counts = []
@@ -203,53 +182,7 @@ def test_a_damaged_image_is_one_sentence(seeing: str, data: bytes) -> None:
         assert "error" in json.load(refused)
 
 
-def test_a_projector_of_another_model_refuses_the_model(tmp_path: Path) -> None:
-    model, projector = write_seeing("llava", tmp_path)
-    write_projector("llava", projector, n_embd=96)
-    with (
-        pytest.raises(EngineError, match="cannot be used as the projector of"),
-        serving(tmp_path, config(model, projector)),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("kind", ["llava", "qwen"])
-def test_the_memory_of_a_model_has_its_projector_and_what_that_computes_with(kind: str, tmp_path: Path) -> None:
-    model, projector = write_seeing(kind, tmp_path)
-    found = read_projector(projector)
-    assert found.buffer_bytes > 0
-    n_bytes: list[int] = []
-
-    def around(app: App) -> App:
-        n_bytes.append(app.catalogue.models()[0].memory_bytes)
-        return app
-
-    for mmproj in (str(projector), "none"):
-        with serving(tmp_path, config(model, projector).replace(str(projector), mmproj), around=around):
-            pass
-    assert n_bytes[0] - n_bytes[1] == found.size_bytes + found.buffer_bytes
-
-
 def test_a_model_that_is_to_read_text_only_does(tmp_path: Path) -> None:
     model, projector = write_seeing("llava", tmp_path)
     with serving(tmp_path, config(model, projector).replace(str(projector), "none")) as address:
         assert got(address, "/props")["modalities"]["vision"] is False
-
-
-def test_images_that_turn_into_notes_cost_a_bounded_share_of_what_is_new(tmp_path: Path) -> None:
-    """They leave in blocks of a quarter of `images.max_count`, and what stands behind is computed again then."""
-    model, projector = write_seeing("llava", tmp_path)
-    most = 16
-    limits = f"[images]\nmax_count = {most}\n"
-    text_ = config(model, projector).replace("n_ctx = 2048", "n_ctx = 8192") + limits
-    with serving(tmp_path, text_) as address:
-        messages: list[dict[str, Any]] = []
-        n_prompt = n_computed = 0
-        for turn in range(60):
-            messages.append(question(text(f"{turn}: "), image(png(turn))))
-            n_prompt, n_new = computed(address, messages, max_tokens=1)
-            n_computed += n_new
-            messages.append(ANSWER)
-    # A prompt holds all that was ever new. Each turn's share of what a block costs is four turns.
-    assert n_computed < 4 * n_prompt
-    assert n_computed > 2 * n_prompt, "images have left"

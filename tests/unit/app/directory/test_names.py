@@ -96,23 +96,6 @@ TWO = (
 THREE = TWO.replace("caches.two", "caches.second").replace('daily = "two"', 'daily = "second"')
 
 
-async def test_an_alias_is_answered_by_what_it_stands_for(tmp_path: Path) -> None:
-    async with running(tmp_path, TWO) as app:
-        for name in ("fast", "FAST:latest", "claude-local-daily"):
-            assert await ask(app, name) == HELLO
-        assert await ask(app, "fast", endpoint=None) == HELLO
-        assert await app.conversations.count(Request("fast", (Message.user("Hello!"),))) > 0
-        assert await app.dispatcher.tokenize("fast", "Hello") == await app.dispatcher.tokenize("two", "Hello")
-        assert jobs(app) == {"two": 4}
-        cards = {card.id: card.stands_for for card in app.catalogue.models()}
-        assert cards == {"one": "", "two": "", "fast": "two", "daily": "two"}
-        assert next(card for card in app.catalogue.models() if card.id == "two").aliases == ("two", "fast", "daily")
-        session = app.conversations.session()
-        assert app.conversations.active.cache == "one"
-        assert (await app.conversations.switch(session, "Fast")).cache == "two"
-        assert await app.catalogue.unload("fast")
-
-
 async def test_an_alias_may_stand_for_a_cache_or_a_providers_model(tmp_path: Path) -> None:
     async with replaying(*(spoken() for _ in range(4))) as server:
         text = f'{THREE}gpt = "far/gpt-5"\n[providers.far]\ntype = "openai_compat"\nbase_url = "{server.url}"\n'

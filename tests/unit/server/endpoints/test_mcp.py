@@ -3,11 +3,10 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ import httpx2
 import psutil
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
 from mcp.shared.exceptions import MCPError
@@ -44,7 +42,6 @@ from shepherd.tools.mcp.content import as_message
 
 pytestmark = pytest.mark.model
 
-Start = Callable[..., AbstractContextManager[str]]
 MEMORY = {"search_memory", "get_fact", "set_fact", "clear_fact", "store_memory", "clear_memory"}
 
 
@@ -92,40 +89,6 @@ async def said(client: Client, name: str, **arguments: Any) -> str:
     assert isinstance(result, CallToolResult)
     text = "".join(each.text for each in result.content if each.type == "text")
     return f"Error: {text}" if result.is_error and not text.startswith("Error: ") else text
-
-
-async def test_an_agent_over_stdio_has_what_is_enabled_and_can_chat(folder: Path) -> None:
-    async with Client(stdio_client(program(folder))) as client:
-        assert client.server_info is not None
-        assert client.server_info.name == "shepherd"
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert {"read_file", "write_file", "http_get", "json_path", "chat", *MEMORY} <= set(tools)
-        assert not {"execute_command", "call_mcp_tool"} & set(tools)
-        for name, is_reader in {"read_file": True, "write_file": False}.items():
-            annotations = tools[name].annotations
-            assert annotations is not None
-            assert annotations.read_only_hint is is_reader
-        assert tools["read_file"].input_schema["required"] == ["path"]
-        assert "one\ntwo" in await said(client, "read_file", path="notes.txt")
-        assert "outside" in await said(client, "read_file", path="/etc/hostname")
-        await said(client, "write_file", path="new.txt", content="three\n")
-        assert (folder / "new.txt").read_text() == "three\n"
-        assert "'path'" in await said(client, "read_file")
-        with pytest.raises(MCPError, match="there is no tool 'nope'") as unknown:
-            await said(client, "nope")
-        assert unknown.value.code == -32602
-        assert "not enabled" in await said(client, "execute_command", command="touch x")
-        assert json.loads(await said(client, "set_fact", key="colour", value="blue")) == {"success": True}
-        assert json.loads(await said(client, "get_fact", key="colour")) == {"value": "blue"}
-        assert await said(client, "chat", prompt="Hello!")
-        assert "model" in await said(client, "chat", prompt="Hello!", model="nobody")
-
-
-async def test_without_its_model_only_chat_fails_and_says_why(folder: Path) -> None:
-    async with offered(folder, model="./gone.gguf") as server, Client(server) as client:
-        assert "one" in await said(client, "read_file", path="notes.txt")
-        for _ in range(2):
-            assert "gone.gguf" in await said(client, "chat", prompt="Hello!")
 
 
 @asynccontextmanager
@@ -314,56 +277,6 @@ async def test_what_the_operator_closes_is_closed_for_agents(folder: Path) -> No
     assert {path.name for path in folder.iterdir()} <= {"notes.txt", "memory.db", "memory.db-wal", "memory.db-shm"}
 
 
-PRINTING = """
-import os
-print("loaded")
-
-class Shout:
-    name = "shout"
-    def execute(self, args):
-        print("shouting")
-        os.system("echo a program")
-        os.write(1, b"the descriptor")
-        return "shouted"
-"""
-
-
-def test_nothing_but_the_protocol_is_on_standard_output(folder: Path) -> None:
-    asked = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_directory", "arguments": {}}},
-        {"jsonrpc": "2.0", "id": 3, "method": "no/such/method"},
-        {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "shout", "arguments": {}}},
-        {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "nope", "arguments": {}}},
-    ]  # fmt: skip
-    (folder / "own.py").write_text(PRINTING)
-    (folder / "shepherd.toml").write_text("[tools]\nfiles = ['own.py']\n")
-    settings = program(folder, "--log-level", "debug", "--config", "shepherd.toml")
-    with subprocess.Popen(
-        [settings.command, *settings.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, env=settings.env, cwd=folder,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("not json\n" + "".join(json.dumps(each) + "\n" for each in asked))
-        process.stdin.flush()
-        answers: dict[Any, Any] = {}
-        while not {1, 2, 3, 4, 5} <= set(answers):
-            message = json.loads(process.stdout.readline())
-            assert message["jsonrpc"] == "2.0"
-            answers[message.get("id")] = message
-        process.stdin.close()
-        assert process.stdout.read() == ""
-        assert process.wait(60) == 0
-    assert answers[1]["result"]["protocolVersion"] == "2024-11-05"
-    assert "notes.txt" in answers[2]["result"]["content"][0]["text"]
-    assert answers[3]["error"]["code"] == -32601
-    assert answers[4]["result"]["content"][0]["text"] == "shouted"
-    assert answers[5]["error"]["code"] == -32602
-
-
 HELLO = (
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}},
@@ -411,20 +324,6 @@ def started(folder: Path, tell: Callable[..., None]) -> list[psutil.Process]:
     return [shell, *shell.children()]
 
 
-@pytest.mark.grid(0.2)
-@pytest.mark.parametrize("how", ["closes", "terminates", "interrupts"])
-def test_however_an_agent_ends_us_nothing_that_it_has_started_is_left(folder: Path, how: str) -> None:
-    with raw(folder, "--enable-tools", "command") as (process, tell):
-        family = started(folder, tell)
-        assert process.stdin is not None
-        if how == "closes":
-            process.stdin.close()
-        else:  # while our input stays open
-            process.send_signal({"terminates": signal.SIGTERM, "interrupts": signal.SIGINT}[how])
-        assert process.wait(60) == {"closes": 0, "terminates": 143, "interrupts": 130}[how]
-        assert not alive(family)
-
-
 class Speaking(NamedTuple):
     """The program, and the folder that it works in."""
 
@@ -453,14 +352,6 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
         yield spoken
 
 
-def test_a_call_that_the_agent_takes_back_is_ended_and_the_next_one_is_answered(speaking: Speaking) -> None:
-    family = started(speaking.folder, speaking.tell)
-    speaking.tell("notifications/cancelled", requestId=2)
-    assert not alive(family)
-    speaking.tell("tools/call", 3, name="read_file", arguments={"path": "notes.txt"})
-    assert speaking.answers(1).keys() == {3}
-
-
 def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speaking: Speaking) -> None:
     speaking.tell("tools/list", 4)
     speaking.tell("tools/call", 5, name="own_shout", arguments={"text": "hello"})
@@ -477,31 +368,6 @@ def test_the_resources_and_prompts_of_our_own_mcp_servers_are_passed_on(speaking
     assert "note://one" in {each["uri"] for each in answers[6]["result"]["resources"]}
     assert answers[7]["result"]["contents"][0]["text"] == "a note"
     assert answers[8]["result"]["messages"][0]["content"]["text"] == "Greet Ada!"
-
-
-CUT = re.compile(r'(result:\d+)", offset=(\d+)')
-
-
-async def read_on(client: Client) -> str:
-    """The line behind the cut of a result that was too long."""
-    cut = await said(client, "execute_command", command="seq 100000 200000")
-    place = CUT.search(cut)
-    assert place is not None, cut[:200]
-    return await said(client, "read_file", path=place[1], offset=int(place[2]), limit=1)
-
-
-async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Listening) -> None:
-    tools = {"enable_tools": ("command", "filesystem")}
-    async with offered(folder, **tools) as server, Client(server) as client:
-        assert (await read_on(client)).split("\n")[0].isdecimal()
-    async with (
-        opened(folder, **tools) as app,
-        listening(app, tools=partial(app.offer, everything=True)) as address,
-        connected(address, **{"x-shepherd-user": "ann"}) as ann,
-        connected(address, **{"x-shepherd-user": "bob"}) as bob,
-    ):
-        assert (await read_on(ann)).split("\n")[0].isdecimal()
-        assert "no result is stored" in await said(bob, "read_file", path="result:1")
 
 
 @asynccontextmanager
@@ -542,17 +408,6 @@ async def test_over_http_the_memory_and_chat_are_open_and_nothing_else(folder: P
         async with httpx2.AsyncClient(trust_env=False) as http:
             other = {"authorization": "Bearer anns", "x-shepherd-user": "bob"}
             assert (await http.post(f"{address}/mcp", json={}, headers=other)).status_code == 403
-
-
-async def test_over_http_the_operator_can_open_the_rest(start_server: Start, folder: Path) -> None:
-    with start_server("--use-tools", "--root", str(folder)) as address, httpx2.Client(trust_env=False) as http:
-        async with connected(address) as client:
-            assert "one\ntwo" in await said(client, "read_file", path="notes.txt")
-            refused = await said(client, "write_file", path="new.txt", content="x")
-            assert "--allow-tools write_file" in refused, "being offered is not consent"
-        hostile = {"host": "evil.example", "accept": "application/json, text/event-stream"}
-        assert http.post(f"{address}/mcp", json={}, headers=hostile).status_code == 403
-    assert not (folder / "new.txt").exists()
 
 
 def test_a_recording_is_a_recording_for_agents() -> None:

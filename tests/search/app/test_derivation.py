@@ -1,4 +1,4 @@
-"""Deriving from templates that are not ours: none of them can hang, exhaust or break the program."""
+"""The tests of `tests/process/app/test_derivation.py` that take long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from tests.unit.dialects.test_derive import CALLS, template
 from shepherd.app.derivation import derived_dialect
 
 ENDLESS = "".join(f"{{% for {name} in range(99999) %}}" for name in "abc") + "{% endfor %}" * 3
-
-
-def test_a_template_is_derived_in_a_process_of_its_own() -> None:
-    found = derived_dialect(template(CALLS["json"]))
-    assert found is not None
-    assert found.name == "derived"
-    assert [block.opener for block in found.markup.blocks] == ["<|call|>"]
-    assert derived_dialect(template(CALLS["json"])) is found
 
 
 @pytest.mark.parametrize(

@@ -291,11 +291,3 @@ def test_an_editor_gets_what_fits_at_its_cursor(filling: str) -> None:
     assert (whole["stop_type"], whole["tokens_predicted"]) == ("limit", 4)
     assert other["tokens_evaluated"] > whole["tokens_evaluated"]
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "input_prefix")
-
-
-@pytest.mark.model
-def test_a_model_that_cannot_fill_gaps_says_so_to_editors(server: str) -> None:
-    with httpx2.Client(base_url=server, timeout=60) as client:
-        told = client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
-    assert told.status_code == 400
-    assert "cannot fill gaps" in told.json()["error"]["message"]

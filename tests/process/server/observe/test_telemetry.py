@@ -1,0 +1,70 @@
+"""The tests of `tests/unit/server/observe/test_telemetry.py` that start programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
+
+import pytest
+from tests.unit.server.observe.test_telemetry import sent  # noqa: F401 - fixtures
+
+PROGRAM = """
+import os, sys
+from shepherd.server import app
+from shepherd.server.observe import telemetry
+tracing = telemetry.configured(os.environ)
+assert (tracing is not None) == (len(os.environ.get("OTEL_TRACES_EXPORTER", "")) > 0)
+if tracing:
+    tracing.tracer.start_span("a span").end()
+    tracing.close()
+# A library may import the bare interface by itself, where it is installed.
+print(*sorted(name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))),
+      file=sys.stderr)
+"""
+
+
+def run(**variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True, timeout=60
+    )
+
+
+def test_without_traces_nothing_of_them_is_imported() -> None:
+    assert run().stderr.split() == []
+
+
+def test_the_environment_configures_it() -> None:
+    done = run(OTEL_TRACES_EXPORTER="console", OTEL_SERVICE_NAME="mine", OTEL_RESOURCE_ATTRIBUTES="team=sheep")
+    assert '"service.name": "mine"' in done.stdout
+    assert '"team": "sheep"' in done.stdout
+    assert '"service.name": "shepherd"' in run(OTEL_TRACES_EXPORTER="console").stdout
+
+
+class _Collector(BaseHTTPRequestHandler):
+    """Keeps what is sent to it."""
+
+    got: ClassVar[list[tuple[str, str | None, bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append((self.path, self.headers.get("x-team"), body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+def test_spans_are_sent_to_the_collector_that_the_environment_names() -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="shepherd[otel] is not installed")
+    with HTTPServer(("127.0.0.1", 0), _Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{collector.server_port}"
+        run(OTEL_TRACES_EXPORTER="otlp", OTEL_EXPORTER_OTLP_ENDPOINT=address, OTEL_EXPORTER_OTLP_HEADERS="x-team=sheep")
+        collector.shutdown()
+    ((path, team, body),) = _Collector.got
+    assert (path, team) == ("/v1/traces", "sheep")
+    assert b"a span" in body
