@@ -31,7 +31,7 @@ explains."""
 
 NEAR = 0.05
 """Of two tokens' logarithms of probability: nearer ones may change places. Other batches sum in another order, and the
-cells of the KV cache are f16; the tests of the engine (tests/unit/engine/test_matrix.py) bound what that does to 0.02
+cells of the KV cache are f16; the tests of the engine (`test_matrix.py`) bound what that does to 0.02
 standard deviations of the logits, which are about 2.5 in this model."""
 FULL = 0.75
 """Of its limit, a memory that gives up messages is larger: it begins at nine tenths, a little at a time."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.test_keys import SECRET, ring, store  # noqa: F401 - fixtures
+import json
+
+import pytest
+from tests.unit.test_keys import SECRET, ring, store  # noqa: F401 - fixtures  # noqa: F401 - fixtures
 
 from shepherd.config import KeyStore, ProviderConfig, find_key
+from shepherd.core import ConfigError
 
 
 def test_a_key_in_the_keyring_is_in_no_file(store: KeyStore, ring: dict[str, str]) -> None:
@@ -21,3 +25,11 @@ def test_a_key_in_the_keyring_is_in_no_file(store: KeyStore, ring: dict[str, str
     assert store.names() == {"grok": "keyring"}
     assert store.remove("grok")
     assert (ring, store.names()) == ({}, {})
+
+
+def test_a_locked_keyring_is_one_sentence_without_its_words(store: KeyStore, ring: dict[str, str]) -> None:
+    store.path.parent.mkdir()
+    store.path.write_text(json.dumps({"version": 1, "keys": {}, "keyring": ["locked"]}))
+    with pytest.raises(ConfigError, match="keyring refuses: KeyringLocked") as caught:
+        store.find("locked")
+    assert SECRET not in caught.value.message

@@ -1,4 +1,4 @@
-"""The tests of `tests/unit/test_suites.py` that start programs."""
+"""The tests of `tests/search/test_suites.py` that start programs."""
 
 from __future__ import annotations
 

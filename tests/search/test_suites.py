@@ -1,12 +1,105 @@
-"""The tests of `tests/unit/test_suites.py` that take long."""
+"""What the suites of other projects make of their results (`suites`), on planted ones."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvicorn
+from schemathesis import GenerationMode
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from suites import mcp, openapi, openresponses
+from suites.langchain import judged
+from suites.report import FOLDER, Row, all_suites, main
 from suites.venv import rows_of
+from tests.own_server import in_thread
+
+
+def test_every_suite_is_found_and_no_file_that_only_a_foreign_environment_can_import() -> None:
+    assert {"langchain", "llama_cpp", "mcp", "openapi", "python_clients"} <= set(all_suites())
+    for name in ("langchain_cases", "llama_plugin", "report"):
+        assert (FOLDER / f"{name}.py").exists()
+        assert name not in all_suites()
+
+
+def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right_words_pass() -> None:
+    words = "AssertionError: assert {'input': 0} == {'input': 3}"
+    wrong, other = Row("one", "failed", words), Row("two", "failed", "openai.InternalServerError: no")
+    good, bad = Row("three", "passed"), Row("four", "not applicable", "it skips itself")
+    rows = [wrong, other, good, bad]
+    assert [row.outcome for row in judged(rows, [Row("one", "passed")])] == [
+        "not applicable", "failed", "passed", "not applicable",
+    ]  # fmt: skip
+    assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
+
+
+def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="earlier run: no_such_suite"):
+        main(["no_such_suite"], tmp_path / "page.md")
+    assert "no_such_suite: cannot be run here" in capsys.readouterr().err
+    assert (tmp_path / "page.md").read_text().startswith("# Conformance")
+
+
+def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
+    answers: dict[str, Callable[[], object]] = {"/right": lambda: 1, "/wrong": lambda: "one", "/broken": lambda: 1 // 0}
+    ok = {"description": "", "content": {"application/json": {"schema": {"type": "integer"}}}}
+    document = {
+        "openapi": "3.1.0", "info": {"title": "", "version": ""},
+        "paths": {path: {"get": {"responses": {"200": ok}}} for path in answers},
+    }  # fmt: skip
+
+    async def answer(request: Request) -> Response:
+        path = request.url.path
+        return JSONResponse(document if path == "/openapi.json" else answers[path]())
+
+    app = Starlette(routes=[Route(path, answer) for path in (*answers, "/openapi.json")])
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
+
+    async def run(on_ready: Callable[[int], None]) -> None:
+        listener = config.bind_socket()
+        listener.listen()  # from now on connections wait; before, they are refused
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve([listener]))
+        on_ready(listener.getsockname()[1])
+        try:
+            await serving
+        finally:
+            listener.close()
+
+    with in_thread(run) as port:
+        rows = openapi.sent(f"http://127.0.0.1:{port}", GenerationMode.POSITIVE)
+    assert {row.case: row.outcome for row in rows} == {
+        "valid: GET /right": "passed", "valid: GET /wrong": "failed", "valid: GET /broken": "failed",
+    }  # fmt: skip
+
+
+def test_a_check_of_the_mcp_suite_that_fails_or_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    for name, status in (("good", "SUCCESS"), ("bad", "FAILURE")):
+        (tmp_path / name).mkdir()
+        checks = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": status, "description": "d"}]
+        (tmp_path / name / "checks.json").write_text(json.dumps(checks))
+    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in ("good", "bad", "nothing", "tasks-get")]
+    assert [(row.outcome, row.why) for row in found] == [
+        ("passed", ""), ("failed", "b: d"), ("failed", "the suite wrote no checks"), ("not applicable", mcp.NO_TASKS),
+    ]  # fmt: skip
+
+
+def test_a_result_of_open_responses_that_failed_or_is_not_there_is_a_failure() -> None:
+    bad = {"status": "failed", "errors": ["no id", "no type"]}
+    found = [openresponses.judged("a", each) for each in ({"status": "passed", "errors": []}, bad, None)]
+    assert [(row.outcome, row.why) for row in found] == [
+        ("passed", ""), ("failed", "no id; no type"), ("failed", "the runner has no result"),
+    ]  # fmt: skip
+
 
 PLANTED = """
 import pytest

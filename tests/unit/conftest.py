@@ -7,7 +7,7 @@ import pytest
 
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
 started: list[str] = []
-"""Events of Python's audit hooks since the last test."""
+"""Events of Python's audit hooks since this test began."""
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -16,6 +16,11 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(watch)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    started.clear()  # by a test of another folder
 
 
 @pytest.hookimpl(trylast=True)

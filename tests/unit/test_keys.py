@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,11 +151,3 @@ def ring() -> Iterator[dict[str, str]]:
     keyring.set_keyring(InMemory())
     yield held
     keyring.set_keyring(before)
-
-
-def test_a_locked_keyring_is_one_sentence_without_its_words(store: KeyStore, ring: dict[str, str]) -> None:
-    store.path.parent.mkdir()
-    store.path.write_text(json.dumps({"version": 1, "keys": {}, "keyring": ["locked"]}))
-    with pytest.raises(ConfigError, match="keyring refuses: KeyringLocked") as caught:
-        store.find("locked")
-    assert SECRET not in caught.value.message

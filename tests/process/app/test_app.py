@@ -17,6 +17,7 @@ import shepherd
 from shepherd.app.loading import LoadProgress
 from shepherd.core import (
     Completion,
+    EngineDown,
     EngineError,
     InvalidRequest,
     Message,
@@ -185,3 +186,15 @@ async def test_the_memory_uses_its_reranker_whether_it_is_configured_or_a_file(t
             assert app.totals().n_rerank_failures == 0
             await app.catalogue.unload("rank")
             assert "rank" in ids_loaded(app), "the memory holds it"
+
+
+async def test_before_loading_and_after_closing_requests_are_refused_as_passing(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    with pytest.raises(EngineDown, match="still loading"):
+        await ask(app)
+    with pytest.raises(EngineDown):
+        app.conversations.session()
+    await app.load()
+    await app.aclose()
+    with pytest.raises(EngineDown):
+        await ask(app)

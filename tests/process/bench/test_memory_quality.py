@@ -1,4 +1,4 @@
-"""The tests of `tests/unit/bench/test_memory_quality.py` that start programs."""
+"""How well the memory finds evidence, by the program as a person starts it."""
 
 from __future__ import annotations
 

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Home
+
+if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home, Program
 
 pytestmark = pytest.mark.model
@@ -147,3 +150,9 @@ def test_the_server_says_where_it_listens_and_stops_with_status_0(home: Home, nu
         assert process.stdout.read() == ""
         told = process.stderr.read().splitlines()
         assert [line for line in told if not line.startswith("[INFO ]")] == []
+
+
+def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
+    joined = home.run("chat", "-p", "My name is Ann.\n\nWhat is my name?", "--json").stdout
+    apart = home.run("chat", "-p", "My name is Ann.", "--json", text="What is my name?\n").stdout
+    assert joined == apart

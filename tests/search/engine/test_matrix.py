@@ -1,9 +1,9 @@
-"""The tests of `tests/unit/engine/test_matrix.py` that take long."""
+"""The tests of `tests/process/engine/test_matrix.py` that take long."""
 
 from __future__ import annotations
 
 import pytest
-from tests.unit.engine.test_matrix import (
+from tests.process.engine.test_matrix import (
     EXACT,
     Teller,
     tell,  # noqa: F401 - fixtures

@@ -167,9 +167,12 @@ async def test_a_request_that_comes_while_a_digest_is_written_takes_as_many_step
     await until(lambda: len(cells.runtime.batches) == n_before)
     assert not await stored(cells, item)
     new = asyncio.create_task(cells.ask(item, Message.user("Next?")))
-    while not new.done():
+
+    def has_answer() -> bool:
         gate.release()
-        await asyncio.sleep(0.001)
+        return new.done()
+
+    await until(has_answer)
     assert not await stored(cells, item), "the request has passed it"
     n_steps = len(cells.runtime.batches) - n_before
     n_meanwhile = 40  # of the digest, until the request has come to the engine: more on a busy machine

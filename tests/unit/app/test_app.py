@@ -70,18 +70,6 @@ def jobs(app: App) -> dict[str, int]:
     return {name: stats.jobs for name, stats in app.stats().items()}
 
 
-async def test_before_loading_and_after_closing_requests_are_refused_as_passing(tmp_path: Path) -> None:
-    app = make(tmp_path)
-    with pytest.raises(EngineDown, match="still loading"):
-        await ask(app)
-    with pytest.raises(EngineDown):
-        app.conversations.session()
-    await app.load()
-    await app.aclose()
-    with pytest.raises(EngineDown):
-        await ask(app)
-
-
 async def test_the_collector_leaves_out_what_is_loaded_until_it_is_closed(tmp_path: Path) -> None:
     app = make(tmp_path)
     gc.unfreeze()

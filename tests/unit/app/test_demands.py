@@ -11,7 +11,7 @@ from tests.own_app import app_of, loaded
 from tests.providers_replay import Answer, replaying
 
 from shepherd.cli.command.serve import loops
-from shepherd.core import InvalidRequest, Message, NotAllowed, Request
+from shepherd.core import InvalidRequest, Request
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.openai.responses import codec as responses
 
@@ -41,15 +41,6 @@ async def answered(tmp_path: Path, toml: str, request: Request) -> str:
     return "".join(getattr(event, "text", "") for event in events)
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("name", DEMANDS)
-async def test_a_model_of_this_machine_refuses_it(tmp_path: Path, name: str) -> None:
-    request, why = DEMANDS[name]
-    with pytest.raises(InvalidRequest, match=why) as caught:
-        await answered(tmp_path, "", request)
-    assert (caught.value.field or "").startswith("tool_choice")
-
-
 async def test_a_provider_of_the_protocol_gets_it_and_another_one_does_not(tmp_path: Path) -> None:
     request, why = DEMANDS["a tool by name"]
     async with replaying(Answer("/v1/messages", ANSWER, headers={"content-type": "application/json"})) as server:
@@ -71,37 +62,3 @@ async def test_a_provider_at_our_own_address_is_warned_of(tmp_path: Path) -> Non
     async with loaded(app_of(tmp_path, "\n".join(lines)), lazy=True) as app:
         (warning,) = loops(app, 8000)
     assert warning.startswith("the provider 'us' is this server itself (http://127.0.0.1:8000/v1)")
-
-
-PRIVATE = """
-[providers.away]
-type = "anthropic"
-base_url = "https://away.example"
-model = "m"
-api_key = "k"
-
-[caches.main]
-model = "lamb"
-
-[models.lamb]
-path = "embedded"
-
-[[routes]]
-match = "*"
-cache = "main"
-privacy = "local"
-
-[server]
-use_tools = true
-"""
-
-
-@pytest.mark.model
-async def test_a_tool_of_a_private_route_asks_no_model_elsewhere(tmp_path: Path) -> None:
-    request = Request("lamb", (Message.user("Hello."),))
-    async with loaded(app_of(tmp_path, PRIVATE), lazy=True) as app:
-        async for _ in app.conversations.stream(request, endpoint="/v1/chat/completions"):
-            pass  # from here on this task is the request's, and its tools run in tasks of it
-        with pytest.raises(NotAllowed, match="keeps prompts on this machine"):
-            async for _ in app.dispatcher.stream(replace(request, model="away"), endpoint=None):
-                pass

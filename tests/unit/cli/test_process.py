@@ -25,12 +25,6 @@ EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd
 # -- one answer -------------------------------------------------------------------------------------------------------
 
 
-def test_prompt_and_pipe_are_joined_by_an_empty_line(home: Home) -> None:
-    joined = home.run("chat", "-p", "My name is Ann.\n\nWhat is my name?", "--json").stdout
-    apart = home.run("chat", "-p", "My name is Ann.", "--json", text="What is my name?\n").stdout
-    assert joined == apart
-
-
 def test_log_records_go_to_standard_error_with_their_level(home: Home) -> None:
     done = home.run("-p", "Hello", "--verbose")
     assert re.search(r"^\[INFO \] cache 'main': lamb\.gguf", done.stderr, re.MULTILINE)

@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +64,8 @@ class GatedRuntime(FakeRuntime):
         if any(CRASH in chunk.tokens for chunk in batch):
             raise RuntimeError("a planted bug")
         while self._gate is not None and self._gate.exists():
-            if self._stopped.is_set():
+            if self._stopped.wait(0.002):
                 return "aborted"
-            time.sleep(0.002)
         return super().decode(batch)
 
     def interrupt(self, on: bool) -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
+from tests.in_time import becomes_true
 
 from shepherd.core import EngineError, Sampling
 from shepherd.engine.base import (
@@ -309,8 +310,9 @@ def test_an_interrupt_stops_a_prefill_without_python(weights: Weights) -> None:
     tokens = array("i", [7]) * 2048
     results: list[str] = []
     worker = threading.Thread(target=lambda: results.append(runtime.decode([Chunk(0, tokens, 0, logits=True)])))
+    before_s = time.process_time()
     worker.start()
-    time.sleep(0.02)  # the work takes hundreds of milliseconds; this is somewhere inside it
+    assert becomes_true(lambda: time.process_time() - before_s > 0.02)  # of hundreds of milliseconds of work
     runtime.interrupt(True)
     worker.join()
     assert results == ["aborted"]

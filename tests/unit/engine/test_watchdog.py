@@ -138,7 +138,7 @@ async def test_an_interrupt_ends_a_decode_that_can_be_ended() -> None:
                 assert isinstance((await answer(engine.submit(job())))[-1], Done)
                 break
             except EngineDown:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
     assert await asyncio.to_thread(engine.close)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -35,9 +36,12 @@ def turn(n: int) -> list[Entry]:
     return [Entry("user", f"question {n} about word{n}"), Entry("assistant", f"answer {n} " * (1 + n % 60))]
 
 
+upkeeps = itertools.count()
+
+
 def checkpointing(connection: apsw.Connection, _waited: bool) -> None:
     """Upkeep that brings the log home far more often than the real one, for cuts in the middle of that."""
-    if random.random() < 0.3:
+    if next(upkeeps) % 3 == 0:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
@@ -114,9 +113,9 @@ def test_a_failure_of_the_upkeep_is_logged_and_does_not_stop_the_writer(
     with caplog.at_level(logging.WARNING):
         for name in "abc":
             writer.submit(insert(name)).result()
-            time.sleep(0.01)
+        assert becomes_true(lambda: "upkeep of the memory w.db: planted" in caplog.text)
+        writer.submit(insert("d")).result()
     writer.close()
-    assert "upkeep of the memory w.db: planted" in caplog.text
 
 
 def test_a_removed_file_does_not_stop_the_writer(tmp_path: Path) -> None:

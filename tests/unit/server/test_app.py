@@ -142,7 +142,7 @@ async def test_messages_evicted_after_the_head_of_a_stream_are_in_the_stream_and
 
     async def script(request: Request) -> AsyncGenerator[Event, None]:
         yield Started("m")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         yield TextDelta("a")
         yield Evicted(4, 50)
         yield TextDelta("b")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.in_time import in_time
 
 from shepherd.core import Audio, Image, InvalidRequest, MemoryFailure, Text, ToolCall
 from shepherd.tools.base import CallOutcome, Form, Question, Result, ToolError, Verdict
@@ -535,20 +534,6 @@ async def test_calls_run_side_by_side() -> None:
     box = boxed(meet)
     rans = await asyncio.gather(*(box.run(call("meet"), share=8) for _ in range(8)))
     assert [text_of(ran) for ran in rans] == ["met"] * 8
-
-
-async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
-    async def attempt(timeout_s: float) -> None:
-        class Thinking(Agreeing):
-            async def allow(self, question: Question) -> Verdict:
-                await asyncio.sleep(2 * timeout_s)
-                return "once"
-
-        write = replace(double, name="write", effect="write")
-        box = boxed(write, permission=Permission(person=Thinking()), timeout_s=timeout_s)
-        assert text_of(await box.run(call("write", n=2))) == "4"
-
-    await in_time(attempt, (0.02, 0.3, 4.0, 30.0))
 
 
 # -- permission -------------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def test_two_processes_in_one_folder_do_not_hurt_each_other(
 ) -> None:
     program = """
 ready = threading.Event()
-chance = random.Random(os.getpid())
+chance = random.Random(sys.argv[2])
 store = Snapshots("model", PLAIN, MANY, ram_bytes=20_000, folder=folder, disk_bytes=60_000, on_ready=ready.set)
 for step in range(150):
     start = 1000 * chance.randrange(8)
@@ -181,8 +181,10 @@ assert store.counts.damaged == 0
 store.close()
 """
     both = [
-        subprocess.Popen([sys.executable, "-c", PREAMBLE + program, str(tmp_path)], stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + program, str(tmp_path), seed], stderr=subprocess.PIPE, text=True
+        )
+        for seed in ("one", "two")
     ]
     errors = [process.communicate(timeout=120)[1] for process in both]
     assert [(process.returncode, error) for process, error in zip(both, errors, strict=True)] == [(0, "")] * 2

@@ -10,7 +10,8 @@ from mcp import Client
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 from tests.own_server import Listening
-from tests.unit.server.endpoints.test_mcp import (  # noqa: F401 - fixtures
+from tests.unit.server.endpoints.test_mcp import (  # noqa: F401 - fixtures  # noqa: F401 - fixtures
+    HELLO,
     MEMORY,
     Speaking,
     alive,
@@ -92,3 +93,17 @@ async def test_a_result_that_was_cut_can_be_read_on(folder: Path, listening: Lis
     ):
         assert (await read_on(ann)).split("\n")[0].isdecimal()
         assert "no result is stored" in await said(bob, "read_file", path="result:1")
+
+
+async def test_an_older_agent_is_understood_too(folder: Path) -> None:
+    async with offered(folder) as server, Client(server, mode="legacy") as client:
+        assert client.protocol_version != "2026-07-28"
+        assert "one" in await said(client, "read_file", path="notes.txt")
+
+
+def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speaking: Speaking) -> None:
+    speaking.tell("tools/list", 4)
+    speaking.tell("tools/call", 5, name="own_shout", arguments={"text": "hello"})
+    answers = speaking.answers(2)
+    assert "own_shout" in {tool["name"] for tool in answers[4]["result"]["tools"]}
+    assert answers[5]["result"]["content"][0]["text"] == "HELLO"

@@ -260,22 +260,6 @@ async def test_an_answer_that_nobody_reads_waits_at_the_provider() -> None:
     assert max(sizes) <= 2**20
 
 
-async def test_silence_is_an_error_and_a_long_request_on_its_way_is_none() -> None:
-    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        for _ in range(40):  # a slow line
-            await reader.readexactly(1_000_000)
-            await asyncio.sleep(0.01)
-        writer.write(SOUND["a length"][0])
-        await reader.read()
-
-    async with connected(peer) as (connections, url):
-        response = await connections.send("POST", url, {}, b"x" * 40_000_000, 0.2)
-        await response.aclose()
-        with pytest.raises(httpx2.ReadTimeout):
-            await connections.send("POST", url, {}, b"x", 0.05)
-
-
 async def test_a_host_answers_at_its_second_address() -> None:
     async with connected(Server(SOUND["a length"][0]), host="localhost") as (connections, url):  # perhaps ::1 first
         assert (await answer(connections, url))[1] == b"hello"

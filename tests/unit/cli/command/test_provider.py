@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,36 +138,6 @@ def test_programs_get_one_object_from_every_command(user: Home) -> None:
     for arguments in (("provider", "remove", "mine"), ("keys", "remove", "mine"), ("provider", "add", "mine")):
         failed = user.run(*arguments, "--json")
         assert (failed.returncode, failed.stdout) == (1, "")
-
-
-def test_the_way_to_a_provider_is_shown_without_the_password_of_its_proxy(user: Home) -> None:
-    config_of(user).parent.mkdir(parents=True)
-    with replaying_apart(replace(spoken(), path=f"http://api.invalid{CHAT}")) as server:
-        proxy = server.url.replace("://", "://me:hunter22@")
-        far = 'type = "openai_compat"\nbase_url = "http://api.invalid"\nmodel = "m"\n'
-        config_of(user).write_text(
-            f'[providers.far]\n{far}network = {{proxy = "{proxy}", attempts = 9}}\n[providers.by-variable]\n{far}'
-            f"[network]\nread_s = 7\n"
-        )
-        user.env["http_proxy"] = "you:hunter22@other.lan:8080"
-        listed = user.run("provider", "list", "--json")
-        rows = {each["name"]: each["network"] for each in json.loads(listed.stdout)}
-        assert rows["far"] == {
-            "proxy": server.url, "proxy_from": "configuration", "ca_file": None,
-            "connect_s": 10.0, "idle_s": 300.0, "read_s": 7.0, "attempts": 9, "patience_s": 60.0,
-        }  # fmt: skip
-        found = rows["by-variable"]
-        assert (found["proxy"], found["proxy_from"]) == ("http://other.lan:8080", "environment")
-        people = user.run("provider", "list")
-        assert f"proxy {server.url}, read_s 7.0, attempts 9" in people.stdout
-        tried = user.run("provider", "test", "far")
-        assert f"through {server.url}" in tried.stdout
-        shown = user.run("config", "show")
-        doctor = user.run("doctor")
-        assert all("hunter22" not in each.stdout + each.stderr for each in (listed, people, tried, shown, doctor))
-        user.env["no_proxy"] = "api.invalid"
-        (row,) = [each for each in json.loads(user.run("provider", "--json").stdout) if each["name"] == "by-variable"]
-        assert row["network"]["proxy"] is None
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ async def endless_text(request: Request) -> AsyncGenerator[Event, None]:
     yield Started("m")
     while True:
         yield TextDelta("word ")
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
 
 async def silent_prefill(request: Request) -> AsyncGenerator[Event, None]:

@@ -111,12 +111,6 @@ async def offered(folder: Path, **flags: Any) -> AsyncIterator[Server[Any]]:
         yield make_server(partial(app.offer, everything=True, allow=("*",)))
 
 
-async def test_an_older_agent_is_understood_too(folder: Path) -> None:
-    async with offered(folder) as server, Client(server, mode="legacy") as client:
-        assert client.protocol_version != "2026-07-28"
-        assert "one" in await said(client, "read_file", path="notes.txt")
-
-
 async def read(client: Client, uri: str) -> str:
     (found,) = (await client.read_resource(uri)).contents
     assert isinstance(found, TextResourceContents)
@@ -350,14 +344,6 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
         spoken = Speaking(folder, process, tell)
         assert spoken.answers(1).keys() == {1}
         yield spoken
-
-
-def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speaking: Speaking) -> None:
-    speaking.tell("tools/list", 4)
-    speaking.tell("tools/call", 5, name="own_shout", arguments={"text": "hello"})
-    answers = speaking.answers(2)
-    assert "own_shout" in {tool["name"] for tool in answers[4]["result"]["tools"]}
-    assert answers[5]["result"]["content"][0]["text"] == "HELLO"
 
 
 def test_the_resources_and_prompts_of_our_own_mcp_servers_are_passed_on(speaking: Speaking) -> None:

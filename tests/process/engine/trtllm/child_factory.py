@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.fake_engine import BYTES, FakeRuntime
-from tests.unit.engine.trtllm import standin
+from tests.process.engine.trtllm import standin
 
 from shepherd.core import EngineError
 from shepherd.engine.base import Chunk, Decoded

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests import cases
-from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi
+from tests.process.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi
 
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Done, Job
@@ -36,7 +36,7 @@ class Model:
     def start(self, n_ranks: int, wish: Wish = "mpirun", *, fault: str = "", **variables: str) -> ChildEngine:
         planned = plan((1, n_ranks, 1), wish, environ=self.environ | variables)
         return ChildEngine(
-            planned.command, "tests.unit.engine.trtllm.child_factory:make", n_ranks, fault,
+            planned.command, "tests.process.engine.trtllm.child_factory:make", n_ranks, fault,
             environment=dict(planned.environment), timeouts=TIMEOUTS, folders=FOLDERS, tidy=without_complaints,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests import cases
 from tests.places import ROOT
-from tests.unit.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi, program, start
+from tests.process.engine.trtllm.group import MARK, environment, eventually, kill, left, needs_mpi, program, start
 
 from shepherd.engine.trtllm.launch import RANKS, without_complaints
 
@@ -127,7 +127,9 @@ def test_a_library_that_cannot_be_imported_is_one_sentence(n_ranks: int, tmp_pat
     with start(tmp_path, n_ranks, STANDIN_LACKS_CUDA="1") as group:
         assert group.end() == 1
         words = [each for each in without_complaints(group.words()).splitlines() if "banner" not in each]
-        sentence = "shepherd: tests.unit.engine.trtllm.standin cannot be imported: libcudart.so.13: cannot open shared"
+        sentence = (
+            "shepherd: tests.process.engine.trtllm.standin cannot be imported: libcudart.so.13: cannot open shared"
+        )
         assert words == [f"{sentence} object file: No such file or directory"]
 
 
@@ -278,7 +280,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_ranks(
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
-        os.execve(sys.executable, [sys.executable, "-m", "tests.unit.engine.trtllm.parent_program"], environ)
+        os.execve(sys.executable, [sys.executable, "-m", "tests.process.engine.trtllm.parent_program"], environ)
     shown = b""
 
     def wait_for(words: bytes) -> None:

@@ -11,7 +11,7 @@ from shepherd.engine.trtllm.launch import RANK
 from shepherd.engine.trtllm.ranks import WRONG_LAUNCH, Ranks, run
 
 ADDRESS = "RANKS_TEST_ADDRESS"
-LIBRARY = "tests.unit.engine.trtllm.standin"
+LIBRARY = "tests.process.engine.trtllm.standin"
 
 
 def host(ranks: Ranks) -> int:

@@ -11,7 +11,7 @@ from array import array
 from multiprocessing.connection import Listener
 from pathlib import Path
 
-from tests.unit.engine.trtllm.group import accept, command
+from tests.process.engine.trtllm.group import accept, command
 
 from shepherd.engine.base import Job
 from shepherd.engine.trtllm import launch
@@ -56,7 +56,7 @@ async def over_child(planned: launch.Launch) -> int:
     interrupted = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
     engine = ChildEngine(
-        planned.command, "tests.unit.engine.trtllm.child_factory:make", 2, "", environment=dict(planned.environment)
+        planned.command, "tests.process.engine.trtllm.child_factory:make", 2, "", environment=dict(planned.environment)
     )
     batches = engine.submit(Job(array("i", [1]), 4000)).batches()
     await anext(batches)

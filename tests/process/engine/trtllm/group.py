@@ -36,7 +36,7 @@ needs_mpi = [
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Of a program that starts ranks; the stand-in is the library."""
-    (folder / "tensorrt_llm.py").write_text("from tests.unit.engine.trtllm.standin import *\n")
+    (folder / "tensorrt_llm.py").write_text("from tests.process.engine.trtllm.standin import *\n")
     (folder / "tmp").mkdir(exist_ok=True)
     paths = os.pathsep.join(map(str, (ROOT / "src", ROOT, folder)))
     own = {
@@ -52,7 +52,7 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 def command(planned: launch.Launch, leave_s: float) -> list[str]:
     """The plan's command, with the tests' program in place of ours."""
     at = planned.command.index(launch.MODULE)
-    return [*planned.command[:at], "tests.unit.engine.trtllm.rank_program", str(leave_s)]
+    return [*planned.command[:at], "tests.process.engine.trtllm.rank_program", str(leave_s)]
 
 
 def left(mark: str) -> list[psutil.Process]:
@@ -177,5 +177,5 @@ def kill(mark: str) -> None:
 def program(environ: Mapping[str, str], **streams: Any) -> subprocess.Popen[bytes]:
     """A program that starts ranks itself (`parent_program.py`), and can be killed."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.engine.trtllm.parent_program"], env=environ, cwd=ROOT, **streams
+        [sys.executable, "-m", "tests.process.engine.trtllm.parent_program"], env=environ, cwd=ROOT, **streams
     )

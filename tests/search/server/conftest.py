@@ -1,0 +1,3 @@
+"""The fixtures of `tests/unit/server/conftest.py`."""
+
+from tests.unit.server.conftest import coder  # noqa: F401
