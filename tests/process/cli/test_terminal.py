@@ -21,7 +21,6 @@ import pytest
 from tests.scripted_service import ScriptedService, saying
 
 from shepherd.core.status import Health
-from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -197,24 +196,6 @@ def test_top_is_left_by_a_key_and_the_terminal_is_in_order(start: Start, listeni
         assert person.waits_for_the_end() == 0
     assert person.echoes_and_lines()
     assert "Traceback" not in person.seen
-
-
-def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
-    service = ScriptedService(saying("Hi"))
-    with listening(service) as port:
-        person = start("top", "--url", f"127.0.0.1:{port}")
-        person.waits_for("17/4096 cells")
-        service.caches["main"] = CacheStats(4096, used=18, generated_tokens=1000)
-        person.waits_for("18/4096 cells")
-        person.waits_for(r"decode \d+")
-    away = person.waits_for(r"no server answers at (.|\n)*trying\s+again")
-    assert "18/4096 cells" in away
-    service.caches["main"] = CacheStats(4096, used=19)
-    with listening(service, port=port):
-        person.waits_for("19/4096 cells")
-        person.sends(signal.SIGTERM)
-        assert person.waits_for_the_end() == 143
-    assert person.echoes_and_lines()
 
 
 def test_top_waits_for_a_model_that_is_loading(start: Start, listening: Listening) -> None:

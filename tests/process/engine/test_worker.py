@@ -235,17 +235,6 @@ def started(program: str, connect_s: float = 60.0) -> ChildEngine:
     )  # fmt: skip
 
 
-async def test_a_child_that_never_connects_is_an_error_that_says_why() -> None:
-    with pytest.raises(EngineError, match=r"^the engine process has not connected within 2 s$"):
-        started("import time; time.sleep(1000)", connect_s=2.0)
-    with pytest.raises(EngineError, match=r"^the engine process ended with exit status 0; its last words: not today$"):
-        started("print('not today')")
-    with pytest.raises(EngineError, match="was killed by SIGABRT"):
-        started("import os; os.abort()")
-    with pytest.raises(EngineError, match=r"^the engine process cannot be started: .*No such file"):
-        ChildEngine(["/nowhere/python"], "a:b")
-
-
 LITTER = "import os, pathlib; pathlib.Path(os.environ['LITTER'], 'x').write_text('x'); "
 
 
@@ -275,11 +264,6 @@ try:
 except Exception as error:
     print(type(error).__name__, flush=True)
 """
-SILENT = f"""
-import os, socket
-silent = socket.socket(socket.AF_UNIX)
-silent.connect(os.environ[{ADDRESS!r}])
-"""
 SERVE = "from shepherd.engine.worker.host import serve; import sys; sys.exit(serve())"
 
 
@@ -290,12 +274,6 @@ async def test_a_process_without_the_key_is_refused_and_the_right_one_still_come
         started(WRONG_KEY)
     assert caplog.text.count("a process without the key has connected") == 1
     engine = started(WRONG_KEY + SERVE)
-    assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
-    engine.close()
-
-
-async def test_a_process_that_connects_and_says_nothing_does_not_keep_the_right_one_out() -> None:
-    engine = started(SILENT + SERVE)
     assert tokens(await steps(engine.submit(job("abc", 5)))) == expected("abc", 5)
     engine.close()
 

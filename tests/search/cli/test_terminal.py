@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import gguf
 import pytest
+from tests.process.cli.test_terminal import (
+    Start,
+    start,  # noqa: F401 - a fixture
+)
+from tests.scripted_service import ScriptedService, saying
 
 from shepherd.agent.storage import SavedConversation, to_json
 from shepherd.core import Message, Text
+from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -20,10 +27,6 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
 
     Listening = Callable[..., AbstractContextManager[int]]
-from tests.process.cli.test_terminal import (
-    Start,
-    start,  # noqa: F401 - fixtures
-)
 
 pytestmark = pytest.mark.model
 
@@ -191,3 +194,21 @@ def test_no_text_of_others_steers_the_terminal_of_a_command(home: Home, start: S
     *shown, _ = person.raw.split("-- next --")
     assert all(raw.strip() for raw in shown)
     assert {line: bad for line, raw in zip(IN_A_SHELL, shown, strict=True) if (bad := unclean(raw))} == {}
+
+
+def test_top_shows_what_changes_and_waits_for_a_server_that_goes_away(start: Start, listening: Listening) -> None:
+    service = ScriptedService(saying("Hi"))
+    with listening(service) as port:
+        person = start("top", "--url", f"127.0.0.1:{port}")
+        person.waits_for("17/4096 cells")
+        service.caches["main"] = CacheStats(4096, used=18, generated_tokens=1000)
+        person.waits_for("18/4096 cells")
+        person.waits_for(r"decode \d+")
+    away = person.waits_for(r"no server answers at (.|\n)*trying\s+again")
+    assert "18/4096 cells" in away
+    service.caches["main"] = CacheStats(4096, used=19)
+    with listening(service, port=port):
+        person.waits_for("19/4096 cells")
+        person.sends(signal.SIGTERM)
+        assert person.waits_for_the_end() == 143
+    assert person.echoes_and_lines()

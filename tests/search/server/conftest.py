@@ -1,3 +1,3 @@
 """The fixtures of `tests/unit/server/conftest.py`."""
 
-from tests.unit.server.conftest import coder  # noqa: F401
+from tests.unit.server.conftest import coder, own_listening  # noqa: F401

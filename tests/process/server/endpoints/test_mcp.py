@@ -20,6 +20,7 @@ from tests.unit.server.endpoints.test_mcp import (  # noqa: F401 - fixtures  # n
     offered,
     opened,
     program,
+    read,
     said,
     speaking,
     started,
@@ -107,3 +108,13 @@ def test_the_tools_of_our_own_mcp_servers_are_there_from_the_first_list_on(speak
     answers = speaking.answers(2)
     assert "own_shout" in {tool["name"] for tool in answers[4]["result"]["tools"]}
     assert answers[5]["result"]["content"][0]["text"] == "HELLO"
+
+
+def test_the_resources_and_prompts_of_our_own_mcp_servers_are_passed_on(speaking: Speaking) -> None:
+    speaking.tell("resources/list", 6)
+    speaking.tell("resources/read", 7, uri="note://one")
+    speaking.tell("prompts/get", 8, name="own_greet", arguments={"name": "Ada"})
+    answers = speaking.answers(3)
+    assert "note://one" in {each["uri"] for each in answers[6]["result"]["resources"]}
+    assert answers[7]["result"]["contents"][0]["text"] == "a note"
+    assert answers[8]["result"]["messages"][0]["content"]["text"] == "Greet Ada!"

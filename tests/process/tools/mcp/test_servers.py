@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.in_time import SHORT_S, in_time
+from tests.in_time import in_time
 from tests.unit.tools.mcp.scene import SCRIPT, Nod, Stage, call_tool, pids_in, scripted, seen_in
 
 from shepherd.core import Message, ShepherdError
@@ -316,20 +316,6 @@ async def test_a_call_that_is_cancelled_is_cancelled_over_there(tmp_path: Path) 
         assert isinstance((await asyncio.gather(hanging, return_exceptions=True))[0], asyncio.CancelledError)
         await call(servers, "echo")
     assert "notifications/cancelled" in [each.get("method") for each in seen_in(seen)]
-
-
-async def test_a_server_that_reads_no_more_holds_up_only_its_own_calls(tmp_path: Path) -> None:
-    async def attempt(timeout_s: float) -> None:
-        pids = tmp_path / f"pids within {timeout_s}"
-        async with Stage(scripted(timeout=timeout_s, pids=str(pids), deaf=True), scripted("other")) as servers:
-            large = "x" * 10**6
-            calls = (failure_of(servers, "freeze"), *(failure_of(servers, "old", text=large) for _ in range(2)))
-            for error in await asyncio.gather(*calls):
-                assert f"within {timeout_s:g} s" in error
-            assert (await call(servers, "echo", "other")).content == "{}"
-        assert pids_in(pids) == []
-
-    await in_time(attempt, SHORT_S[1:])
 
 
 async def test_a_server_that_crashes_is_started_again_once_and_each_crash_is_reported() -> None:

@@ -346,16 +346,6 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speaking]:
         yield spoken
 
 
-def test_the_resources_and_prompts_of_our_own_mcp_servers_are_passed_on(speaking: Speaking) -> None:
-    speaking.tell("resources/list", 6)
-    speaking.tell("resources/read", 7, uri="note://one")
-    speaking.tell("prompts/get", 8, name="own_greet", arguments={"name": "Ada"})
-    answers = speaking.answers(3)
-    assert "note://one" in {each["uri"] for each in answers[6]["result"]["resources"]}
-    assert answers[7]["result"]["contents"][0]["text"] == "a note"
-    assert answers[8]["result"]["messages"][0]["content"]["text"] == "Greet Ada!"
-
-
 @asynccontextmanager
 async def connected(address: str, **headers: str) -> AsyncIterator[Client]:
     async with (
