@@ -1,15 +1,17 @@
-"""The tests of `tests/unit/engine/llamacpp/test_weights.py` that start programs."""
+"""How weights are mapped and locked, each time in a process that maps and locks nothing else."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.llamacpp.test_weights import linux
 
 pytestmark = pytest.mark.model
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 LIMITED = """
 import ctypes, logging, resource, sys
@@ -24,6 +26,41 @@ logging.basicConfig(level=logging.WARNING)
 from shepherd.engine.llamacpp.weights import Weights
 Weights.load(Path(sys.argv[1]), mlock=True, use_extra_bufts=False).close()
 """
+
+
+SEEN = """
+import json, re, resource, sys
+from pathlib import Path
+from shepherd.engine.llamacpp.weights import Weights
+
+def mapped():
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(sys.argv[1])]
+    ends = [[int(end, 16) for end in line[0].split("-")] for line in lines]
+    return sum(stop - start for start, stop in ends)
+
+def locked():
+    return int(re.search(r"VmLck:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+before = locked()
+weights = Weights.load(Path(sys.argv[1]), **json.loads(sys.argv[2]), use_extra_bufts=False)
+print(mapped(), locked() - before)
+weights.close()
+"""
+
+
+@linux
+@pytest.mark.parametrize("mmap", [None, True, False])
+@pytest.mark.parametrize("mlock", [False, True])
+def test_the_file_is_mapped_and_the_weights_are_locked_as_asked(mmap: bool | None, mlock: bool, lamb: Path) -> None:
+    import resource  # of POSIX
+
+    n_bytes, allowed = lamb.stat().st_size, resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if mlock and 0 <= allowed < 2 * n_bytes and os.geteuid() != 0:
+        pytest.skip(f"this system lets a program lock {allowed:,} bytes only")
+    command = (sys.executable, "-c", SEEN, str(lamb), json.dumps({"mmap": mmap, "mlock": mlock}))
+    mapped, locked = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert (mapped > 0.9 * n_bytes) == (mmap is not False)
+    assert (locked > 0.9 * n_bytes) == mlock
 
 
 @linux

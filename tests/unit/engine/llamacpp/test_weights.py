@@ -5,11 +5,8 @@ Without the extra buffers, into which llama.cpp copies weights on processors tha
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,35 +16,6 @@ from shepherd.engine.llamacpp import library
 from shepherd.engine.llamacpp.weights import Weights
 
 pytestmark = pytest.mark.model
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def mapped_bytes(path: Path) -> int:
-    """How much of the address space is this file."""
-    found = 0
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if line.endswith(f"/{path.name}"):
-            start, stop = (int(part, 16) for part in line.split()[0].split("-"))
-            found += stop - start
-    return found
-
-
-def locked_bytes() -> int:
-    (found,) = re.findall(r"VmLck:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found) * 1024
-
-
-@linux
-@pytest.mark.parametrize("mmap", [None, True, False])
-@pytest.mark.parametrize("mlock", [False, True])
-def test_the_file_is_mapped_and_the_weights_are_locked_as_asked(
-    mmap: bool | None, mlock: bool, lamb: Path, tmp_path: Path
-) -> None:
-    own = Path(shutil.copy(lamb, tmp_path / "own.gguf"))  # other tests of this process map the file itself
-    size_bytes, before = own.stat().st_size, locked_bytes()
-    with contextlib.closing(Weights.load(own, mmap=mmap, mlock=mlock, use_extra_bufts=False)):
-        assert (mapped_bytes(own) > 0.9 * size_bytes) == (mmap is not False)
-        assert (locked_bytes() - before > 0.9 * size_bytes) == mlock
 
 
 def test_tensors_go_where_their_pattern_says(lamb: Path, caplog: pytest.LogCaptureFixture) -> None:
