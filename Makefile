@@ -25,7 +25,7 @@ clients:  ## real clients against our server: coding agents (about five minutes)
 	if command -v npm > /dev/null; then npm install --prefix "$(CLIENTS_DIR)" --no-audit --no-fund $(CLIENTS); fi
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install aider-chat
 	UV_TOOL_DIR="$(CLIENTS_DIR)/tools" UV_TOOL_BIN_DIR="$(CLIENTS_DIR)/bin" uv tool install mcp-server-time
-	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run pytest -m clients tests/search/clients tests/unit/tools/mcp
+	SHEPHERD_CLIENTS_DIR="$(CLIENTS_DIR)" uv run pytest -m clients tests/search/clients tests/search/tools/mcp
 
 suites:  ## other projects' own tests against our server, as far as they can be had; writes docs/conformance.md (half an hour)
 	uv run --all-groups python -m suites.report

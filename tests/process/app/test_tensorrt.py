@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from tests import command_line
 from tests.fakes import model_directory
+from tests.own_app import app_of, loaded
 from tests.own_server import serving
 from tests.unit.app.test_tensorrt import (
+    FAKES,
     SAYS,
     all_ended,
-    fake,  # noqa: F401 - fixtures
+    fake,  # noqa: F401 - fixtures  # noqa: F401 - fixtures
     needs_mpirun,
     ranks,
 )
+
+from shepherd.agent.session import Session
+from shepherd.app import tensorrt
+from shepherd.app.app import App
+from shepherd.core import ConfigError, EngineError, Evicted, TextDelta
+from shepherd.memory.users import LOCAL
 
 TOOLS = (
     "{% if tools %}{{ '<|im_start|>system\\nTools: <tools>' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
@@ -115,3 +127,140 @@ def test_the_surfaces_serve_it_with_tools_and_forms(tmp_path: Path) -> None:
         ranks()[0].kill()
         answers = [client.post(f"{url}/v1/chat/completions", json={"messages": plain}).status_code for _ in range(2)]
         assert answers[-1] == 200, "the model is loaded again"
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str) -> AsyncIterator[App]:
+    with all_ended():
+        async with loaded(app_of(folder, text)) as app:
+            yield app
+
+
+async def say(session: Session, text: str) -> tuple[str, list[Evicted]]:
+    said, evicted = "", []
+    async with aclosing(session.chat(text)) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                said += event.text
+            elif isinstance(event, Evicted):
+                evicted.append(event)
+    return said, evicted
+
+
+def environment(folder: Path, version: str = "1.2.1") -> Path:
+    """The interpreter of a new environment that has the fake library and what it needs, but not Shepherd."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    used = folder / "used"
+    used.mkdir()
+    for name in ("numpy", "numpy.libs", "tokenizers", "mpi4py", "llguidance", "huggingface_hub"):
+        for path in (Path(entry) / name for entry in sys.path):
+            if path.is_dir() and not (used / name).exists():
+                (used / name).symlink_to(path)
+    (site / "used.pth").write_text(f"{used}\n{FAKES}\n")
+    facts = site / f"tensorrt_llm-{version}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
+    return folder / "bin" / "python"
+
+
+@needs_mpirun
+async def test_the_library_may_be_in_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It demands versions of packages that Shepherd cannot use: its processes get Shepherd's code, and no more."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("TLLM_DISABLE_MPI", raising=False)
+    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    python = environment(tmp_path / "trtllm")
+    assert (tensorrt.installed(None), tensorrt.installed(str(python))) == (None, "1.2.1")
+    folder = model_directory.make(tmp_path / "two", "engine", pp=2, say=SAYS)
+    text = f'[models.m]\npath = "{folder}"\n[tensorrt]\npython = "{python}"\n'
+    async with running(tmp_path, text) as app:
+        session = app.conversations.session(user=LOCAL)
+        assert (await say(session, "Where is the cup?"))[0] == "Place a cup on the table."
+        assert {each.cmdline()[0] for each in ranks()} == {str(python)}
+    with pytest.raises(ConfigError, match=r"none/python is no Python that runs \(No such file"):
+        tensorrt.installed(str(tmp_path / "none" / "python"))
+    with pytest.raises(ConfigError, match=r"is no Python that runs \(it ends with an error"):
+        tensorrt.installed("/bin/false")
+
+
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_30_a_long_conversation_leaves_turns_out_and_keeps_them_in_the_archive(tmp_path: Path) -> None:
+    folder = model_directory.make(tmp_path / "two", "engine", n_ctx=256, pp=2, say=SAYS)
+    async with running(tmp_path, f'[models.m]\npath = "{folder}"\n') as app:
+        session = app.conversations.session(user=LOCAL)
+        left: list[Evicted] = []
+        for number in range(12):
+            said, evicted = await say(session, f"Where is cup number {number}?")
+            assert said == "Place a cup on the table."
+            left += evicted
+        assert left, "turns have left"
+        assert session.usage.cache_read > 0, "what stays is found in the library's cache"
+        store = app.memory(LOCAL)
+        assert store is not None
+        assert any("cup number 0" in hit.user_message for hit in store.search("cup number 0"))
+
+
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_27_the_old_model_has_ended_before_the_next_one_starts_and_a_failed_load_leaves_a_prompt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shepherd")
+    folders = {
+        "one": model_directory.make(tmp_path / "one", "engine", pp=2, say=SAYS),
+        "hf": model_directory.make(tmp_path / "hf", say=[["", "I am the other one."]]),
+        "bad": model_directory.make(tmp_path / "bad", fail_load="CUDA out of memory"),
+    }
+    text = "".join(f'[models.{name}]\npath = "{folder}"\n' for name, folder in folders.items())
+    async with running(tmp_path, text + '[models.lamb]\npath = "embedded"\n') as app:
+        conversations = app.conversations
+        session = conversations.session(user=LOCAL)
+        await say(session, "Where is the cup?")
+        old = ranks()
+        assert len(old) == 2
+        caplog.clear()
+        facts = await conversations.switch(session, "next")
+        assert (facts.model, facts.backend) == ("hf", "TensorRT-LLM")
+        assert not any(process.is_running() for process in old)
+        lines = [record.getMessage() for record in caplog.records]
+        order = [next(n for n, line in enumerate(lines) if line.startswith(start))
+                 for start in ("unloading model 'one'", "Loading provider: hf", "loading model 'hf'")]  # fmt: skip
+        assert order == sorted(order)
+        assert lines.count("Loading provider: hf") == 1
+        assert (await say(session, "And you?"))[0] == "I am the other one."
+        with pytest.raises(EngineError, match="CUDA out of memory"):
+            await conversations.switch(session, "bad")
+        assert (await say(session, "Still there?"))[0] == "I am the other one."
+        facts = await conversations.switch(session, str(model_directory.make(tmp_path / "fresh", say=[["", "New."]])))
+        assert (facts.model, (await say(session, "And you?"))[0]) == ("fresh", "New.")
+        facts = await conversations.switch(session, "lamb")
+        assert facts.backend.startswith("llama.cpp")
+        assert not ranks()
+
+
+@needs_mpirun
+@pytest.mark.usefixtures("fake")
+async def test_30_a_rank_that_is_killed_is_a_clear_error_and_the_prompt_stays(tmp_path: Path) -> None:
+    folder = model_directory.make(tmp_path / "two", "engine", pp=2, say=SAYS)
+    async with running(tmp_path, f'[models.m]\npath = "{folder}"\n[models.lamb]\npath = "embedded"\n') as app:
+        session = app.conversations.session(user=LOCAL)
+        await say(session, "Where is the cup?")
+        victim = ranks()[1]
+        victim.kill()
+        psutil.wait_procs([victim], timeout=30)
+        with pytest.raises(EngineError) as caught:
+            await say(session, "And now?")
+        assert "exit" in caught.value.message or "signal" in caught.value.message, caught.value.message
+        assert "\n" not in caught.value.message
+        assert app.health().status == "error"
+        facts = await app.conversations.switch(session, "m")
+        assert facts.model == "two"
+        assert (await say(session, "Where is the cup?"))[0] == "Place a cup on the table."
+        assert app.health().status == "ok"
+        ranks()[0].kill()
+        with pytest.raises(EngineError):
+            await say(session, "And now?")
+        await app.conversations.switch(session, "lamb")
+        assert (await say(session, "Hello"))[0]

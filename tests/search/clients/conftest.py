@@ -19,11 +19,6 @@ from tests.search.clients.stage import Seen, Stage, Staging, User, Watch
 from shepherd.core.status import ModelCard
 from shepherd.server.app import create_app, serve
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "clients: runs programs of others against our server; `make clients`")
-
-
 HEAVY = {"test_agents.py", "test_conformance.py", "test_inspector.py", "test_window.py"}
 """Not even imported unless they are asked for."""
 

@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -339,38 +338,3 @@ def run(code: str, *, mpirun: int = 0, **environment: str) -> subprocess.Complet
         env=inherited | {"PYTHONPATH": path} | environment,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-
-
-NEEDS_MPI = pytest.mark.skipif(
-    shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
-    reason="Open MPI's mpirun or mpi4py is not installed",
-)
-
-RANKS = """
-import sys
-from mpi4py import MPI
-from mpi4py.futures import MPICommExecutor
-import tensorrt_llm
-if MPI.COMM_WORLD.rank:
-    with MPICommExecutor(MPI.COMM_WORLD) as pool: assert pool is None
-else:
-    from shepherd.engine.trtllm.library import Library, LibraryOptions
-    from shepherd.engine.trtllm.arguments import Arguments
-    from array import array
-    library = Library(LibraryOptions(sys.argv[1], True, 512), lambda make: make(MPI.COMM_WORLD, 2))
-    steps = [*library.start(array("i", [5] * 9), Arguments({"top_k": 1}), 5)]
-    print("tokens", sum(len(step.tokens) for step in steps), steps[-1].end, library.is_down)
-    library.close()
-    print("down", library.is_down)
-"""
-
-
-@NEEDS_MPI
-def test_an_engine_of_two_ranks_runs_under_a_real_mpirun(tmp_path: Path) -> None:
-    directory = model_directory.make(tmp_path / "engine", "engine", pp=2, say=[["", "word " * 20]])
-    script = tmp_path / "ranks.py"
-    script.write_text(RANKS)
-    done = run(f"import sys, runpy; sys.argv[1:] = [{str(directory)!r}]; runpy.run_path({str(script)!r})", mpirun=2)
-    said = [line for line in done.stdout.splitlines() if line and "version" not in line]
-    assert said == ["tokens 5 length False", "down True"], done
-    assert done.returncode == 0
