@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
-SELF_TEST = "shepherd.engine.llamacpp.selftest"
-"""Of the library: the first test of a worker that loads a model starts it, whichever that is."""
+TRIALS = ("shepherd.engine.llamacpp.selftest", "shepherd.engine.llamacpp.trial")
+"""Of the library, and of each new model file: the first test of a worker that loads one starts it, whichever that is."""
 started: list[str] = []
 """Events of Python's audit hooks since this test began."""
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in STARTS and SELF_TEST not in str(arguments[:2]):
+    if event in STARTS and not any(trial in str(arguments[:2]) for trial in TRIALS):
         started.append(f"{event}{arguments[:2]}"[:300])
 
 
