@@ -7,7 +7,7 @@ import pytest
 
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
 TRIALS = ("shepherd.engine.llamacpp.selftest", "shepherd.engine.llamacpp.trial")
-"""Of the library, and of each new model file: the first test of a worker that loads one starts it, whichever that is."""
+"""Of the library, and of each new model file: whichever test of a worker loads one first starts its trial."""
 started: list[str] = []
 """Events of Python's audit hooks since this test began."""
 
