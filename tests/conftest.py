@@ -56,7 +56,7 @@ WORKERS = 3
 """Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
 
 PROCESS = "tests/process/"
-"""What starts programs: one worker runs all of it, one test after the other, beside those of the other folders."""
+"""What starts programs: of each room, one worker runs all tests, one after the other."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,16 +71,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file to each worker at a time, and `tests/process` to one of them."""
+    """A file to each worker at a time; of `tests/process` a room."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # only where a run is spread
 
-    class ProcessesOneByOne(LoadFileScheduling):  # type: ignore[misc]
+    class RoomsOfProcesses(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return PROCESS if nodeid.startswith(PROCESS) else str(super()._split_scope(nodeid))
+            if nodeid.startswith(PROCESS):
+                return nodeid.partition("::")[0].removeprefix(PROCESS).rpartition("/")[0].partition("/")[0]
+            return str(super()._split_scope(nodeid))
 
-    return ProcessesOneByOne(config, log)
+    return RoomsOfProcesses(config, log)
 
 
 # The gate's examples follow from the source of each test, a search's from its seed. A slow machine fails neither.
