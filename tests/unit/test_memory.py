@@ -27,7 +27,7 @@ CLIENT = httpx2.Client(timeout=120)
 """Making one takes longer than many an answer."""
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)  # another folder uses the client, too
 def _close_the_client() -> Iterator[None]:
     yield
     CLIENT.close()
