@@ -279,7 +279,9 @@ class App:
         self._fingerprints |= model.fingerprints
         return model
 
-    # the parts
+    def stream(self, request: Request, *, endpoint: str = "") -> AsyncGenerator[Event, None]:
+        """The events of one answer, as a client of the server gets them; other requests go to the parts themselves."""
+        return self.conversations.stream(request, endpoint=endpoint)
 
     @property
     def dispatcher(self) -> Dispatcher:
