@@ -126,6 +126,7 @@ def rules(n: int) -> Callable[[], object]:
 GROWING: dict[str, Make] = {
     "Ollama's calls, answered backwards": called_backwards,
     "results of old functions": functions_of_old,
+    "allowed tools, named backwards": allowed,
     "messages and tools of chat": spoken_in(chat),
     "messages and tools of Responses": spoken_in(responses),
     "messages and tools of Anthropic's": spoken_in(anthropic, max_tokens=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -97,9 +97,6 @@ class Setting:
         """The model may write, and has done so."""
         self.model.may_go_on.set()
         await self.digests.idle()
-
-
-Make = Callable[..., Setting]
 
 
 def setting(

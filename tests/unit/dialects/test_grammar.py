@@ -91,7 +91,6 @@ def test_what_a_family_may_write_are_calls_that_satisfy_their_schema(name: str, 
 
 WRITE, NESTED = TOOLS["write"], TOOLS["nested"]
 CALL = ToolCall("abcdefgh1", "write", '{"path": "/tmp/a b", "content": "x < y\\n\\"z\\"", "mode": 7}')
-OTHER = ToolCall("abcdefgh2", "nested", '{"list": [1, 2], "object": {"deep": {"x": "y"}}}')
 
 
 def derived(source: str) -> TagDialect | None:

@@ -16,8 +16,6 @@ from tests.unit.dialects.tagged_slips import OTHERS, QWEN, A
 from shepherd.core import BadCall, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import parse
 
-TAGGED = [name for name in PRINTED if name != "minimax-m3"]
-
 
 def one_call(raw: str, name: str, tools: tuple[ToolSpec, ...] = TOOLS) -> tuple[str, Any]:
     """The only thing that an output says: a call, its arguments read."""

@@ -1,6 +1,5 @@
 """Requests in Anthropic's protocol: what is refused, and in which words."""
 
-import base64
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from shepherd.wire.base import Json
 
 USER = {"role": "user", "content": "Hello"}
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
-PNG = base64.b64encode(b"a png").decode()
-SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
 
 
 def request_of(**fields: Any) -> Request:

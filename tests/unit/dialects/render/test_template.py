@@ -514,7 +514,6 @@ def working(refused: str = "false", *, calls: str = "", thought: str = "") -> Te
     )
 
 
-ADD = ToolSpec("add")
 ONE, TWO = ToolCall("1", "add", '{"n":1}'), ToolCall("2", "add", '{"n":2}')
 
 

@@ -16,7 +16,6 @@ from shepherd.core import Event, Finished, Progress, ReadPrompt, Sampling, Start
 from shepherd.core.status import ModelCard
 from shepherd.engine.stats import CacheStats, SequenceStats
 
-USAGE = Usage(input=7, cache_read=3, output=5)
 CHAT: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 
 
