@@ -228,9 +228,10 @@ class Overflow:
         self._side, self._prompts, self._count, self._stats = side, prompts, count, stats
         self._messages: tuple[Message, ...] = ()
         self._n_known = 0
-        """Tokens of the conversation before the next question."""
-        self._usual: list[int] = []
-        """Of turns for which nothing left: tokens computed besides the new ones, such as the last ones of an answer."""
+        """Tokens of the last prompt. The answer behind it counts as new in the next one: its text need not give the
+        same tokens again, and what an eviction spoils before it spoils it too."""
+        self._usual = 0
+        """The most tokens computed besides the new ones where nothing left: a template may write old turns otherwise."""
 
     async def turn(self, found: Measured) -> None:
         if len(self._messages) >= MOST_MESSAGES:
@@ -245,16 +246,16 @@ class Overflow:
             found.missing["eviction"] = "no turn can leave the context of this model"
             self._messages, self._n_known = (), 0
             return
-        besides = answer.n_computed - (n_prompt - self._n_known)
+        besides = max(0, answer.n_computed - (n_prompt - self._n_known))
         if answer.n_evicted:
             n_evictions, seconds = await self._newly_counted(n_before)
-            found.add(computed_again=max(0, besides - max(self._usual, default=0)))
+            found.add(computed_again=max(0, besides - self._usual))
             if n_evictions > n_before:
                 found.add(eviction=1000 * (seconds - seconds_before) / (n_evictions - n_before))
         elif self._n_known:
-            self._usual.append(besides)
+            self._usual = max(self._usual, besides)
         self._messages += (Message.assistant(answer.text),)
-        self._n_known = n_prompt + answer.usage.output
+        self._n_known = n_prompt
 
     def _counted(self) -> tuple[int, float]:
         stats = self._stats()
