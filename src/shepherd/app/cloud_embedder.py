@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shepherd.backends.cloud.backend import CloudBackend, Timeouts
+from shepherd.backends.cloud.packaged import PackagedBackend
 from shepherd.backends.cloud.transport import Deadlines
 from shepherd.core import BackendError, BadReply, ShepherdError, Unavailable
 from shepherd.core.lru import LruCache
@@ -34,7 +35,9 @@ TIMEOUTS = Timeouts(attempts=2, stated_s=3.0, total_s=5.0)
 class CloudEmbedder:
     """Satisfies `Embedder`. Any thread; `close` once."""
 
-    def __init__(self, cloud: CloudBackend, model: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, cloud: CloudBackend | PackagedBackend, model: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Owns `cloud`, which nothing else uses. Asks for one vector, to learn its size. Raises: `BackendError`."""
         self.name = f"{cloud.provider.name}/{model}"
         self._model = model

@@ -195,7 +195,7 @@ class Dispatcher:
         if name in self.providers:
             self._check_privacy(name, route)
             opened = self.providers.open(name)
-            protocol = opened.cloud.provider.protocol
+            protocol = opened.protocol
             _check_demand(request, protocol)
             bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shepherd.agent.with_memory import MemoryBackend
     from shepherd.backends.cloud.backend import CloudBackend, Timeouts
     from shepherd.backends.cloud.kept import KeptAnswers
+    from shepherd.backends.cloud.packaged import PackagedBackend
     from shepherd.backends.cloud.transport import Deadlines
     from shepherd.memory.users import UserStores
     from shepherd.wire.signature import Protocol
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountingCloud:
-    cloud: CloudBackend
+    cloud: CloudBackend | PackagedBackend
     row: ProviderConfig
 
     @property
@@ -85,9 +86,15 @@ class CountingCloud:
 
 @dataclass(frozen=True, slots=True)
 class OpenProvider:
-    cloud: CloudBackend
+    cloud: CloudBackend | PackagedBackend
     counting: CountingCloud
     backend: MemoryBackend
+
+    @property
+    def protocol(self) -> str:
+        """What it speaks; empty for a back end of another package."""
+        provider = self.cloud.provider
+        return "" if provider.kind.make else provider.protocol
 
 
 class Providers:
@@ -156,7 +163,9 @@ class Providers:
         """The provider of this name; of a group the first one."""
         return self._known[self.all_of(name)[0]]
 
-    def cloud(self, name: str, deadlines: Deadlines | None = None, timeouts: Timeouts | None = None) -> CloudBackend:
+    def cloud(
+        self, name: str, deadlines: Deadlines | None = None, timeouts: Timeouts | None = None
+    ) -> CloudBackend | PackagedBackend:
         """A new back end of the provider, of a group of its first one, with its budget; as `cloud_of`."""
         first = self.all_of(name)[0]
         row, shared = self._rows[first], self._config.network
@@ -285,12 +294,15 @@ def cloud_of(
     kept: KeptAnswers | None = None,
     deadlines: Deadlines | None = None,
     timeouts: Timeouts | None = None,
-) -> CloudBackend:
+) -> CloudBackend | PackagedBackend:
     """The back end of a provider, reached as its row says, or `shared`, which is for all providers. `deadlines`,
-    `timeouts`: for what both leave open."""
+    `timeouts`: for what both leave open. Raises: `BackendError` where another package refuses its settings."""
     from shepherd.backends.cloud.backend import CloudBackend  # noqa: PLC0415 - a local model needs no HTTP client
+    from shepherd.backends.cloud.packaged import PackagedBackend  # noqa: PLC0415
     from shepherd.backends.cloud.transport import Transport  # noqa: PLC0415
 
+    if provider.kind.make is not None:
+        return PackagedBackend(provider, meter=meter_of(row, spending), sampling=row.sampling)
     network = row.network.over(shared)
     deadlines, timeouts = limits_of(network, deadlines, timeouts)
     proxy = None if provider.is_local else network.proxy

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shepherd.backends import registered
 from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
 from shepherd.config import FoundKey, KeyStore, ProviderConfig, find_key, load
@@ -44,7 +45,7 @@ def find_row(config: Config, name: str) -> ProviderConfig:
         return rows[name]
     if (kind := find_kind(name)) is not None:
         return rows.get(kind.name) or ProviderConfig(kind.name, kind.name)
-    known = ", ".join(dict.fromkeys((*rows, *KINDS)))
+    known = ", ".join(dict.fromkeys((*rows, *KINDS, *registered.names())))
     raise InvalidRequest(
         f"no provider is called {name!r}; known: {known}; 'shepherd provider add' makes another", field="name"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from shepherd.backends import registered
 from shepherd.backends.cloud.provider import find_kind, find_model
 from shepherd.backends.router import Route, Router
 from shepherd.config.aliases import Aliases
@@ -371,7 +372,7 @@ class Resolver:
                 raise marker.error(f"there is a cache called {name!r} too; rename one of them")
             if "type" not in entry:
                 if (known_as := find_kind(name)) is None:
-                    known = ", ".join(PROVIDER_TYPES)
+                    known = ", ".join((*PROVIDER_TYPES, *registered.names()))
                     raise marker.error(f"has no type; expected one of {known}", f"{marker.key}.type")
                 entry["type"] = replace(marker, value=known_as.name)
         asked_for = list(self.providers)

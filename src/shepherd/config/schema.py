@@ -197,7 +197,10 @@ class ProviderConfig:
     """A back end somewhere else."""
 
     name: str
-    type: str = key(Kind(f"one of {', '.join(PROVIDER_TYPES)}", _provider_type), "openai_compat")
+    type: str = key(
+        Kind(f"one of {', '.join(PROVIDER_TYPES)}, or a back end of an installed package", _provider_type),
+        "openai_compat",
+    )
     model: str | None = key(kinds.TEXT)
     """None = the model's name in the request is passed on."""
     base_url: str | None = key(kinds.BASE_URL)
@@ -235,7 +238,7 @@ class ProviderConfig:
         kind = find_kind(self.type)
         assert kind is not None
         address = self.base_url or kind.base_url
-        return bool(self.replicas) or is_loopback(urlsplit(address).hostname or "")
+        return bool(self.replicas) or kind.stays_here or is_loopback(urlsplit(address).hostname or "")
 
 
 @dataclass(frozen=True, slots=True)

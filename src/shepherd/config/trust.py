@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends import registered
 from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
@@ -143,7 +144,8 @@ def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[
 
 def _effect(key: str, value: Any, providers: Collection[str]) -> str:
     """What a setting does that needs trust; empty = nothing."""
-    names, words = {each.casefold() for each in (*PROVIDER_TYPES, *providers)}, str(value).casefold()
+    names = {each.casefold() for each in (*PROVIDER_TYPES, *registered.names(), *providers)}
+    words = str(value).casefold()
     is_elsewhere = not names.isdisjoint((words, words.partition("/")[0])) or find_model(str(value)) is not None
     is_here = key in ("model", "aliases.NAME") and not is_elsewhere
     if is_here or value in _NARROW.get(key, ()):

@@ -231,7 +231,7 @@ class Overflow:
         """Tokens of the last prompt. The answer behind it counts as new in the next one: its text need not give the
         same tokens again, and what an eviction spoils before it spoils it too."""
         self._usual = 0
-        """The most tokens computed besides the new ones where nothing left: a template may write old turns otherwise."""
+        """Tokens computed besides the new ones where nothing left, at most: some templates change old turns."""
 
     async def turn(self, found: Measured) -> None:
         if len(self._messages) >= MOST_MESSAGES:

@@ -1,6 +1,6 @@
 """The table of providers: what each is called, where it is, which protocol it speaks, and where its key comes from.
 
-    type or name ─ find_kind ─▶ ProviderKind ─┐
+    type or name ─ find_kind ─▶ ProviderKind ─┐       KINDS, or a back end of another package
     base URL, key, environment ───────────────┴─ provider_of ─▶ Provider ─ url, headers, codec ─▶ transport
 
 A key goes into a header and nowhere else: never into an address, a message or `repr`. A new provider is one row of
@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from shepherd.backends import registered
 from shepherd.core import ConfigError
 from shepherd.wire.client import ClientCodec
 from shepherd.wire.signature import Protocol
@@ -104,6 +105,13 @@ class ProviderKind:
     quirks: frozenset[str] = frozenset()
     """How it departs from its protocol, by the names in `QUIRKS` of the codecs."""
     needs_key: bool = True
+    make: registered.BackendMaker | None = None
+    """Of another package: makes what answers; there is no address and no protocol then."""
+
+    @property
+    def stays_here(self) -> bool:
+        """Prompts stay on this machine, whatever the address."""
+        return getattr(self.make, "is_local", False) is True
 
 
 def _compatible(name: str, title: str, base_url: str, key: str, *quirks: str) -> ProviderKind:
@@ -241,9 +249,12 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 
 
 def find_kind(name: str) -> ProviderKind | None:
-    """The kind of a name or a type."""
+    """The kind of a name or a type. Raises: `ConfigError` for a package that cannot be imported."""
     word = name.casefold()
-    return KINDS.get(ALIASES.get(word, word))
+    if (kind := KINDS.get(ALIASES.get(word, word))) is not None:
+        return kind
+    make = registered.find(word)
+    return None if make is None else ProviderKind(word, str(getattr(make, "title", word)), needs_key=False, make=make)
 
 
 def find_model(spec: str) -> tuple[ProviderKind, str] | None:
@@ -286,7 +297,7 @@ class Provider:
     @property
     def is_local(self) -> bool:
         """Whether prompts stay on this machine."""
-        return is_loopback(urlsplit(self.root).hostname or "")
+        return self.kind.stays_here or is_loopback(urlsplit(self.root).hostname or "")
 
     @property
     def key_hint(self) -> str:
@@ -343,6 +354,10 @@ def provider_of(
     Raises: `ConfigError` for an address or a key that cannot be used, and where either is missing.
     """
     name = name or kind.name
+    if kind.make is not None:
+        return Provider(
+            name, kind, kind.protocols[0], base_url or "", key=key, model=model, n_ctx=n_ctx, options=options
+        )
     given = base_url or next(filter(None, map(env.get, kind.urls)), None)
     if not (address := given or kind.base_url):
         raise ConfigError("the provider needs a base_url", key=f"providers.{name}.base_url")

@@ -23,6 +23,7 @@ from shepherd.core import ConfigError, InvalidRequest, Message, Request, Shepher
 
 if TYPE_CHECKING:
     from shepherd.backends.cloud.backend import CloudBackend
+    from shepherd.backends.cloud.packaged import PackagedBackend
     from shepherd.config import ProviderConfig
 
 
@@ -169,7 +170,7 @@ async def _tried(row: ProviderConfig, shared: NetworkConfig) -> dict[str, Any]:
     return report | {"status": 200, "problem": ""}
 
 
-async def _asked(backend: CloudBackend, model: str) -> str:
+async def _asked(backend: CloudBackend | PackagedBackend, model: str) -> str:
     """The name of the model that answers."""
     request = Request(model, (Message("user", (Text("Answer with the word ready."),)),), max_tokens=16)
     async with aclosing(backend.stream(request)) as events:
@@ -179,7 +180,7 @@ async def _asked(backend: CloudBackend, model: str) -> str:
     return model
 
 
-def _backend(row: ProviderConfig, shared: NetworkConfig) -> CloudBackend:
+def _backend(row: ProviderConfig, shared: NetworkConfig) -> CloudBackend | PackagedBackend:
     """A back end that makes one attempt."""
     from shepherd.app.providers import cloud_of, made_of, user_spending
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from shepherd.backends import registered
 from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import known_providers, render
 from shepherd.cli.command import keys, mcp_file
@@ -46,11 +47,13 @@ def add(
     asks = sys.stdin.isatty() and not as_json
     named = find_kind(type or name)
     if named is None:
+        types = (*KINDS, *registered.names())
         if type is not None or not asks:
-            raise InvalidRequest(f"give --type, one of {', '.join(KINDS)}", field="type")
-        choice = click.prompt("Type", type=click.Choice(tuple(KINDS)), default="openai_compat", err=True)
-        named = KINDS[str(choice)]
-    if url is None and not named.base_url:
+            raise InvalidRequest(f"give --type, one of {', '.join(types)}", field="type")
+        choice = click.prompt("Type", type=click.Choice(types), default="openai_compat", err=True)
+        named = find_kind(str(choice))
+        assert named is not None
+    if url is None and not named.base_url and named.make is None:
         if not asks:
             raise InvalidRequest(f"give --url, the address of {named.title}", field="url")
         url = str(click.prompt("Address, such as http://127.0.0.1:8000", err=True)).strip()
