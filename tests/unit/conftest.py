@@ -1,5 +1,6 @@
 """What a test of this folder may not do: start a process (`tests/process` does). See `test_tiers.py`, too."""
 
+import platform
 import sys
 from typing import Any
 
@@ -17,6 +18,7 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
         started.append(f"{event}{arguments[:2]}"[:300])
 
 
+platform.processor()  # of vendors' clients: it runs `uname` once for each process, and remembers
 sys.addaudithook(watch)
 
 

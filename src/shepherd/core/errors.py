@@ -72,21 +72,32 @@ class ContextFull(ShepherdError):
     code = "context_length_exceeded"
 
     def __init__(
-        self, *, needed: int, limit: int, cache: str = "", n_prompt: int | None = None, reported: str = ""
+        self,
+        *,
+        needed: int,
+        limit: int,
+        reserve: int = 0,
+        cache: str = "",
+        n_prompt: int | None = None,
+        reported: str = "",
     ) -> None:
-        """`needed`: the prompt and the least room for an answer; `n_prompt`: the prompt alone, where that is known.
-        `reported`: what a provider reports; where it names no numbers, `needed` and `limit` are 0."""
+        """`needed`: tokens of what cannot leave and of `reserve`, the least room for an answer; `n_prompt`: the whole
+        prompt, where that is known. `reported`: what a provider reports; where it names no numbers, `needed` and
+        `limit` are 0."""
         # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
+        kept = f", of which {reserve} are kept for the answer" if reserve else ""
         message = (
-            f"prompt is too long: {needed} tokens > {limit} maximum; this model's maximum context length is {limit} "
-            f"tokens (the context window{where}); shorten the conversation or use a larger context size"
+            f"prompt is too long: {needed - reserve} tokens > {limit - reserve} maximum; this model's maximum context "
+            f"length is {limit} tokens (the context window{where}){kept}; shorten the conversation or use a larger "
+            "context size"
             if limit
             else "prompt is too long for the context window of this model; shorten the conversation"
         )
         super().__init__(f"{message} ({reported})" if reported else message)
         self.needed = needed
+        self.reserve = reserve
         self.n_prompt = needed if n_prompt is None else n_prompt
         self.limit = limit
         self.cache = cache

@@ -92,7 +92,7 @@ class Admission:
             )
             if isinstance(planned, NoRoom):
                 needed = self.limits.n_ctx + planned.needed - planned.evictable
-                return ContextFull(needed=needed, limit=self.limits.n_ctx, cache=self.name)
+                return ContextFull(needed=needed, limit=self.limits.n_ctx, reserve=reserve, cache=self.name)
             n_loaded = self.pool.ledger.used_if(None, ()) + found.match.resident.n_resident if found is not None else 0
             if running and max(planned.n_cells + reserve, n_loaded) + promised > self.limits.n_ctx:
                 return "no room"

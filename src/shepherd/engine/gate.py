@@ -44,7 +44,7 @@ class Gate:
         if job.on_full == "evict":
             needed = kept_tokens(job) + job.reserve
             if needed > self.n_ctx:
-                raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
+                raise ContextFull(needed=needed, limit=self.n_ctx, reserve=job.reserve, cache=self.name)
         elif len(job.tokens) + job.max_tokens > self.n_ctx:
             raise InvalidRequest(f"{len(job.tokens)} + {job.max_tokens} tokens do not fit into {self.n_ctx}")
         if n_waiting >= (max(1, self.queue // 2) if job.background else self.queue):

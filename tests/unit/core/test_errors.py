@@ -32,6 +32,12 @@ def test_a_full_context_says_both_counts_and_what_clients_look_for() -> None:
     assert error.code == "context_length_exceeded"
 
 
+def test_the_prompt_and_what_is_kept_for_the_answer_are_counted_apart() -> None:
+    error = ContextFull(needed=4100, limit=4096, reserve=256)
+    assert "prompt is too long: 3844 tokens > 3840 maximum; this model's maximum context length is 4096" in str(error)
+    assert "of which 256 are kept for the answer" in str(error)
+
+
 def test_a_config_error_names_file_and_key() -> None:
     assert (
         str(ConfigError("must be a number", key="server.port", file="a.toml"))

@@ -362,6 +362,33 @@ async def test_a_failure_before_the_first_event_is_a_status(
     assert answer.headers.get("retry-after") == ("2" if status == 429 else None)
 
 
+OPENAIS, LLAMAS = ("invalid_request_error", "context_length_exceeded"), ("exceed_context_size_error", 400)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "shape"),
+    [
+        ("/v1/chat/completions", BODY, OPENAIS),
+        ("/v1/completions", {"prompt": "a"}, OPENAIS),
+        ("/v1/responses", {"input": "a"}, OPENAIS),
+        ("/responses", {"input": "a"}, OPENAIS),
+        ("/chat/completions", BODY, LLAMAS),
+        ("/completion", {"prompt": "a"}, LLAMAS),
+        ("/completions", {"prompt": "a"}, LLAMAS),
+        ("/infill", {"input_prefix": "a", "input_suffix": "b"}, LLAMAS),
+    ],
+)
+async def test_a_full_context_has_the_type_and_code_of_its_path(
+    path: str, body: dict[str, Any], shape: tuple[str, object], stream: bool
+) -> None:
+    async with client_of(ScriptedService(playing(ContextFull(needed=5000, limit=4096, n_prompt=4999)))) as client:
+        answer = await client.post(path, json={"model": "m", **body, "stream": stream})
+    error = answer.json()["error"]
+    assert (answer.status_code, (error["type"], error["code"])) == (400, shape)
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (4999, 4096)
+
+
 async def test_the_error_of_a_full_context_has_both_token_counts() -> None:
     async with client_of(ScriptedService(playing(ContextFull(needed=5000, limit=4096)))) as client:
         message = (await client.post(CHAT, json=BODY)).json()["error"]["message"]

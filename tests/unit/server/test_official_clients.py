@@ -115,7 +115,7 @@ async def test_openai_raises_bad_request_on_overflow(listening: Listening, strea
         with pytest.raises(openai.BadRequestError, match="9000 tokens > 4096") as caught:
             await client.chat.completions.create(**ASK, stream=stream)
     assert caught.value.code == "context_length_exceeded"
-    assert caught.value.type == "exceed_context_size_error"
+    assert caught.value.type == "invalid_request_error"
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ async def test_openai_raises_bad_request_on_overflow(listening: Listening, strea
     async with connecting(listening, ScriptedService(playing(ContextFull(needed=9000, limit=4096)))) as client:
         with pytest.raises(openai.BadRequestError, match="9000 tokens > 4096") as caught:
             await client.responses.create(**ASK, stream=stream)
-    assert (caught.value.code, caught.value.type) == ("context_length_exceeded", "exceed_context_size_error")
+    assert (caught.value.code, caught.value.type) == ("context_length_exceeded", "invalid_request_error")
 
 
 async def test_openai_reads_when_to_try_again(listening: Listening) -> None:

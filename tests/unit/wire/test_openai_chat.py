@@ -285,7 +285,7 @@ def test_a_failure_in_the_middle_is_an_error_event_and_no_done() -> None:
     [
         (InvalidRequest("m", field="a.b"), 400, "invalid_request_error", "a.b", "400"),
         (InvalidRequest("m", status=413), 413, "invalid_request_error", None, "413"),
-        (ContextFull(needed=9, limit=8), 400, "exceed_context_size_error", "messages", "context_length_exceeded"),
+        (ContextFull(needed=9, limit=8), 400, "invalid_request_error", "messages", "context_length_exceeded"),
         (NotAllowed("m"), 401, "authentication_error", None, "401"),
         (NotAllowed("m", status=403), 403, "authentication_error", None, "403"),
         (UnknownModel("x"), 404, "invalid_request_error", "model", "model_not_found"),

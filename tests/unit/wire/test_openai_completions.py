@@ -206,5 +206,5 @@ def test_an_error_has_openais_shape() -> None:
     status, body = encode_error(ContextFull(needed=9, limit=8, n_prompt=7))
     assert (body["error"]["n_prompt_tokens"], body["error"]["n_ctx"]) == (7, 8)
     assert (status, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", "prompt")
-    assert body["error"]["type"] == "exceed_context_size_error"
+    assert body["error"]["type"] == "invalid_request_error"
     assert b'"error"' in encoder().encode_failure(ContextFull(needed=9, limit=8))

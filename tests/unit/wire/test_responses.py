@@ -373,7 +373,7 @@ def test_a_failure_before_the_first_event_begins_the_answer_and_ends_it(error: E
     [
         (InvalidRequest("m", field="a.b"), 400, "invalid_request_error", "a.b", "400"),
         (UnknownResponse("m"), 400, "invalid_request_error", "previous_response_id", "previous_response_not_found"),
-        (ContextFull(needed=9, limit=8), 400, "exceed_context_size_error", "input", "context_length_exceeded"),
+        (ContextFull(needed=9, limit=8), 400, "invalid_request_error", "input", "context_length_exceeded"),
         (NotAllowed("m"), 401, "authentication_error", None, "401"),
         (UnknownModel("x"), 404, "invalid_request_error", "model", "model_not_found"),
         (EngineDown("m"), 503, "server_error", None, "503"),

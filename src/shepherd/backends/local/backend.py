@@ -315,7 +315,9 @@ class LocalBackend:
             media=compiled.encoded.media,
         )
         if self._options.n_window and n_prompt >= self.n_window:
-            raise ContextFull(needed=n_prompt + 1, limit=self.n_window, cache=self.engine.name, n_prompt=n_prompt)
+            raise ContextFull(
+                needed=n_prompt + 1, limit=self.n_window, reserve=1, cache=self.engine.name, n_prompt=n_prompt
+            )
         fits = partial(budget_for, n_prompt=n_prompt, n_ctx=self.n_ctx, cache=self.engine.name)
         if compiled.bare is not None and on_full == "evict" and not job.score_prompt:
             fits(n_kept=0, on_full="error", asked=1)  # its text leaves for the answer, never for itself

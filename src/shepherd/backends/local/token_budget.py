@@ -51,7 +51,7 @@ def budget_for(
     taken = n_kept if on_full == "evict" else n_prompt
     room = n_ctx - taken
     if room < least:
-        raise ContextFull(needed=taken + least, limit=n_ctx, cache=cache, n_prompt=n_prompt)
+        raise ContextFull(needed=taken + least, limit=n_ctx, reserve=least, cache=cache, n_prompt=n_prompt)
     if on_full == "evict":
         # Eviction sets no limit of its own. The tag that closes the answer needs a cell, too.
         return TokenBudget(max(least, min(asked or n_ctx // 2, room - 1)), least)

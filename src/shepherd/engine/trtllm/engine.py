@@ -428,7 +428,7 @@ class TensorRTEngine:
         planned = self._plan(task, gone, reserve, job.n_turns_to_evict)
         if isinstance(planned, NoRoom):
             needed = self.n_ctx + planned.needed - planned.evictable
-            raise ContextFull(needed=needed, limit=self.n_ctx, cache=self.name)
+            raise ContextFull(needed=needed, limit=self.n_ctx, reserve=reserve, cache=self.name)
         task.n_cached = self._find(planned.tokens, job.owner)
         task.n_new = len(planned.tokens) - task.n_cached
         self._totals.jobs += 1

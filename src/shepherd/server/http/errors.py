@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 from starlette.types import Scope, Send
 
@@ -61,6 +62,7 @@ _PROTOCOLS: tuple[tuple[re.Pattern[str], Callable[[Exception], tuple[int, Json]]
     (re.compile(r"/v1/completions\Z"), completions.encode_error),
     (re.compile(r"/v2/rerank\Z"), rerank.encode_cohere_error),
     (re.compile(r"/completions?\Z|(/v1)?/infill\Z"), llama.encode_error),
+    (re.compile(r"/chat/completions\Z"), partial(llama.encode_error, prompt="messages")),
 )
 """By the beginning of a path; all other paths report errors as OpenAI's chat completions do, to Anthropic's clients
 as Anthropic does."""

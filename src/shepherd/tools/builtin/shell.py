@@ -87,10 +87,9 @@ async def execute_command(
 
 def seconds_of(timeout: float) -> float:
     """Models that were trained on Bash tools give milliseconds. Raises: `ToolError`."""
-    seconds = timeout / 1000 if timeout > MOST_SECONDS else timeout
-    if not 0 < seconds <= MOST_SECONDS:
-        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout:g}")
-    return seconds
+    if not 0 < timeout <= 1000 * MOST_SECONDS:  # an integer may be too large for a float
+        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout!s:.20}")
+    return timeout / 1000 if timeout > MOST_SECONDS else timeout
 
 
 def shell_line(command: str) -> list[str]:

@@ -168,7 +168,7 @@ class HttpResponse:
 async def call(context: ToolContext, request: HttpRequest, timeout_s: float, *, as_text: bool = False) -> Result:
     """The result of one tool. Raises: `ToolError` if there is no answer at all."""
     if not 0 < timeout_s <= MOST_SECONDS:
-        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout_s:g}")
+        raise ToolError(f"timeout must be more than 0 and at most {MOST_SECONDS} seconds, not {timeout_s!s:.20}")
     exchange = HttpCall(context.reach or NetworkPolicy(), request, timeout_s, context.tell)
     try:
         async with asyncio.timeout(timeout_s):

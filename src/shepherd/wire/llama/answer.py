@@ -46,10 +46,11 @@ class AnswerOptions:
     """Of a whole answer, the only ones that are wanted, as paths such as `timings/predicted_n`; empty = all."""
 
 
-def encode_error(error: Exception) -> tuple[int, Json]:
-    status, body = shapes.encode_error(error, prompt="prompt")
+def encode_error(error: Exception, prompt: str = "prompt") -> tuple[int, Json]:
+    """As `shapes.encode_error`; a full context as llama-server's clients know it (ADR 18)."""
+    status, body = shapes.encode_error(error, prompt=prompt)
     if isinstance(error, ContextFull):
-        body["error"]["code"] = status
+        body["error"] |= {"code": status, "type": "exceed_context_size_error"}
         body["error"]["message"] += "; it exceeds the available context size"  # llama-server's words
     return status, body
 

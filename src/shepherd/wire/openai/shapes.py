@@ -22,8 +22,7 @@ def encode_error(error: Exception, prompt: str = "messages") -> tuple[int, Json]
     kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
     body: Json = {"message": message, "type": kind, "param": field, "code": code}
     if isinstance(error, ContextFull):
-        # OpenAI's clients test for the code, those of llama-server for the type.
-        body |= {"type": "exceed_context_size_error", "n_prompt_tokens": error.n_prompt, "n_ctx": error.limit}
+        body |= {"n_prompt_tokens": error.n_prompt, "n_ctx": error.limit}
     return status, {"error": body}
 
 

@@ -45,6 +45,8 @@ def command_line(process: psutil.Process) -> list[str]:
         ("echo x", {"timeout": -1}, "timeout must be"),
         ("echo x", {"timeout": 1e9}, "timeout must be"),
         ("echo x", {"timeout": float("nan")}, "timeout must be"),
+        ("echo x", {"timeout": 10**400}, "at most 3600 seconds, not 1000000000000000000"),
+        ("echo x", {"timeout": -(10**400)}, "timeout must be"),
         ("echo \ud800", {}, "cannot be encoded"),
     ],
 )
