@@ -8,6 +8,7 @@ three folders apart.
 import gc
 import itertools
 import os
+import random
 import signal
 import ssl
 import subprocess
@@ -131,6 +132,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(f"{cases.seed()} {item.nodeid}")  # where a request names no seed, the sampler draws one from here
 
 
 @pytest.hookimpl(tryfirst=True)
