@@ -135,11 +135,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    random.seed(f"{cases.seed()} {item.nodeid}")  # where a request names no seed, the sampler draws one from here
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
     gc.disable()  # nothing that is collected is garbage: looking for some again and again takes a fifth of the time
 
@@ -156,7 +151,8 @@ def _names_tests(config: pytest.Config) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test finds what another one said, or what the developer did."""
+    """No test finds what another one said, or what the developer did; what is drawn without a seed is the same."""
+    random.seed(f"{cases.seed()} {item.nodeid}")
     os.environ["RAG_DB_PATH"] = f"{MEMORIES.name}/{next(number)}.db"
     os.environ["XDG_DATA_HOME"] = f"{MEMORIES.name}/data"
     os.environ["XDG_STATE_HOME"] = f"{MEMORIES.name}/state"

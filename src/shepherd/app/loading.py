@@ -152,7 +152,8 @@ class ModelLoader:
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
     ) -> LoadedModel:
         """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
-        from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415
 
         assert entry.header is not None
         if isinstance(entry.header, Checkpoint):
@@ -161,6 +162,12 @@ class ModelLoader:
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        if entry.model.gpu_layers and not devices():
+            logger.warning(
+                "model %r: gpu_layers = %d has no effect, since the library sees no GPU; 'shepherd doctor' says why",
+                entry.name,
+                entry.model.gpu_layers,
+            )
         weights = Weights.load(
             entry.header.path,
             gpu_layers=entry.model.gpu_layers,

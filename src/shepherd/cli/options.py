@@ -7,18 +7,21 @@ Not here: the commands (`subcommands.py`). Imports click alone: `shepherd --help
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+FACTORS = {"k": 1024, "K": 1024, "m": 1024**2, "M": 1024**2}
+
 
 def token_count(value: str) -> int:
-    """A number of tokens; `32k` means 32 x 1024. Raises: `BadParameter`."""
-    digits, factor = (value[:-1], 1024) if value[-1:] in {"k", "K"} else (value, 1)
-    if not digits.isdecimal():
-        raise click.BadParameter(f"{value!r} is not a number of tokens; write 4096 or 32k.")
+    """A number of tokens; `32k` means 32 x 1024, `1M` 1024 x 1024. Raises: `BadParameter`."""
+    digits, factor = (value[:-1], FACTORS[value[-1:]]) if value[-1:] in FACTORS else (value, 1)
+    if not re.fullmatch(r"[0-9]{1,10}", digits):
+        raise click.BadParameter(f"{value!r} is not a number of tokens; write 4096, 32k or 1M.")
     return int(digits) * factor
 
 
@@ -33,6 +36,26 @@ def layers(value: str) -> int:
 
 def name_list(value: str) -> tuple[str, ...]:
     return tuple(word for part in value.split(",") if (word := part.strip()))
+
+
+class WholeNumber(click.IntRange):
+    """A whole number, with its bounds in words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            least = f" of at least {self.min}" if self.min is not None else ""
+            bounds = least if self.max is None else f" from {self.min} to {self.max}"
+            self.fail(f"{value!r} is not a whole number{bounds}.", param, ctx)
+
+
+class Number(click.types.FloatParamType):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number; write one such as 0.7.", param, ctx)
 
 
 class Model(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -119,8 +142,8 @@ _CACHE_TYPE: Mapping[str, Any] = {
 }
 _TOKENS: Mapping[str, Any] = {"type": token_count, "metavar": "TOKENS"}
 _NAMES: Mapping[str, Any] = {"type": name_list, "metavar": "LIST"}
-_INT: Mapping[str, Any] = {"type": int, "metavar": "N"}
-_FLOAT: Mapping[str, Any] = {"type": float, "metavar": "X"}
+_INT: Mapping[str, Any] = {"type": WholeNumber(), "metavar": "N"}
+_FLOAT: Mapping[str, Any] = {"type": Number(), "metavar": "X"}
 _LEVELS = click.Choice(("debug", "info", "warning", "error"), case_sensitive=False)
 
 OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
@@ -151,7 +174,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
             help="Remove the oldest turns from a full context.",
         ),
         _option("--gpu-layers", type=layers, metavar="N", help="Layers to put on the GPU; 'all' for every one."),
-        _option("--threads", **_INT, help="CPU threads; the free cores by default."),
+        _option("--threads", **_INT, help="CPU threads; by default, and with 0, the free cores."),
         _option("--batch", **_INT, help="Prompt tokens computed in one step."),
         _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),
         _option("--probe/--no-probe", default=None, hidden=True),  # of earlier versions, without effect
@@ -178,7 +201,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
     "Server": (
         _flag("--server", help="The same as 'shepherd serve'."),
         _option("--host", metavar="ADDR", help="Address to listen on, or several with commas; 127.0.0.1 by default."),
-        _option("--port", type=click.IntRange(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
+        _option("--port", type=WholeNumber(0, 65535), metavar="N", help="8000 by default; 0 for any free port."),
         _repeated("--api-key", "api_keys", metavar="KEY", help="Ask clients for this key"),
         _repeated("--origin", "origins", metavar="URL", help="Let web pages of this origin use the server"),
         _option("--record", "record_dir", metavar="DIR", help="Record every request, for 'shepherd replay'."),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from shepherd.core.status import ActiveModel
 
-EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list"
+EMBEDDED_NOTE = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models suggest"
 
 WAYS = {True: "prompts leave this machine", False: "prompts stay on this machine"}
 """By `ActiveModel.is_away`."""

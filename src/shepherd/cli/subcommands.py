@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from shepherd.cli.options import Model, ProviderName, PulledName, PullSource
+from shepherd.cli.options import Model, ProviderName, PulledName, PullSource, WholeNumber
 
 
 class Subcommand(NamedTuple):
@@ -39,7 +39,7 @@ def _text(*flags: str, metavar: str, help: str, multiple: bool = False, default:
 
 
 def _number(*flags: str, most: int | None = None, least: int = 0, default: Any = None, help: str) -> click.Option:
-    return click.Option(flags, metavar="N", type=click.IntRange(least, most), default=default, help=help)
+    return click.Option(flags, metavar="N", type=WholeNumber(least, most), default=default, help=help)
 
 
 def _file(*flags: str, help: str) -> click.Option:
@@ -58,7 +58,7 @@ _JSON = _json()
 _NAME = click.Argument(["name"])
 _OPTIONAL_MODEL = click.Argument(["model_word"], metavar="[MODEL]", required=False, type=Model())
 _PROJECT = _flag("--project", help="Change the file of this folder, not your own.")
-_ID_RANGE = click.IntRange(1, 2**63 - 1)
+_ID_RANGE = WholeNumber(1, 2**63 - 1)
 _KEY, _ID = click.Argument(["key"]), click.Argument(["id"], type=_ID_RANGE)
 _CONVERSATION = _text("--conversation", metavar="NAME", help="Only the conversation whose name begins like this.")
 _BEFORE = _text("--before", metavar="TIME", help="Only messages from before this time.")

@@ -32,12 +32,12 @@ class PathBase:
         return str(self.folder / path)
 
     def resolve_model(self, text: str) -> str:
-        """A path; unchanged where it is a spec, or a bare name that is no file here, which the catalogue looks up."""
+        """A path; unchanged where it is a spec, or a name that is no file here, which the catalogue looks up."""
         if is_spec(text) or text.startswith("~"):
             return text if is_spec(text) else self.resolve(text)
         roots = (self.folder, self.folder / "models", self.cwd, self.cwd / "models")
         found = next((str(root / text) for root in roots if (root / text).exists()), None)
-        return found or (self.resolve(text) if "/" in text or text.endswith(".gguf") else text)
+        return found or (self.resolve(text) if text.startswith(("/", "./", "../")) or text.endswith(".gguf") else text)
 
 
 def is_spec(text: str) -> bool:

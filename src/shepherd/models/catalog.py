@@ -321,9 +321,11 @@ def _find_by_name(name: str, models: list[LocalModel]) -> Path:
     fitting = [model for model in models if wanted in (model.name.lower(), stem(model.path).lower())]
     if not fitting:
         names = dict.fromkeys(stem(model.path) if model.source != "Ollama" else model.name for model in models)
+        provider, slash, _ = name.partition("/")
+        unknown = f", and no provider {provider!r} ('shepherd provider list' shows them)" if slash else ""
         raise ConfigError(
-            f"no model is called {name!r}{_nearest(name, names)}; give a path, hf:owner/repo or ollama:name, or one of "
-            "those that 'shepherd models list' shows"
+            f"no model is called {name!r}{_nearest(name, names)}{unknown}; give a path, hf:owner/repo or ollama:name, "
+            "or one of those that 'shepherd models list' shows; 'shepherd models suggest' names some that fit here"
         )
     return next((model.path for model in fitting if not model.path.is_dir()), fitting[0].path)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.model
 
-EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models list\n"
+EMBEDDED = "This is a tiny embedded model; better: shepherd MODEL.gguf, shepherd models suggest\n"
 
 
 # -- one answer -------------------------------------------------------------------------------------------------------
@@ -82,8 +82,13 @@ def test_a_named_model_opens_with_exactly_five_lines(home: Home, lamb: Path) -> 
 
 def test_the_banner_names_the_endpoints(home: Home, lamb: Path) -> None:
     def visit(lines: list[str]) -> None:
-        assert re.match(home.banner + "Endpoints:\n", "\n".join(lines))
-        assert any(re.fullmatch(r"  POST http://127\.0\.0\.1:\d+/v1/chat/completions", line) for line in lines)
+        shown = "\n".join(lines)
+        assert re.match(home.banner + r"Endpoints, which http://127\.0\.0\.1:\d+/docs describes:\n  POST ", shown)
+        posts, gets = shown.partition("  POST ")[2].split("  GET ")
+        assert {"/v1/chat/completions", "/v1/messages", "/api/chat"} <= set(re.split(r",\s+", posts.strip()))
+        assert "/health" in re.split(r",\s+", gets)
+        assert len(lines) < 25, "the address is still in sight"
+        assert max(map(len, lines)) <= 80
 
     assert home.serve("serve", lamb, "--port", "0", visit=visit).returncode == 0
 
@@ -158,7 +163,12 @@ def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None
 
     def visit(lines: list[str]) -> None:
         address = lines[-1].removeprefix("Listening on: ")
-        models = [line.split()[:4] for line in lines[lines.index("Models:") + 1 : lines.index("Endpoints:")]]
+        models = [
+            line.split()[:4]
+            for line in lines[
+                lines.index("Models:") + 1 : next(n for n, line in enumerate(lines) if line.startswith("Endpoints"))
+            ]
+        ]
         assert models == [
             ["main", "chat,", "1024", "tokens,"], ["side", "chat,", "4096", "tokens,"],
             ["vec", "embedding,", "4096", "tokens,"],

@@ -162,7 +162,7 @@ def squeezed(text: str) -> str:
 
 
 HEADER = (
-    r"(?:<\|(?:start|channel|constrain|end|eom|eot|call|return)\|>|to=)(?:[^<]|<(?!\|\w+\|)){0,160}(?=<|\Z)"
+    r"(?:<\|(?:start|channel|constrain|end|eom|eot|call|return)\|>|to=)(?:[^<]|<(?!\|\w+\|>)){0,160}(?=<|\Z)"
     r"|assistant|analysis|commentary|final"
 )
 OUTPUT = r"<[|｜]tool\W*outputs?\W*begin[|｜]>.*"

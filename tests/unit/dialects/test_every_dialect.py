@@ -14,6 +14,7 @@ from tests.unit.dialects.outputs import (
     CHECKS,
     TOOLS,
     WORDS,
+    Check,
     Options,
     accounts,
     calls_of,
@@ -94,6 +95,12 @@ def test_every_character_is_in_one_event_or_in_markup_or_a_blank_beside_it(name:
         assert not accounts(text, ALL[name], given, chance)
 
     holds()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(("name", "text"), [("harmony", "<|channel|>final<|message|<|channel|>analysis<|message|>")])
+def test_what_a_search_has_found_holds(name: str, text: str, check: Check) -> None:
+    assert not check(text, ALL[name], {"reasoning": "split", "tools": (), "truncated": False}, random.Random(0))
 
 
 @names

@@ -189,7 +189,9 @@ class Compiler:
         if tools and not self._has_warned and not template.caps.shows_tools:
             self._has_warned = True
             logger.warning(
-                "the chat template of %s knows no tools: the system message describes those of requests", self._model
+                "the chat template of %s knows no tools; they are described to the model in the system message, and it "
+                "may call them badly",
+                self._model,
             )
         prompt = render(
             template,

@@ -3,8 +3,9 @@
     "Why does @src/app.py fail?"  ─▶  Text(the file, aside), Text("Why does @src/app.py fail?")
 
 The typed text stays unchanged and comes last; the files come before it as asides, which are not archived as messages of
-the user. An `@` that names no file is text, and so is one behind a backslash. A whole path without an `@` attaches an
-image only where the model sees, a recording only where it hears. Not here: the completion of paths (`completion.py`).
+the user. An `@` that names no file is text, which a line says where it looks like one (`missing`), and so is one behind
+a backslash. A whole path without an `@` attaches an image only where the model sees, a recording only where it hears.
+Not here: the completion of paths (`completion.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _MENTION = re.compile(r'(?<![^\s([{])@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>\S+))')
 _ESCAPED = re.compile(r"(?<![^\s([{])\\(?=@)")
 _CLOSING = ".,;:!?)]}>'\""
 """Characters that may follow a path in a sentence."""
+_FILE_NAME = re.compile(r"[^(){}@]{0,200}[^/(){}@]\.[A-Za-z][A-Za-z0-9]{0,3}")
 _PASTED = re.compile(
     r"""(?<!\S)(?:'(?P<single>(?:file://|~?/)[^'\n]+)'|"(?P<double>(?:file://|~?/)[^"\n]+)"|"""
     r"""(?P<bare>(?:file://|~?/)(?:\\.|[^\s\\])+))"""
@@ -43,6 +45,7 @@ _PASTED = re.compile(
 """A path as terminals paste a file that was dragged into them: quoted, with backslashes, or as a file: URL."""
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".wav", ".mp3", ".flac"})
 """Of the files that are looked into because a message names their path."""
+NOT_FOUND = "@{} names no file here; it is sent as it is"
 Attached = Text | Image | Audio
 SENSES: Mapping[type[Image | Audio], tuple[str, str, str]] = {
     Image: ("an image", "vision", "reads only text"),
@@ -100,6 +103,15 @@ def mentions(text: str, folder: Path) -> Iterator[tuple[str, Path]]:
             if name.strip(_CLOSING) and os.path.lexists(path := _path(name, folder)):
                 yield name, path
                 break
+
+
+def missing(text: str, folder: Path) -> Iterator[str]:
+    """What stands behind an `@`, looks like the name of a file, and names none: it has a short ending, and no call
+    follows as behind `@app.get("/")`."""
+    for match in _MENTION.finditer(text):
+        name = match["quoted"] or match["plain"].rstrip(_CLOSING)
+        if _FILE_NAME.fullmatch(name) and not os.path.lexists(_path(name, folder)):
+            yield name
 
 
 def pasted(text: str) -> Iterator[tuple[str, Path]]:

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import aclosing, closing
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,8 @@ async def _answer_once(
             session.restore(found[1])
         *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
         assert isinstance(words, Text)
+        for name in attach.missing(typed, Path.cwd()):
+            render.show_note(attach.NOT_FOUND.format(name))
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         files += [given] if not isinstance(given, Text) else []
         text = given.text if isinstance(given, Text) else ""

@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import logs, render
@@ -77,6 +78,8 @@ class Chat:
         parts = await asyncio.to_thread(
             attach.parts, text, self.app, self.session.n_ctx, lambda line, part: notes.append((line, part))
         )
+        for name in attach.missing(text, Path.cwd()):
+            self.note(attach.NOT_FOUND.format(name))
         for line, part in notes:
             n = await self.app.conversations.tokens_of(part) if isinstance(part, Image | Audio) else None
             self.note(line if n is None else f"{line.removesuffix(')')}, {format_count(n, 'token')})")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import textwrap
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from shepherd.server.observe.observer import ObserverFactory
 
 _MEMORY = "/v1/memory/"
+WIDTH = 80
+"""Of the lines that list endpoints."""
 DEBUG_FOLDER = "logs"
 """In the working folder; `server.debug_dir` overrides it."""
 
@@ -190,11 +193,22 @@ def _banner(app: App, asgi: Starlette, address: str, made_key: str | None) -> li
             memory=app.unusual_memory,
         ),
         *(["Models:", *models] if len(cards) > 1 else []),
-        "Endpoints:",
-        *(f"  {method:<4} {address}{path}" for method, path in endpoints(asgi)),
+        f"Endpoints, which {address}/docs describes:",
+        *_endpoint_lines(endpoints(asgi)),
         *([f"API key: {made_key}"] if made_key else []),
         f"Listening on: {address}",
     ]
+
+
+def _endpoint_lines(found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A paragraph for each method, with its paths: a line each would push the address out of sight."""
+    for method in dict.fromkeys(method for method, _ in found):
+        paths = ", ".join(path for each, path in found if each == method)
+        head = f"  {method:<6} "
+        yield from textwrap.wrap(
+            paths, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
 
 
 def endpoints(asgi: Starlette) -> list[tuple[str, str]]:

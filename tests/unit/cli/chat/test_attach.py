@@ -93,6 +93,26 @@ def test_an_at_sign_that_names_no_file_is_text(folder: Path, text: str, names: l
     assert [name for name, _ in attach.mentions(text, folder)] == names
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("read @nothere.txt, please", ["nothere.txt"]),
+        ("(@sub/nothere.py)", ["sub/nothere.py"]),
+        ('@"not here.md"!', ["not here.md"]),
+        ("@a.txt @nothere.toml", ["nothere.toml"]),
+        ("@nobody and @types/node", []),
+        ('@app.get("/") and @pytest.fixture and @app.route', []),
+        ("\\@nothere.txt", []),
+        ("mail a@nothere.com", []),
+        ("@v1.2 @...", []),
+        ("@" + "x." * 50_000, []),
+        ("@a\0b.txt", ["a\0b.txt"]),
+    ],
+)
+def test_what_looks_like_a_file_and_is_none_is_named(folder: Path, text: str, names: list[str]) -> None:
+    assert list(attach.missing(text, folder)) == names
+
+
 def test_a_file_that_is_named_twice_goes_along_once(folder: Path) -> None:
     assert len(parts("@a.txt and @a.txt", folder)) == 2
 
