@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -104,8 +105,12 @@ async def test_a_request_waits_for_the_kind_of_work_that_it_takes(name: str, add
 
 async def test_work_that_waits_for_a_thread_leaves_with_its_caller_and_does_not_begin() -> None:
     begun: list[int] = []
+
+    def note(number: int, _is_wanted: Any) -> None:
+        begun.append(number)
+
     async with full("media"):
-        tasks = [asyncio.create_task(while_wanted("media", lambda _, n=n: begun.append(n))) for n in range(5)]
+        tasks = [asyncio.create_task(while_wanted("media", partial(note, n))) for n in range(5)]
         await asyncio.sleep(0)
         for task in tasks[:4]:
             task.cancel()
