@@ -29,7 +29,7 @@ from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.completion import pieces
-from shepherd.backends.local.media import MediaLimits
+from shepherd.backends.local.media import MediaLimits, media_of
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route
 from shepherd.config import Config
@@ -200,7 +200,8 @@ class Dispatcher:
             bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
-            request = replace(request, messages=for_provider(request.messages))
+            if any(True for message in request.messages for _ in media_of(message)):
+                request = replace(request, messages=await in_pool("media", for_provider, request.messages))
             ask = partial(self._answer, name, route)
             writer = DigestWriter(ask, _about, is_always=True, most_new=None) if is_digesting else None
             yield self._compacting(opened.backend, name, writer, protocol), request

@@ -26,6 +26,8 @@ OF_MESSAGE = 200
 OF_TOOL = 1_000
 OF_VALUE = 50
 """The weights of a message, a tool, and a value in the schema of a tool."""
+OF_BYTES = 20
+"""So many bytes of a file are hashed while a character becomes tokens."""
 
 
 async def offload(weight: int, work: Callable[..., T], *arguments: object) -> T:
@@ -55,6 +57,6 @@ def _weight(part: Part) -> int:
         case ToolResult():
             return OF_MESSAGE + sum(map(_weight, part.parts))
         case Image() | Audio():
-            return OF_MESSAGE + len(part.data or b"") // OF_MESSAGE  # it is hashed; what it becomes is known
+            return OF_MESSAGE + len(part.data or b"") // OF_BYTES  # it is hashed; what it becomes is known
         case _:
             return OF_MESSAGE
