@@ -45,9 +45,9 @@ class AudioLimits:
     """Of one recording, as a file."""
     max_seconds: int = 600
     """Of one recording: each second takes about 300 kB while it is read, and up to 25 tokens."""
-    max_samples: int = 250_000_000
-    """Of one recording, those of all its channels: ten minutes of stereo at 192,000 a second. A decoder computes each,
-    and a FLAC file of some kB may name hours of them."""
+    max_rate: int = 400_000
+    """Samples a second of one recording, of all its channels: 192,000 in stereo, 48,000 in eight channels. A decoder
+    computes each, and a FLAC file of some kB may name billions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ def _sound_fault(data: bytes, limits: AudioLimits) -> Fault | None:
     if found.seconds > limits.max_seconds:
         what = f"lasts {found.seconds:,.0f} s, and the limit is {limits.max_seconds:,} s (audio.max_seconds)"
         return Fault(what, "send a shorter one")
-    if (n_samples := int(found.seconds * found.rate * found.channels)) > limits.max_samples:
-        what = f"has {n_samples:,} samples, and the limit is {limits.max_samples:,}"
-        return Fault(what, "send it with fewer channels, or fewer samples a second")
+    if (rate := found.rate * found.channels) > limits.max_rate:
+        what = f"has {rate:,} samples a second in all channels, and the limit is {limits.max_rate:,}"
+        return Fault(what, "send it with fewer")
     return None if found.is_whole else _too_short(found.media_type)
 
 
