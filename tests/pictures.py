@@ -32,9 +32,20 @@ def claiming(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(9))) + chunk(b"IEND", b"")
 
 
+def of_scans(n_more: int, size: tuple[int, int] = (48, 40), between: bytes = b"") -> bytes:
+    """A progressive JPEG file whose last scan stands in it so many times more."""
+    file = io.BytesIO()
+    Pillow.new("RGB", size).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    end = data.rfind(b"\xff\xd9")
+    return data[:end] + (between + data[data.rfind(b"\xff\xda") : end]) * n_more + data[end:]
+
+
 WRONG: dict[str, tuple[bytes, int, str]] = {
     "60,000 x 60,000": (claiming(60_000, 60_000), 400, "has 60,000 x 60,000 pixels, and the limit is 40,000,000"),
     "50 megapixels": (claiming(8192, 6144), 400, "has 8,192 x 6,144 pixels, and the limit is 40,000,000"),
+    "a pixel by 40 million": (claiming(1, 40_000_000), 400, "1 x 40,000,000 pixels, and the limit is 65,535 a side"),
+    "1,010 scans": (of_scans(1000), 400, "is a JPEG file of 1,010 scans, and the limit is 100; save it again with"),
     "too many bytes": (picture() + bytes(20 * 2**20), 413, "bytes, and the limit is 20,971,520 (images.max_bytes)"),
     "an animated GIF": (picture("GIF", n_frames=2), 400, "is an animation, and a model sees one picture; send one"),
     "an animated WebP": (picture("WEBP", n_frames=2), 400, "is an animation, and a model sees one picture"),

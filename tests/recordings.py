@@ -108,6 +108,10 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
     ),
     "an MP3 that claims 4 years": (mp3(promised=0xFFFFFFFE), 400, "s, and the limit is 600 s (audio.max_seconds)"),
     "hours of MP3": (mp3() * 900, 400, "lasts 648 s, and the limit is 600 s (audio.max_seconds)"),
+    "a FLAC of too many samples": (
+        flac(rate=655_350, n_samples=300_000_000), 400,
+        "has 655,350 samples a second in all channels, and the limit is 400,000; send it with fewer",
+    ),
     "a FLAC of unknown length": (flac(n_samples=0), 400, "does not name its number of samples; send a whole WAV, MP3"),
     "too many bytes": (wav() + bytes(26 * 2**20), 413, "bytes, and the limit is 26,214,400 (audio.max_bytes)"),
     "ADPCM": (wav_of(2, 4, 1, bytes(4000)), 400, "is a WAV file of 4 bits in coding 2, and only PCM, floats"),

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
-TRIALS = ("shepherd.engine.llamacpp.selftest", "shepherd.engine.llamacpp.trial")
-"""Of the library, and of each new model file: whichever test of a worker loads one first starts its trial."""
+CHILDREN = ("shepherd.engine.llamacpp.selftest", "shepherd.engine.llamacpp.trial", "shepherd.engine.llamacpp.pixels")
+"""The trials of the library and of each new model file, which whichever test of a worker loads one first starts, and
+the decoder of an image that a model sees."""
 started: list[str] = []
 """Events of Python's audit hooks since this test began."""
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in STARTS and not any(trial in str(arguments[:2]) for trial in TRIALS):
+    if event in STARTS and not any(child in str(arguments[:2]) for child in CHILDREN):
         started.append(f"{event}{arguments[:2]}"[:300])
 
 

@@ -16,7 +16,6 @@ A provider that has compactions of its own gets requests of its own protocol as 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -44,6 +43,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION, WHOLE, Edit, Edited
 from shepherd.core.messages import Part, leading_systems
+from shepherd.process.pools import in_pool
 from shepherd.wire.history import plain
 from shepherd.wire.values import object_of
 
@@ -92,7 +92,7 @@ class CompactingBackend:
         return self._backend.stream(request) if is_plain else self._compacted(request)
 
     async def _compacted(self, request: Request) -> AsyncGenerator[Event, None]:
-        whole, request = await asyncio.to_thread(self._expand, request, fixes=True)
+        whole, request = await in_pool("memory", self._expand, request, fixes=True)
         edited, edits = Edited(request.cleared), request.edits
         if self._passes_on(request):
             edits = ()
@@ -105,7 +105,7 @@ class CompactingBackend:
         staying = frozenset(place for place in edited.cleared - whole.cleared if place[1] == WHOLE)
         before = replace(request, cleared=edited.cleared - staying)
         if _wants_item(edits, edited):
-            block, word = await asyncio.to_thread(self._item, whole, edited)
+            block, word = await in_pool("memory", self._item, whole, edited)
             wishes = self._wishes(edits, has_room=is_paused or edited.can_wait)
         if block is not None and is_paused:
             source = _paused(edited, self._name)
@@ -154,7 +154,7 @@ class CompactingBackend:
 
     async def expanded(self, request: Request) -> Request:
         """The request with the messages that its items stand for. Raises: as `stream`."""
-        return (await asyncio.to_thread(self._expand, request))[1] if _has_items(request) else request
+        return (await in_pool("memory", self._expand, request))[1] if _has_items(request) else request
 
     def _passes_on(self, request: Request) -> bool:
         """Whether the provider compacts by itself."""

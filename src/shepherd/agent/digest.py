@@ -37,6 +37,7 @@ from shepherd.core import (
 from shepherd.core.edits import Edit
 from shepherd.core.messages import leading_systems
 from shepherd.memory.recall.quotation import escape_quote
+from shepherd.process.pools import in_pool
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class Digests:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 text, why, n_new = await _written(writer, asked)
-            if text and not await asyncio.to_thread(self._store.add_digest, word, text):
+            if text and not await in_pool("memory", self._store.add_digest, word, text):
                 why = "its conversation was forgotten"
         except ShepherdError as error:
             why = error.message

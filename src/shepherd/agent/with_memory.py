@@ -51,6 +51,7 @@ from shepherd.memory.recall.recall import recall
 from shepherd.memory.records import Call, Entry, State, chained
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import UserStores
+from shepherd.process.pools import in_pool
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ class MemoryBackend:
         asked = [at for at, message in enumerate(request.messages) if message.is_input]
         quotes = {at: quote for at in asked if (quote := self._quotes.find(chains[at])) is not None}
         try:
-            system = await asyncio.to_thread(self._profile, store)
+            system = await in_pool("memory", self._profile, store)
         except ShepherdError:
             system = ""
         return _with_profile(EnrichedRequest(request, history, quotes=quotes), system)
@@ -254,7 +255,7 @@ class MemoryBackend:
         if not _wants_memory(request):
             return None
         try:
-            return await asyncio.to_thread(self._stores.find_store, request.user)
+            return await in_pool("memory", self._stores.find_store, request.user)
         except ShepherdError as error:
             logger.warning("this turn goes without memory: %s", error)
             if request.archive:
@@ -270,8 +271,8 @@ class MemoryBackend:
             return EnrichedRequest(request, history, ids)
         try:
             quotes = await self._find_quotes(store, request, history, chains, ids)
-            (n_recalled, recalled), system = await asyncio.to_thread(
-                lambda: (_described(store, request, quotes, ids), self._profile(store))
+            (n_recalled, recalled), system = await in_pool(
+                "memory", lambda: (_described(store, request, quotes, ids), self._profile(store))
             )
         except ShepherdError as error:
             logger.warning("nothing is recalled for this turn: %s", error)
@@ -307,7 +308,7 @@ class MemoryBackend:
         newest = asked[-1] if asked else -1
         if newest >= 0 and newest not in quotes:
             previous = history[asked[-2]].body if len(asked) > 1 else ""
-            quotes[newest] = await asyncio.to_thread(self._recall, store, history[newest].body, previous, ids, quotes)
+            quotes[newest] = await in_pool("memory", self._recall, store, history[newest].body, previous, ids, quotes)
             self._keep(chains[newest], quotes[newest])
         return quotes
 

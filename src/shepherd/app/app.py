@@ -59,6 +59,7 @@ from shepherd.memory.backfill import VectorBackfill
 from shepherd.memory.location import unusual_path
 from shepherd.memory.store import MemoryStore
 from shepherd.memory.users import configured_stores
+from shepherd.process.pools import in_pool
 
 if TYPE_CHECKING:
     from shepherd.app.cloud_embedder import CloudEmbedder
@@ -385,11 +386,11 @@ class App:
 
         `selection` and errors: as `MemoryStore.forget`.
         """
-        store = await asyncio.to_thread(self._stores.find_store, user)
+        store = await in_pool("memory", self._stores.find_store, user)
         if store is None:
             raise InvalidRequest("the request names no user, so there is no memory to forget from", field="user")
-        removed = await asyncio.to_thread(partial(store.forget, **selection))
-        await asyncio.to_thread(self._compactions.forget, user.strip(), frozenset(removed.shas))
+        removed = await in_pool("memory", partial(store.forget, **selection))
+        await in_pool("memory", self._compactions.forget, user.strip(), frozenset(removed.shas))
         if self._dispatcher is not None:
             self._dispatcher.providers.forget()
             async with self._dispatcher.pool.borrow() as loaded:
@@ -406,13 +407,13 @@ class App:
         `Toolset.box`."""
         self.tools.start()
         await self.tools.ready(all_of_them=True)
-        store = await asyncio.to_thread(self._stores.find_store, user)
+        store = await in_pool("memory", self._stores.find_store, user)
         n_ctx = next((each.n_ctx for each in self.config.caches), 0) or AGENT_CTX
         return self.tools.box(n_ctx=n_ctx, user=user, store=store, allow=allow)
 
     async def offer(self, user: str | None, *, everything: bool = False, allow: Sequence[str] = ()) -> Offer:
         """What other agents get (MCP): see `Toolset.offer`. `chat` waits for `load`, or loads by itself."""
-        store = await asyncio.to_thread(self._stores.find_store, user)
+        store = await in_pool("memory", self._stores.find_store, user)
         return self.tools.offer(user=user, store=store, everything=everything, allow=allow)
 
     async def _ask(self, request: Request) -> AsyncGenerator[Event, None]:

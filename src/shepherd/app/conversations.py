@@ -38,6 +38,7 @@ from shepherd.core import (
 )
 from shepherd.core.errors import names_near
 from shepherd.core.status import ActiveModel, ModelChoice
+from shepherd.process.pools import in_pool
 from shepherd.wire.history import plain
 from shepherd.wire.names import find_name
 
@@ -290,7 +291,7 @@ class Conversations:
                     self._held[session] = key
         self._active, self._adapted = self.describe(cache), adapted
         backend, counting = self._behind(self.active)
-        store = await asyncio.to_thread(self._stores.find_store, session.user)
+        store = await in_pool("memory", self._stores.find_store, session.user)
         box = session.toolbox
         person = getattr(getattr(box, "permission", None), "person", None)
         session.move(
@@ -403,7 +404,7 @@ class Conversations:
             n_ctx=n_ctx,
             count=backend.count_tokens if backend else None,
             user=user,
-            store=await asyncio.to_thread(self._stores.find_store, user),
+            store=await in_pool("memory", self._stores.find_store, user),
             search_left=search_left if has_window else None,
         )
         return box

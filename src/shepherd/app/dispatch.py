@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -30,7 +29,7 @@ from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.completion import pieces
-from shepherd.backends.local.media import MediaLimits
+from shepherd.backends.local.media import MediaLimits, media_of
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route
 from shepherd.config import Config
@@ -46,6 +45,7 @@ from shepherd.core import (
 )
 from shepherd.core.pairs import Pairs, Scores
 from shepherd.core.status import Embeddings
+from shepherd.process.pools import in_pool, while_wanted
 from shepherd.wire.history import plain
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class Dispatcher:
     ) -> list[int]:
         async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
             encoder = next((each.encoder for each in opened.backends.values()), None) or Encoder(opened.vocabulary, "")
-            return await asyncio.to_thread(encoder.tokenize, text, special=special, bos=bos)
+            return await in_pool("texts", encoder.tokenize, text, special=special, bos=bos)
 
     async def detokenize(self, model: str, tokens: Sequence[int], *, endpoint: str = "") -> list[bytes]:
         async with self.lease(await self.catalogue.entry_for(model, endpoint)) as opened:
-            return await asyncio.to_thread(pieces, tokens, opened.vocabulary)
+            return await in_pool("texts", pieces, tokens, opened.vocabulary)
 
     async def embed(
         self,
@@ -151,7 +151,7 @@ class Dispatcher:
         async with self.lease(found) as opened:
             assert opened.embedder is not None
             encode = partial(opened.embedder.encode, list(inputs), truncate=truncate, dimensions=dimensions)
-            made = await _while_wanted(lambda is_wanted: encode(is_wanted=is_wanted))
+            made = await while_wanted("embeddings", lambda is_wanted: encode(is_wanted=is_wanted))
             pooled = opened.embedder.pooling != "none"
         return Embeddings(found.card.id, made.vectors.tolist(), made.n_tokens, pooled)
 
@@ -160,7 +160,7 @@ class Dispatcher:
         entry = await self.catalogue.reranker(model)
         async with self.lease(entry) as opened:
             assert opened.reranker is not None
-            made = await _while_wanted(partial(opened.reranker.score, pairs))
+            made = await while_wanted("reranking", partial(opened.reranker.score, pairs))
         return replace(made, model=entry.card.id)
 
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str = "") -> None:
@@ -200,7 +200,8 @@ class Dispatcher:
             bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
-            request = replace(request, messages=for_provider(request.messages))
+            if any(True for message in request.messages for _ in media_of(message)):
+                request = replace(request, messages=await in_pool("media", for_provider, request.messages))
             ask = partial(self._answer, name, route)
             writer = DigestWriter(ask, _about, is_always=True, most_new=None) if is_digesting else None
             yield self._compacting(opened.backend, name, writer, protocol), request
@@ -267,21 +268,6 @@ class Dispatcher:
             name: backend for model in self.pool.loaded().values() for name, backend in list(model.backends.items())
         }
         return {cache: found[cache] for cache in self.catalogue.caches if cache in found}
-
-
-async def _while_wanted(work: Callable[[Callable[[], bool]], T]) -> T:
-    """The result of `work`, in a thread. `work` gets a function that says whether it is still wanted; when it is not,
-    the thread is waited for, since it uses a leased model."""
-    left = threading.Event()
-    working = asyncio.ensure_future(asyncio.to_thread(work, lambda: not left.is_set()))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        left.set()
-        await asyncio.wait({working})
-        if not working.cancelled():
-            working.exception()  # so that it is not reported
-        raise
 
 
 def _about(text: str) -> int:

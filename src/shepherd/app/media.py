@@ -31,6 +31,7 @@ from shepherd.core import Audio, Image, InvalidRequest, Message, Request, Unsupp
 from shepherd.core.messages import newest_input
 from shepherd.media import image as image_file
 from shepherd.media import sound
+from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 
 FETCH_S = 30.0
@@ -96,7 +97,7 @@ class MediaDoor:
             if kind is Image:
                 request = replace(request, messages=await self._fetched(request.messages))
             asked = [part for part in _asked(request.messages) if isinstance(part, kind)]
-            await asyncio.to_thread(_check, asked, self._limits)
+            await in_pool("media", _check, asked, self._limits)
         return request
 
     async def _fetched(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:

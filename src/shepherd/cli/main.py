@@ -123,6 +123,8 @@ def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
     """Import the function of a command, call it, and exit with its status; nothing for a group before its command."""
     import importlib
 
+    from shepherd.cli.signals import in_order
+
     if ctx.invoked_subcommand is not None:
         return
     values = {param.name: _value(ctx, param.name) for param in row.params if param.name}
@@ -137,7 +139,8 @@ def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
 
         first = MemoryAccess.of(options, user=values.pop("user"), as_json=values.pop("as_json"))
     module, _, function = row.runs.rpartition(".")
-    sys.exit(getattr(importlib.import_module(f"shepherd.cli.{module}"), function)(first, **values))
+    with in_order():
+        sys.exit(getattr(importlib.import_module(f"shepherd.cli.{module}"), function)(first, **values))
 
 
 def _value(ctx: click.Context, name: str) -> Any:

@@ -1,27 +1,61 @@
-"""Signal handlers that hold for a block; main thread only."""
+"""Signal handlers that hold for a block; main thread only.
+
+    a whole command   in_order: SIGTERM and SIGHUP end it as Ctrl-C does, so that its blocks are left in order
+      a coroutine     run: they cancel it
+      a server        server/http/listen.py: it stops as its page says (docs/serve.md); `held` until all is saved
+
+SIGHUP says that the terminal is closed. A program that was started to ignore it (`nohup`) goes on.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status after Ctrl-C, as in a shell."""
+HANG_UP = getattr(signal, "SIGHUP", signal.SIGTERM)
+"""Windows has none."""
 
 
 @contextmanager
 def handling(number: int, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Within the block, `handler` takes the signal. Under asyncio, the loop runs it between two events, and
-    `call_soon_threadsafe` inside it wakes the loop."""
+    """Within the block, `handler` takes the signal; one for a closed terminal that this program was started to ignore
+    stays ignored. Under asyncio, the loop runs it between two events, and `call_soon_threadsafe` inside it wakes the
+    loop."""
+    if number == HANG_UP and signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
     before = signal.signal(number, handler)
     try:
         yield
     finally:
         signal.signal(number, before)
+
+
+@contextmanager
+def in_order() -> Iterator[None]:
+    """Within the block, SIGTERM and a closed terminal raise `SystemExit` with 128 + the signal."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    with handling(signal.SIGTERM, leave), handling(HANG_UP, leave):
+        yield
+
+
+@contextmanager
+def held() -> Iterator[list[int]]:
+    """Within the block, no signal ends the program; those that came, where nothing inside has taken them."""
+    came: list[int] = []
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM, HANG_UP):
+            stack.enter_context(handling(number, lambda number, _: came.append(number)))
+        yield came
 
 
 def run(body: Coroutine[Any, Any, T], *, stopped: str = "") -> T:
@@ -43,7 +77,7 @@ def run(body: Coroutine[Any, Any, T], *, stopped: str = "") -> T:
             numbers.append(number)
             loop.call_soon_threadsafe(task.cancel)
 
-        with handling(signal.SIGTERM, leave), handling(getattr(signal, "SIGHUP", signal.SIGTERM), leave):
+        with handling(signal.SIGTERM, leave), handling(HANG_UP, leave):
             return await body
 
     try:

@@ -98,10 +98,12 @@ class MediaReader(Protocol):
     @property
     def takes_audio(self) -> bool: ...
 
-    def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
-        """What a file becomes in a prompt: its parts, and the tokens that the model has around and between them.
+    def read(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | Media, ...]:
+        """What a file becomes in a prompt: its parts, and the tokens that the model has around and between them. It is
+        decoded when it comes first, which takes seconds for a large one; later, what is known of it comes back.
 
-        Raises: `InvalidRequest` if it is no image or recording that can be read, or is too large.
+        Raises: `InvalidRequest` if it is no image or recording that can be read, or is too large; `child.Cancelled`
+        (`process/child.py`) while it is decoded, as soon as `is_wanted` returns False.
         """
 
 

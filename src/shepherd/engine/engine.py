@@ -92,6 +92,7 @@ class InProcessEngine:
         self._broken: str | None = None
         self._n_stalls = 0
         self._stopping = False
+        self._is_saving = False
         self._lock = threading.Lock()
         """Guards the next two, and mail against the end of the thread."""
         self._open: set[Ticket] = set()
@@ -180,7 +181,8 @@ class InProcessEngine:
         self._watchdog.wake()
 
     def close(self, timeout_s: float = 30.0) -> bool:
-        """Cancel all jobs, save the conversations, end the thread and free the runtime.
+        """Cancel all jobs, save the conversations, end the thread and free the runtime. Saving may take longer than
+        `timeout_s`, as long as the disk makes progress.
 
         False if the thread makes no progress and does not end. Then the runtime is not freed, and the weights must not
         be freed either: the thread may still use them.
@@ -193,7 +195,7 @@ class InProcessEngine:
         while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
             self._runtime.interrupt(True)  # again: a decode that began meanwhile does not know of the first one
-            left_s -= STEP_S
+            left_s -= 0 if self._is_saving else STEP_S
             quiet_s, seen = (quiet_s + STEP_S if heartbeat.n_beats == seen else 0.0), heartbeat.n_beats
         self._watchdog.close()
         if self._thread.is_alive():
@@ -256,8 +258,8 @@ class InProcessEngine:
             self._read_mail(block=False, to_end=True)  # jobs that came meanwhile are cancelled like those that wait
             scheduler.queue.end_all()
             scheduler.heartbeat.begin("saving conversations to disk", None)
-            while scheduler.pool.save_one():
-                scheduler.heartbeat.beat()
+            self._is_saving = True
+            scheduler.pool.save_all(scheduler.heartbeat.beat)
             reason = "the engine was stopped"
         except Exception:
             logger.exception("the engine thread of cache %r broke", self.name)
@@ -279,6 +281,7 @@ class InProcessEngine:
                 self._has_idle_work = False
                 while self._mailbox.empty() and not self._stopping and self._scheduler.idle():
                     self._has_idle_work = True
+                self._has_idle_work = self._has_idle_work or self._scheduler.pool.waits_for_disk
                 self._publish(now=True)
                 continue
             block = False

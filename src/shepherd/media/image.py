@@ -44,6 +44,8 @@ class ImageFile:
     """The file reaches the end that its structure names; what is in between may still be damaged."""
     is_animated: bool = False
     """It holds a second frame."""
+    scans: int = 1
+    """How often a decoder passes over all pixels: a progressive JPEG file may have it do so thousands of times."""
 
 
 def find_type(data: bytes) -> str | None:
@@ -99,36 +101,49 @@ def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _jpeg(data: bytes) -> ImageFile | None:
-    width = height = 0
-    for marker, start, stop in _steps(data, _jpeg_segments(data)):
+    width = height = scans = 0
+    is_whole = False
+    for marker, start, _ in _steps(data, _jpeg_segments(data)):
         if marker in _FRAMES:
             height, width = max((height, width), unpack_from(">HH", data, start + 1), key=math.prod)
-        elif marker == _SCAN:
-            return ImageFile("image/jpeg", width, height, data.find(b"\xff\xd9", stop) >= 0)
-    return ImageFile("image/jpeg", width, height, is_whole=False)
+        scans += marker == _SCAN
+        is_whole = marker == _END and scans > 0
+    return ImageFile("image/jpeg", width, height, is_whole, scans=max(1, scans))
 
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """The markers that begin a frame; the three others in this range are tables."""
-_SCAN = 0xDA
+_SCAN, _END = 0xDA, 0xD9
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 """Markers without a segment."""
+_MARKER = re.compile(rb"\xff+([\x02-\xcf\xd8-\xfe])")
+"""In pixels and behind them, where a decoder passes over all else: a zero makes a byte 0xFF of it, and marks of restart
+stand between pixels."""
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """The marker, the start and the end of the content of each segment, up to the first scan."""
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
+    """The marker, the start and the end of the content of each segment, up to the end of the image."""
+    at, has_pixels = 2, False
+    while at + 2 <= len(data):
+        if has_pixels:
+            if (found := _MARKER.search(data, at)) is None:
+                return
+            at = found.end() - 2
+        if data[at] != 0xFF:
+            return
         marker = data[at + 1]
-        if marker == 0xFF or marker in _ALONE:
+        if marker == 0xFF or marker in _ALONE or marker == _END:
             at += 1 if marker == 0xFF else 2
             yield marker, at, at
+            if marker == _END:
+                return
             continue
+        if at + 4 > len(data):
+            return
         stop = at + 2 + unpack_from(">H", data, at + 2)[0]
         yield marker, at + 4, stop
-        if marker == _SCAN:
-            return
-        at = stop
+        has_pixels = has_pixels or marker == _SCAN
+        at = max(stop, at + 4) if has_pixels else stop
 
 
 def _gif(data: bytes) -> ImageFile | None:

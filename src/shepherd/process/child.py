@@ -113,9 +113,9 @@ class Child:
                 time.sleep(min(left_s, POLL_S / 50))
         return self.status is not None
 
-    def send(self, text: str) -> None:
+    def send(self, task: bytes) -> None:
         """Write to its standard input, once, in a thread, since the child may never read. The input stays open."""
-        self._sender = threading.Thread(target=self._write, args=(text.encode(),), daemon=True)
+        self._sender = threading.Thread(target=self._write, args=(task,), daemon=True)
         self._sender.start()
 
     def ending(self) -> str:
@@ -149,11 +149,12 @@ class Child:
         self._folders.close()
         self._is_closed = True
 
-    def _write(self, text: bytes) -> None:
+    def _write(self, task: bytes) -> None:
         assert self._process.stdin is not None
+        left = memoryview(task)
         with contextlib.suppress(OSError):  # it has ended
-            while text:
-                text = text[self._process.stdin.write(text) or 0 :]
+            while left:
+                left = left[self._process.stdin.write(left) or 0 :]
 
     def _read(self) -> None:
         output = self._process.stdout or self._process.stderr
@@ -171,17 +172,22 @@ class Ended:
 
     status: int
     """Its exit status; negative: the signal that killed it; `HUNG`."""
-    answer: str
-    """All of its standard output."""
+    output: bytes
+    """All that it has written to its standard output."""
     words: str
     """The end of its standard error."""
+
+    @property
+    def answer(self) -> str:
+        """Its output as text."""
+        return self.output.decode("utf-8", "replace")
 
 
 def run(
     command: Sequence[str],
     *,
     timeout_s: float,
-    task: str = "",
+    task: str | bytes = "",
     is_wanted: Callable[[], bool] = lambda: True,
     variables: Mapping[str, str] = {},
     folders: Mapping[str, str] = {},
@@ -199,7 +205,7 @@ def run(
     with tempfile.TemporaryFile() as answer:
         child = Child(command, environment, folders=folders, stdin=subprocess.PIPE, stdout=answer, leads_session=False)
         try:
-            child.send(task)
+            child.send(task.encode() if isinstance(task, str) else task)
             while not child.wait(POLL_S) and time.monotonic() <= gives_up:
                 if not is_wanted():
                     raise Cancelled
@@ -210,8 +216,7 @@ def run(
             else:
                 child.close()
         answer.seek(0)
-        text = answer.read().decode("utf-8", "replace")
-        return Ended(HUNG if status is None else status, text, child.last_words)
+        return Ended(HUNG if status is None else status, answer.read(), child.last_words)
 
 
 def died(status: int, timeout_s: float) -> str:

@@ -51,7 +51,7 @@ __all__ = ["Limits", "Service", "create_app", "run_server", "serve"]
 def run_server(
     service: Service, host: str = "127.0.0.1", port: int = 8000, *, api_keys: Collection[str | Key] | None = None
 ) -> None:
-    """Serve `service`, a loaded `App` for example, until SIGINT or SIGTERM: `shepherd serve` for programs.
+    """Serve `service`, a loaded `App` for example, until SIGINT, SIGTERM or SIGHUP: `shepherd serve` for programs.
 
     Blocks; call it on the main thread, outside of any event loop. `api_keys` as for `create_app`; if there are none and
     other machines can reach `host`, it makes a key and writes it to standard error.

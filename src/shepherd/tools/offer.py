@@ -14,13 +14,13 @@ offered (`app`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from shepherd.core import Message
+from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.servers import sanitised
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource
@@ -80,7 +80,7 @@ class Offer:
         offered = self._offered()
         found = [template for tool, template in TEMPLATES.items() if self.store is not None and tool in offered]
         if self.store is not None:
-            found += await asyncio.to_thread(_listed, self.store, offered)
+            found += await in_pool("memory", _listed, self.store, offered)
         if self.servers is not None and "read_resource" in offered:
             found += await self.servers.resources()
         return found
@@ -96,13 +96,13 @@ class Offer:
         wanted = unquote(parts.path[1:])
         await self._check(tool, {name: wanted})
         if tool == "get_fact":
-            if (fact := await asyncio.to_thread(self.store.get_fact, wanted)) is None:
+            if (fact := await in_pool("memory", self.store.get_fact, wanted)) is None:
                 raise _unknown(uri)
             return Contents(fact.value)
         after = parse_qs(parts.query).get("after", ["-1"])[0]
         if not after.removeprefix("-").isdecimal():
             raise _unknown(uri)
-        return Contents(await asyncio.to_thread(_conversation, self.store, wanted, int(after)))
+        return Contents(await in_pool("memory", _conversation, self.store, wanted, int(after)))
 
     async def _read_of_server(self, uri: str) -> str:
         listed = (
@@ -145,7 +145,7 @@ class Offer:
             question = arguments["question"]
             await self._check("search_memory", {"query": question})
             assert self.store is not None
-            return [Message.user(await asyncio.to_thread(_recalled, self.store, question))]
+            return [Message.user(await in_pool("memory", _recalled, self.store, question))]
         assert self.servers is not None
         return await self.servers.prompt(found.server, found.name, arguments)
 
@@ -163,7 +163,7 @@ class Offer:
             return []
         if argument not in {"key", "conversation"}:
             return []
-        found = await asyncio.to_thread(_keys if argument == "key" else _uuids, self.store, begun.casefold())
+        found = await in_pool("memory", _keys if argument == "key" else _uuids, self.store, begun.casefold())
         return found[:MOST_COMPLETIONS]
 
 

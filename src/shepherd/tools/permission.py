@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
 from shepherd.process.files import replace_private
+from shepherd.process.pools import in_pool
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.guarded import why_guarded
 from shepherd.tools.sandbox.network import Address
@@ -344,12 +345,12 @@ class Permission:
                 return
             diff = await preview() if preview is not None else ""
             why = next((f"the rule ask: {rule}" for rule in self.ask if rule.forbids(call)), call.does)
-            why = call.guarded or await asyncio.to_thread(self._change_of, call) or why
+            why = call.guarded or await in_pool("tools", self._change_of, call) or why
             each_time = bool(call.guarded) or call.overwrites
             question = Question(tool.name, arguments, call.effect, call.subject, diff, why, each_time)
             verdict = await self.person.allow(question)
             if verdict == "never" or not each_time:
-                await asyncio.to_thread(self._remember, call, verdict)
+                await in_pool("tools", self._remember, call, verdict)
         if verdict not in {"once", "session", "always"}:
             raise NotPermitted(
                 f"the user refused this call of {tool.name}; do not repeat it, ask the user what to do instead"

@@ -29,6 +29,7 @@ from typing import Any
 
 from shepherd.core import Audio, Image, ShepherdError, Text, ToolCall, ToolSpec
 from shepherd.core import ToolResult as CallResult
+from shepherd.process.pools import in_pool
 from shepherd.tools.arguments import coerce_arguments, read_arguments
 from shepherd.tools.base import MOST_MEDIA_BYTES, CallOutcome, Result, ToolError
 from shepherd.tools.permission import Decision, NotPermitted, Permission
@@ -296,7 +297,7 @@ class ConversationToolbox:
         known = self._known.offered if self._known else ()
         can_read_on = any(each.name == "read_file" and each.category == "filesystem" for each in known)
         job = (content, tool, text_of(result.more), can_read_on, context)
-        text = await asyncio.to_thread(self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
+        text = await in_pool("tools", self._sized, *job) if len(content) > LARGE_CHARS else self._sized(*job)
         media, note = limit_media((*result.images, *result.audio))
         whole = "\n".join(filter(None, (text, note)))
         diff = text_of(result.diff)

@@ -4,12 +4,14 @@ The work is done by functions of the standard library and by the JSON tools, whi
 """
 
 import json
+import zlib
 from typing import Any
 
+import psutil
 import pytest
 
 from shepherd.process import child, isolated
-from shepherd.process.isolated import run_isolated
+from shepherd.process.isolated import TooMuch, WorkFailed, convert_isolated, run_isolated
 
 
 @pytest.mark.parametrize("payload", [None, 1, "ü\ud800\0", [1, {"a": [None]}], "x" * 300_000])
@@ -39,3 +41,34 @@ def test_the_working_folder_cannot_slip_in_a_module(tmp_path: Any, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert run_isolated("copy:deepcopy", "mine") == "mine"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", bytes(range(256)) * 4000])
+def test_bytes_become_bytes(content: bytes) -> None:
+    assert convert_isolated("zlib:decompress", zlib.compress(content)) == content
+
+
+def test_bytes_of_which_nothing_can_be_made_are_a_sentence() -> None:
+    with pytest.raises(WorkFailed, match="this cannot be done: error") as failed:
+        convert_isolated("zlib:decompress", b"")
+    assert not isinstance(failed.value, TooMuch)
+
+
+@pytest.mark.parametrize(
+    ("work", "content", "says"),
+    [
+        ("builtins:eval", b"[0 for _ in iter(int, 1)]", "this took longer than 0.2 s"),
+        ("builtins:eval", b"b'x' * 3_000_000_000", "this needs too much memory"),
+        ("builtins:eval", b"__import__('os').abort()", "this is too much for one call"),
+    ],
+)
+def test_what_takes_more_than_it_may_is_told_apart(work: str, content: bytes, says: str) -> None:
+    with pytest.raises(TooMuch, match=says):
+        convert_isolated(work, content, deadline_s=0.2)
+
+
+def test_work_for_a_caller_that_has_gone_is_killed() -> None:
+    before = set(psutil.Process().children())
+    with pytest.raises(child.Cancelled):
+        convert_isolated("builtins:eval", b"[0 for _ in iter(int, 1)]", deadline_s=3600, is_wanted=lambda: False)
+    assert set(psutil.Process().children()) <= before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 from tests.cases import examples
-from tests.pictures import NAMES, chunk, claiming
+from tests.pictures import NAMES, chunk, claiming, of_scans
 
 from shepherd.media.image import FORMATS, ImageFile, NotAnImage, find_type, read_header
 
@@ -52,8 +53,26 @@ def images(draw: st.DrawFn, *, longest: int = 300) -> tuple[str, bytes]:
 def test_the_header_says_what_pillow_says(made: tuple[str, bytes]) -> None:
     name, data = made
     with Pillow.open(io.BytesIO(data)) as expected:
-        assert read_header(data) == ImageFile(NAMES[name], *expected.size)
+        assert replace(read_header(data), scans=1) == ImageFile(NAMES[name], *expected.size)
     assert find_type(data) == NAMES[name]
+
+
+@pytest.mark.parametrize(
+    ("options", "scans"),
+    [({}, 1), ({"progressive": True}, 10), ({"restart_marker_blocks": 1}, 1), ({"exif": b"Exif\0\0\xff\xda" * 9}, 1)],
+)
+def test_the_scans_of_a_jpeg_are_counted(options: dict[str, Any], scans: int) -> None:
+    data = encoded("JPEG", "RGB", (50, 40), options)
+    assert read_header(data).scans == scans
+    assert read_header(data + data).scans == scans, "a decoder stops at the end of the image"
+
+
+def test_scans_behind_others_are_counted_wherever_they_stand() -> None:
+    """Behind a comment that has the marks of an end and of a scan, behind other bytes, and behind marks of restart."""
+    comment = b"\xff\xfe\0\x08\xff\xd9\xff\xda\xff\xda"
+    for between in (b"", comment, b"xyz", b"\xff\xd3\xff\0", b"\xff\xff\xff"):
+        found = read_header(of_scans(1000, between=between))
+        assert (found.scans, found.is_whole) == (1010, True), between
 
 
 @pytest.mark.parametrize("name", sorted(ANIMATED))
@@ -170,8 +189,9 @@ def test_what_is_no_image_has_a_name(data: bytes, what: str) -> None:
         b"GIF89a\1\0\1\0\0\0\0!\xfe" + b"\1x" * 500_000,
         b"\xff\xd8\xff" + b"\xff" * 1_000_000,
         b"RIFFxxxxWEBP" + b"JUNK\0\0\0\0" * 100_000,
+        b"\xff\xd8\xff\xda\0\2" + b"\xff\xda\0\2" * 300_000,
     ],
-    ids=["PNG", "GIF", "JPEG", "WEBP"],
+    ids=["PNG", "GIF", "JPEG", "WEBP", "scans"],
 )  # fmt: skip
 def test_a_walk_over_tiny_blocks_ends_early(data: bytes) -> None:
     most = 64_000 + len(data) // 128 + 1

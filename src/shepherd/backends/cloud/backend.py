@@ -53,6 +53,7 @@ from shepherd.core import (
 )
 from shepherd.core.lru import LruCache
 from shepherd.core.status import Embeddings, ModelCard
+from shepherd.process.pools import in_pool
 from shepherd.wire.base import Json
 from shepherd.wire.client import CountingCodec, Endpoint, check_messages
 from shepherd.wire.signature import Protocol
@@ -287,7 +288,7 @@ class CloudBackend:
         def made() -> bytes:
             return encoded(codec.encode_request(request, fitted.endpoint))
 
-        body = await asyncio.to_thread(made) if fitted.weight > LARGE else made()
+        body = await in_pool("prompts", made) if fitted.weight > LARGE else made()
         decoder = codec.decoder(request, fitted.endpoint)
         answer = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
         n_prompt = self._of(model).estimate.tokens(fitted.weight)

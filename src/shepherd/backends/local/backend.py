@@ -37,11 +37,13 @@ from shepherd.backends.local.token_budget import budget_for, reserve_of
 from shepherd.backends.local.turns import LATER_SYSTEMS, placements, protected
 from shepherd.backends.local.window import Window, window_rows, with_next_question
 from shepherd.core import (
+    Audio,
     ContextFull,
     EngineDown,
     Event,
     Evicted,
     Finished,
+    Image,
     InvalidRequest,
     OnFull,
     ReadPrompt,
@@ -59,6 +61,7 @@ from shepherd.dialects import Dialect, Template
 from shepherd.engine.base import Adapters, Done, Engine, Job, MediaReader, Owner, Step, Ticket, Vocabulary
 from shepherd.engine.kv.plan import kept_tokens
 from shepherd.engine.sampling import settled
+from shepherd.process.pools import in_pool, while_wanted
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +132,7 @@ class LocalBackend:
         self.model = model
         self.dialect = dialect
         self._vocabulary = vocabulary
+        self._reader = reader
         self._options = options or LocalOptions()
         self._constraints = constraints
         thinking = self._options.thinking
@@ -229,11 +233,19 @@ class LocalBackend:
         return await self._compiled(request, weight)
 
     async def _looked_at(self, request: Request) -> Request:
-        """The request, with a reason in each image and recording that the model does not get."""
+        """The request, with a reason in each image and recording that the model does not get. The others are decoded
+        here, in threads of their own: later, the reader knows what each becomes."""
         limits = self._options.media
         if not any(True for message in request.messages for _ in media_of(message)):
             return request
-        return replace(request, messages=await asyncio.to_thread(marked, request.messages, limits))
+        messages = await in_pool("media", marked, request.messages, limits)
+        if self._reader is not None:
+            takes = {Image: self._reader.takes_images, Audio: self._reader.takes_audio}
+            media = (part for message in messages for part in media_of(message))
+            given = dict.fromkeys(part.data for part in media if takes[type(part)] and not part.left_out)
+            for data in filter(None, given):
+                await while_wanted("media", partial(self._reader.read, data))
+        return replace(request, messages=messages)
 
     async def _compiled(self, request: Request, weight: int) -> Compiled:
         prepared = await offload(weight, self._kept.prepare, request)
@@ -285,7 +297,7 @@ class LocalBackend:
         if not self._constraints.has_some(request, calls=self._options.constrain_calls):
             return Constraint()
         thinks = self.dialect.thinks and self._compiler.level_of(request) != "off"
-        return await asyncio.to_thread(self._constraints.find, request, compiled.prompt.opened, thinks=thinks)
+        return await in_pool("grammars", self._constraints.find, request, compiled.prompt.opened, thinks=thinks)
 
     def _job(self, compiled: Compiled, constraint: Constraint) -> Job:
         """The job for a prompt that fits. Raises: `ContextFull`, with what would be needed and what there is."""
@@ -459,7 +471,7 @@ class LocalBackend:
         compiled = await self._compiled(replace(request, messages=request.messages[:first]), weight_of(request))
         tokens, owner, n = beginning_of(compiled), self._owner(compiled), leading_systems(request.messages)
         if known := await self.engine.beginning_with(tokens, owner, compiled.spans, n):
-            await asyncio.to_thread(self._kept.recognise, request, known)
+            await in_pool("prompts", self._kept.recognise, request, known)
 
     def forget(self) -> None:
         """Drop what is kept of conversations; the cache itself is the engine's (`Engine.clear`)."""

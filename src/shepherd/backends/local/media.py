@@ -31,6 +31,10 @@ class ImageLimits:
     """Of one image, as a file."""
     max_pixels: int = 40_000_000
     """Of one image: a decoder needs three or four bytes for each."""
+    max_side: int = 65_535
+    """Of one image, in pixels, as of a JPEG file: a decoder takes memory for each row, and copies each."""
+    max_scans: int = 100
+    """Of one JPEG file, which has ten where it is progressive: a decoder passes over all pixels in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class AudioLimits:
     """Of one recording, as a file."""
     max_seconds: int = 600
     """Of one recording: each second takes about 300 kB while it is read, and up to 25 tokens."""
+    max_rate: int = 400_000
+    """Samples a second of one recording, of all its channels: 192,000 in stereo, 48,000 in eight channels. A decoder
+    computes each, and a FLAC file of some kB may name billions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,12 @@ def _image_fault(data: bytes, limits: ImageLimits) -> Fault | None:
     if found.width * found.height > limits.max_pixels:
         size = f"{found.width:,} x {found.height:,} pixels"
         return Fault(f"has {size}, and the limit is {limits.max_pixels:,} in all (images.max_pixels)", "scale it down")
+    if max(found.width, found.height) > limits.max_side:
+        size = f"{found.width:,} x {found.height:,} pixels"
+        return Fault(f"has {size}, and the limit is {limits.max_side:,} a side", "cut it into pieces")
+    if found.scans > limits.max_scans:
+        what = f"is a JPEG file of {found.scans:,} scans, and the limit is {limits.max_scans}"
+        return Fault(what, "save it again with usual settings")
     if found.is_animated:
         return Fault("is an animation, and a model sees one picture", "send one frame of it")
     return None if found.is_whole else _too_short(found.media_type)
@@ -99,6 +112,9 @@ def _sound_fault(data: bytes, limits: AudioLimits) -> Fault | None:
     if found.seconds > limits.max_seconds:
         what = f"lasts {found.seconds:,.0f} s, and the limit is {limits.max_seconds:,} s (audio.max_seconds)"
         return Fault(what, "send a shorter one")
+    if (rate := found.rate * found.channels) > limits.max_rate:
+        what = f"has {rate:,} samples a second in all channels, and the limit is {limits.max_rate:,}"
+        return Fault(what, "send it with fewer")
     return None if found.is_whole else _too_short(found.media_type)
 
 

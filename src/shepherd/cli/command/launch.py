@@ -39,7 +39,7 @@ from shepherd.cli.command.launch_settings import (
     side_model,
 )
 from shepherd.cli.options import SHARED
-from shepherd.cli.signals import handling
+from shepherd.cli.signals import HANG_UP, handling
 from shepherd.core import BadReply, EngineDown, EngineError
 from shepherd.server.http.caller import is_loopback
 
@@ -345,7 +345,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
         # The terminal sends these two to the client as well, which handles them.
         for number in (signal.SIGINT, signal.SIGQUIT):
             stack.enter_context(handling(number, lambda *_: None))
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, HANG_UP):
             stack.enter_context(handling(number, pass_on))
         process.append(subprocess.Popen(command, env={**os.environ, **variables}))
         status = process[0].wait()

@@ -308,10 +308,11 @@ async def all_played(
 async def listening(service: Service, *, observe: Sequence[ObserverFactory] = ()) -> AsyncIterator[tuple[str, str]]:
     """The address and the key of a server for a loaded `App`, on a free port of this machine."""
     from shepherd.server.app import create_app
+    from shepherd.server.http.listen import stops
 
     key = secrets.token_urlsafe(24)
     asgi = create_app(service, api_keys=[key], observe=observe)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in stops()}
     async with running(asgi, host="127.0.0.1", port=0) as (server, port):
         if port is None:
             await server

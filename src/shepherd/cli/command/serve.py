@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shepherd.cli import configure, render
+from shepherd.cli import configure, render, signals
 from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
@@ -42,16 +42,17 @@ def run(options: Mapping[str, Any]) -> None:
 
 
 def serve(config: Config) -> None:
-    """Serve until SIGINT or SIGTERM. Raises: `ShepherdError` when the port is not free or the model cannot be
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises: `ShepherdError` when the port is not free or the model cannot be
     loaded."""
     from shepherd.server.http.listen import loop_factory
 
     pull.offer(config)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config))
+    with signals.held() as asked, asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(config, asked))
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, asked: Sequence[int]) -> None:
+    """`asked`: the signals that came before the server took them, and, which changes nothing, after its end."""
     from shepherd.app.app import App
     from shepherd.server.http.auth import keys_for
 
@@ -65,6 +66,8 @@ async def _serve(config: Config) -> None:
         stack.push_async_callback(app.aclose)
         asgi = _application(config, app, keys, stack)
         async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):
+            if asked:
+                return
             if port is not None and await _load_while(server, app):
                 for warning in loops(app, port):
                     render.show_warning(warning)

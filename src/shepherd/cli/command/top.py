@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 import httpx2
@@ -28,7 +26,6 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_address, refusal, transport_error
-from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
 from shepherd.cli.text import (
     bar,
@@ -327,7 +324,6 @@ def _redraw(watch: Watch, console: Console) -> None:
     """Redraw the board after every sample, until the user presses q."""
     watch.poll()
     with (
-        handling(signal.SIGTERM, _leave),
         mode.reading(keys=True) as has_keys,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
@@ -338,10 +334,6 @@ def _redraw(watch: Watch, console: Console) -> None:
             elif _pressed(POLL_S) in {"q", "Q"}:
                 return
             watch.poll()
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _pressed(patience_s: float) -> str:

@@ -40,8 +40,8 @@ N_LOGGED = 8
 """Snapshots, the newest ones, with which a prompt is compared for the log."""
 REBASE_AT = 0.9
 """Share of the usable positions above which an idle conversation is rebased."""
-FLUSH_S = 20.0
-"""Longest time for writing to disk when the engine closes."""
+FLUSH_S = 10.0
+"""Longest time without progress in writing to disk when the engine closes."""
 SAVED_PART = 4
 """The checkpoints of one saved conversation take at most one part in so many of the host memory for all of them."""
 
@@ -102,6 +102,8 @@ class Pool:
         self._least_base = tiers.least_base
         self._on_disk: dict[int, str] = {}
         """Sequence id -> the key of its last snapshot on disk."""
+        self.waits_for_disk = False
+        """Whether a sequence is not saved yet because those before it are still being written."""
         self.parked: dict[int, Resident] = {}
         """Sequence id -> its tail, parked while the tokens before it are computed."""
         self.snapshots = Snapshots(
@@ -475,26 +477,28 @@ class Pool:
         least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
         return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
-    def _save(self, resident: Resident, *, leaves: bool = False) -> None:
-        """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there."""
+    def _save(self, resident: Resident, *, leaves: bool = False, waits: bool = False) -> bool:
+        """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there. `waits`: as that of
+        `Snapshots.put`; False = it must wait."""
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
-            return  # host memory has this state already
+            return True  # host memory has this state already
         state = b""
         if n_base := self._n_left_out(resident):
             behind = self._behind(outline, n_base)
             if self.snapshots.touch(self.snapshots.key(behind)):
-                return
+                return True
             if state := self._state_behind(resident, n_base, leaves=leaves):
                 outline = behind
         state = state or self.runtime.save(resident.id)
         if not state:
-            return
+            return True
         self._token_bytes = len(state) / max(1, outline.n_resident)
         kept = {length for length, _ in outline.checkpoints}
         checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
-        self.snapshots.put(replace(outline, state=state, checkpoints=checkpoints))
-        self.totals.saved += 1
+        is_put = self.snapshots.put(replace(outline, state=state, checkpoints=checkpoints), waits=waits)
+        self.totals.saved += is_put
+        return is_put
 
     def _n_left_out(self, resident: Resident) -> int:
         """How many tokens of its system prompt need not be saved with a conversation: another one in the cells has
@@ -599,7 +603,8 @@ class Pool:
         return resident
 
     def save_one(self) -> bool:
-        """Write one idle sequence to disk that is not there yet; False if there is none."""
+        """Write one idle sequence to disk that is not there yet; False if there is none, or if it `waits_for_disk`."""
+        self.waits_for_disk = False
         if not self._keeps_on_disk:
             return False
         keys = {resident.id: self.snapshots.key(self._outline(resident)) for resident in self.ledger.idle()}
@@ -607,10 +612,23 @@ class Pool:
         # The longest first: shorter ones with the same beginning need not be written then.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
             if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
-                self._on_disk[resident.id] = keys[resident.id]
-                self._save(resident)
-                return True
+                self.waits_for_disk = not self._save(resident, waits=True)
+                if not self.waits_for_disk:
+                    self._on_disk[resident.id] = keys[resident.id]
+                return not self.waits_for_disk
         return False
+
+    def save_all(self, on_progress: Callable[[], None]) -> None:
+        """Write every idle sequence to disk that is not there, and wait for the disk. One that a newer one has driven
+        out of host memory before it was written is saved again. `on_progress`: called after each step."""
+        if not self._keeps_on_disk:
+            return
+        can_write = self.snapshots.flush(FLUSH_S, on_progress)
+        self._on_disk = {of: key for of, key in self._on_disk.items() if self.snapshots.is_on_disk(key)}
+        while can_write and (self.save_one() or self.waits_for_disk):
+            on_progress()
+            can_write = not self.waits_for_disk or self.snapshots.flush(FLUSH_S, on_progress)
+        self.snapshots.flush(FLUSH_S, on_progress)
 
     # -- the runtime ---------------------------------------------------------------------------------------------------
 

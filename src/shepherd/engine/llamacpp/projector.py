@@ -31,7 +31,7 @@ from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
 from shepherd.engine.llamacpp.library import C, reason_from, start_library
-from shepherd.engine.llamacpp.pixels import rgb
+from shepherd.engine.llamacpp.pixels import decode
 from shepherd.engine.llamacpp.weights import Weights, digest_of
 from shepherd.media import sound
 
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 KEEP_BYTES = 256_000_000
 """Memory for embeddings of files that were encoded last: some dozens of images, so that a conversation that is computed
 again, or asked twice, does not wait for them again."""
+KEEP_PIXELS = 32_000_000
+"""Memory for pixels that were decoded last: what is read is encoded soon."""
 MOST_READ = 4096
 """Files of which it is known what they become in a prompt."""
 MOST_SECONDS = 3600
@@ -71,6 +73,7 @@ class Projector:
         self._worker = ThreadPoolExecutor(1, f"media-{path.stem}")
         self._encoding: dict[bytes, Future[_Encoded]] = {}
         self._encoded = LruCache[_Encoded](KEEP_BYTES)
+        self._pixels = LruCache[tuple[int, int, bytes]](KEEP_PIXELS)
         self._read: LruCache[tuple[array[int] | int, ...]] = LruCache(MOST_READ)
         mtmd = _mtmd()
         self.takes_images: bool = mtmd.mtmd_support_vision(handle)
@@ -104,12 +107,12 @@ class Projector:
 
     # -- before anything is computed -----------------------------------------------------------------------------------
 
-    def read(self, data: bytes) -> tuple[array[int] | Media, ...]:
+    def read(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | Media, ...]:
         """As `MediaReader.read`. A file is decoded when it comes first: a damaged one is refused here."""
         name = hashlib.sha256(self.digest + data).digest()
         found = self._read.find(name)
         if found is None:
-            with self._chunks(data) as chunks:
+            with self._chunks(data, is_wanted) as chunks:
                 found = tuple(map(_facts, chunks))
             self._read.keep(name, found)
         return tuple(
@@ -217,12 +220,12 @@ class Projector:
             self._handle = None
 
     @contextmanager
-    def _chunks(self, data: bytes) -> Iterator[list[Any]]:
-        """What the library makes of a file, valid within. Raises: `InvalidRequest`."""
+    def _chunks(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[list[Any]]:
+        """What the library makes of a file, valid within. Raises: `InvalidRequest`; as `decode`."""
         mtmd, log = _mtmd(), start_library()
         is_sound = sound.find_type(data) is not None
         with ExitStack() as stack:
-            bitmap, what = self._sound(data) if is_sound else _picture(data)
+            bitmap, what = self._sound(data) if is_sound else self._picture(data, is_wanted)
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
             if is_sound:
                 self._check_samples(bitmap)
@@ -234,6 +237,16 @@ class Projector:
             if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1) != 0:
                 raise InvalidRequest(f"{what} cannot be read by {self.path.name}{reason_from(log)}")
             yield [mtmd.mtmd_input_chunks_get(chunks, at) for at in range(mtmd.mtmd_input_chunks_size(chunks))]
+
+    def _picture(self, data: bytes, is_wanted: Callable[[], bool]) -> tuple[Any, str]:
+        """The pixels of an image as a bitmap of the library, and a name for it. Raises: `InvalidRequest`; as
+        `decode`."""
+        if (found := self._pixels.find(data)) is None:
+            found = decode(data, is_wanted)
+            self._pixels.keep(data, found, len(data) + len(found[2]))
+        width, height, pixels = found
+        buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
+        return _mtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
 
     def _sound(self, data: bytes) -> tuple[Any, str]:
         """The samples of a recording as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
@@ -267,13 +280,6 @@ class Projector:
         samples = np.frombuffer(memoryview((ctypes.c_uint8 * n_bytes).from_address(address)), np.float32)
         if not np.abs(samples).max() <= LOUDEST:  # nor is it where one is no number
             raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
-
-
-def _picture(data: bytes) -> tuple[Any, str]:
-    """The pixels of an image as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
-    width, height, pixels = rgb(data)
-    buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
-    return _mtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
 
 
 def _facts(chunk: Any) -> array[int] | int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import platform
 import tempfile
@@ -83,7 +82,7 @@ def run_child(use_extra_bufts: bool, command: Sequence[str] | None = None) -> in
     """Run the test in a child process; returns its exit status, negative if a signal killed it."""
     command = command or isolated.command("shepherd.engine.llamacpp.selftest:try_quantised")
     folders = {"TMPDIR": tempfile.gettempdir()}  # the copies of the model go with the child, also if it crashes
-    ended = child.run(command, timeout_s=TIMEOUT_S, task=f"{json.dumps(use_extra_bufts)}\n", folders=folders)
+    ended = child.run(command, timeout_s=TIMEOUT_S, task=isolated.line(use_extra_bufts), folders=folders)
     if ended.status > 0:
         logger.warning("the self-test failed: %s", ended.words)
     return ended.status

@@ -83,7 +83,7 @@ def prove(
     task |= {"projector": str(projector) if projector is not None else None}
     n_bytes = header.size_bytes + (projector.stat().st_size if projector is not None else 0)
     program = isolated.command("shepherd.engine.llamacpp.trial:load_task", memory_bytes=n_bytes + MOST_MEMORY_BYTES)
-    ended = child.run(command or program, timeout_s=timeout_s, is_wanted=is_wanted, task=f"{json.dumps(task)}\n")
+    ended = child.run(command or program, timeout_s=timeout_s, is_wanted=is_wanted, task=isolated.line(task))
     if ended.status == 0:
         logger.info("%s is sound, after %.1f s", path.name, time.monotonic() - began_s)
         child.keep(file, {"model": path.name})

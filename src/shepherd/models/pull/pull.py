@@ -34,6 +34,7 @@ from shepherd.models.pull.source import HubSource, OllamaSource, Source, UrlSour
 from shepherd.models.pull.transfer import PartialFile, Timeouts, Waiting, patiently, receive
 from shepherd.models.pulled import ModelFile, PulledModel, install, read_record, write_record
 from shepherd.process.files import try_lock
+from shepherd.process.pools import in_pool
 
 LOCK_S = 0.2
 """Between two looks at a lock that another pull holds."""
@@ -102,7 +103,7 @@ async def _plan_of(
     async def attempt() -> Plan:
         match source:
             case HubSource():
-                return await asyncio.to_thread(plan_hub_here, source)
+                return await in_pool("pulls", plan_hub_here, source)
             case OllamaSource():
                 return await plan_ollama(client, source, idle_s=timeouts.idle_s)
             case UrlSource():
@@ -134,14 +135,14 @@ async def pull(
         show(Planned(plan))
         folder, staged = root / plan.place, staging.folder_of(root, plan)
         try:
-            await asyncio.to_thread(staged.parent.mkdir, parents=True, exist_ok=True)
+            await in_pool("pulls", staged.parent.mkdir, parents=True, exist_ok=True)
             async with _locked(staging.lock_file(staged), partial(show, Held(plan))):
-                if (found := await asyncio.to_thread(_find_same, folder, plan)) is not None:
+                if (found := await in_pool("pulls", _find_same, folder, plan)) is not None:
                     return found, False
-                await asyncio.to_thread(staging.prepare, root, staged, plan)
+                await in_pool("pulls", staging.prepare, root, staged, plan)
                 hashes = [await _fetch(client, plan, file, staged, show=show, timeouts=timeouts) for file in plan.files]
                 show(Verifying(plan))
-                return await asyncio.to_thread(_finish, root, staged, plan, hashes), True
+                return await in_pool("pulls", _finish, root, staged, plan, hashes), True
         except OSError as error:
             raise disk_error(error, root) from error
 
@@ -188,11 +189,11 @@ async def _fetch(
         show(Fetched(file, file.size_bytes))
         return file.sha256
     if whole.is_file():  # no checksum is known: it is read again for the record
-        await asyncio.to_thread(whole.replace, part)
-    found = await asyncio.to_thread(PartialFile, part)
+        await in_pool("pulls", whole.replace, part)
+    found = await in_pool("pulls", PartialFile, part)
     try:
         if found.n_bytes > file.size_bytes:
-            await asyncio.to_thread(found.clear)
+            await in_pool("pulls", found.clear)
         show(Fetched(file, found.n_bytes))
         attempt = partial(
             receive, client, file, plan.urls[file.name], found,
@@ -204,15 +205,15 @@ async def _fetch(
         while found.n_bytes < file.size_bytes:
             await patiently(attempt, timeouts, show, lambda: found.n_bytes)
     finally:
-        await asyncio.shield(asyncio.to_thread(found.close))
+        await asyncio.shield(in_pool("pulls", found.close))
     if file.sha256 and found.sha256 != file.sha256:
-        await asyncio.to_thread(part.unlink)
+        await in_pool("pulls", part.unlink)
         raise BadReply(
             f"{file.name} came with the SHA-256 {found.sha256[:12]}…, and its source names {file.sha256[:12]}…: it was "
             "removed; pull it again, and if this happens again, the source is damaged",
             backend=plan.address,
         )
-    await asyncio.to_thread(part.replace, whole)
+    await in_pool("pulls", part.replace, whole)
     return found.sha256
 
 

@@ -20,6 +20,7 @@ import httpx2
 from shepherd.core import BackendError, BadReply, Unreachable
 from shepherd.models.pull.network import reaching, refuse
 from shepherd.models.pulled import ModelFile
+from shepherd.process.pools import in_pool
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ async def receive(
             refuse(answer, what=file.name, page=page)
             _check_head(answer, file, start, stop)
             if answer.status_code == 200 and start:  # ranges mean nothing to this server
-                await asyncio.to_thread(partial.clear)
+                await in_pool("pulls", partial.clear)
                 stop = file.size_bytes
             stop = file.size_bytes if answer.status_code == 200 else stop
             n_bytes, writing = partial.n_bytes, asyncio.create_task(asyncio.sleep(0))
@@ -171,7 +172,7 @@ async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 async def _write(partial: PartialFile, chunk: Sequence[bytes], show: Callable[[int], None]) -> None:
-    await asyncio.to_thread(partial.write, chunk)
+    await in_pool("pulls", partial.write, chunk)
     show(partial.n_bytes)
 
 

@@ -5,11 +5,11 @@ Numbers are written in a thread: a body of 2,048 vectors has millions of them.
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from shepherd.core import InvalidRequest
 from shepherd.core.status import Embeddings
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.ollama import load_or_unload
 from shepherd.wire.base import Json
@@ -25,14 +25,15 @@ async def answer_openai(context: RequestContext, body: Json) -> Json | list[Json
 
     Raises: `ShepherdError`.
     """
-    wanted = await asyncio.to_thread(openai_embeddings.decode_request, body)
+    wanted = await in_pool("bodies", openai_embeddings.decode_request, body)
     made = await context.state.service.dispatcher.embed(
         wanted.model, wanted.inputs, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=context.path
     )
     if not made.pooled and context.scope["path"] == STATES:
-        return await asyncio.to_thread(openai_embeddings.encode_states, made.vectors, made.n_tokens)
+        return await in_pool("bodies", openai_embeddings.encode_states, made.vectors, made.n_tokens)
     _check_pooled(made)
-    return await asyncio.to_thread(
+    return await in_pool(
+        "bodies",
         openai_embeddings.encode_answer,
         made.vectors,
         model=wanted.model or made.model,
@@ -43,9 +44,10 @@ async def answer_openai(context: RequestContext, body: Json) -> Json | list[Json
 
 async def answer_embed(context: RequestContext, body: Json) -> Json:
     began = time.perf_counter_ns()
-    wanted = await asyncio.to_thread(ollama_embed.decode_embed, body)
+    wanted = await in_pool("bodies", ollama_embed.decode_embed, body)
     made = await _embed_for_ollama(context, wanted)
-    return await asyncio.to_thread(
+    return await in_pool(
+        "bodies",
         ollama_embed.encode_embed,
         made.vectors,
         model=wanted.model or made.model,

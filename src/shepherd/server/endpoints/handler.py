@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.core import InvalidRequest, ShepherdError
+from shepherd.process.pools import in_pool
 from shepherd.server.http.admission import note_answered
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
 from shepherd.server.http.errors import Stopping, encode_error
@@ -157,7 +158,7 @@ class RequestContext:
         """What `decode` makes of the body; a large one is decoded in a thread."""
         if len(body) <= self.state.limits.inline_bytes:
             return decode(body)
-        return await asyncio.to_thread(decode, body)
+        return await in_pool("bodies", decode, body)
 
     async def while_connected(self, answering: Coroutine[Any, Any, T]) -> T:
         """The result of `answering`, which is cancelled when the client disconnects or the server stops.

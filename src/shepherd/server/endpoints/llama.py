@@ -6,7 +6,6 @@ Not here: completions and tokens, which are rows of `routes`.
 
 from __future__ import annotations
 
-import asyncio
 from importlib.metadata import version
 from urllib.parse import parse_qs
 
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from shepherd.core import UnknownModel
 from shepherd.engine.sampling import DEFAULTS
 from shepherd.engine.stats import SequenceStats
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.http.body import json_bytes
 from shepherd.server.http.caller import caller_of, sees, with_caller
@@ -94,7 +94,7 @@ def _next_token(sequence: SequenceStats) -> Json:
 
 
 async def answer_apply_template(context: RequestContext, body: Json) -> Json:
-    decoded = with_caller(await asyncio.to_thread(chat.decode_request, body), context.scope, trace=False)
+    decoded = with_caller(await in_pool("bodies", chat.decode_request, body), context.scope, trace=False)
     return {"prompt": await context.state.service.conversations.render(decoded.request, endpoint=context.path)}
 
 

@@ -14,7 +14,6 @@ Not here: the rows (`memory`), and the check of keys (`auth`).
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from starlette.types import Scope
 
 from shepherd.core import InvalidRequest, NotAllowed
 from shepherd.memory.users import LOCAL
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.http.body import RawHeaders, json_bytes
 from shepherd.server.http.caller import USER, address_of, caller_of, is_loopback, other_user, refuse_one_of_many
@@ -101,11 +101,11 @@ class MemoryEndpoint:
 
     async def _answer(self, service: Service, user: str, arguments: Arguments) -> Json:
         assert self.answer is not None
-        answer = await asyncio.to_thread(_ask, self.answer, service, user, arguments)
+        answer = await in_pool("memory", _ask, self.answer, service, user, arguments)
         if not self.forgets:
             return answer
         if arguments["dry_run"]:
-            found = await asyncio.to_thread(_ask, lambda store, what: store.find(**what), service, user, answer)
+            found = await in_pool("memory", _ask, lambda store, what: store.find(**what), service, user, answer)
             return {"messages": len(found)}
         removed = await service.forget(user, **answer)
         return {"messages": removed.n_messages, "facts": removed.n_facts}
@@ -114,15 +114,15 @@ class MemoryEndpoint:
 async def _export(
     context: RequestContext, make: Callable[[MemoryStore, Arguments], Iterator[str]], user: str, arguments: Arguments
 ) -> None:
-    lines = await asyncio.to_thread(_ask, make, context.state.service, user, arguments)
-    page = await asyncio.to_thread(_page, lines)  # what fails at once is a status, not half an answer
+    lines = await in_pool("memory", _ask, make, context.state.service, user, arguments)
+    page = await in_pool("memory", _page, lines)  # what fails at once is a status, not half an answer
     context.record.status = 200
     await context.send({"type": "http.response.start", "status": 200, "headers": [*_EXPORT_HEADERS, *_PRIVATE]})
     # Between pages neither a thread nor a view of the file is held. Observers do not get the pages: the archive may be
     # larger than the RAM.
     while page:
         await context.send({"type": "http.response.body", "body": page, "more_body": True})
-        page = await asyncio.to_thread(_page, lines)
+        page = await in_pool("memory", _page, lines)
     context.record.complete = True
     context.record.reason = "answered"
     await context.send_last({"type": "http.response.body", "body": b"", "more_body": False})

@@ -5,10 +5,10 @@ body ─ answer(context, body) ─▶ JSON
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.http.body import json_bytes
 from shepherd.server.http.caller import caller_of
@@ -29,7 +29,7 @@ def query(
             body = context.state.responses.resolve(body, owner=caller_of(context.scope).owner)
         context.record.model = model if isinstance(model := body.get("model"), str) else ""
         found = await context.while_connected(answer(context, body))
-        content = await asyncio.to_thread(json_bytes, found)  # thousands of vectors take a second
+        content = await in_pool("bodies", json_bytes, found)  # thousands of vectors take a second
         context.record.reason = "answered"
         await context.answer(content)
 

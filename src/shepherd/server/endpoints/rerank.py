@@ -5,11 +5,11 @@ Bodies are read and written in threads: one may hold 10,000 documents.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
 
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.http.errors import ERRORS
 from shepherd.wire import rerank
@@ -37,6 +37,6 @@ async def _answer(
     decode: Callable[[Json], rerank.RerankRequest],
     encode: Callable[..., Json | list[Json]],
 ) -> Json | list[Json]:
-    wanted = await asyncio.to_thread(decode, body)
+    wanted = await in_pool("bodies", decode, body)
     made = await context.state.service.dispatcher.rerank(wanted.model, wanted.pairs)
-    return await asyncio.to_thread(encode, wanted, made, id=f"rerank-{context.record.id}")
+    return await in_pool("bodies", encode, wanted, made, id=f"rerank-{context.record.id}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
+from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.query import Answer
 from shepherd.server.http.caller import with_caller
@@ -23,13 +23,13 @@ async def answer_tokenize(context: RequestContext, body: Json) -> Json:
     pieces = await dispatcher.detokenize(wanted.model, found, endpoint=path) if wants_text else []
     cards = [card for card in service.catalogue.models() if card.kind == "chat"]
     n_ctx = next((card.n_ctx for card in cards if card.id == wanted.model), cards[0].n_ctx if cards else 0)
-    return await asyncio.to_thread(tokens.encode_tokens, wanted, found, pieces, n_ctx=n_ctx)
+    return await in_pool("bodies", tokens.encode_tokens, wanted, found, pieces, n_ctx=n_ctx)
 
 
 async def answer_detokenize(context: RequestContext, body: Json) -> Json:
-    model, found = await asyncio.to_thread(tokens.decode_detokenize, body)
+    model, found = await in_pool("bodies", tokens.decode_detokenize, body)
     pieces = await context.state.service.dispatcher.detokenize(model, found, endpoint=context.path)
-    return await asyncio.to_thread(tokens.encode_text, pieces)
+    return await in_pool("bodies", tokens.encode_text, pieces)
 
 
 def counting(codec: Codec[Any]) -> Answer:
@@ -39,7 +39,7 @@ def counting(codec: Codec[Any]) -> Answer:
     """
 
     async def count(context: RequestContext, body: Json) -> Json:
-        decoded = with_caller(await asyncio.to_thread(codec.decode_request, body), context.scope, trace=False)
+        decoded = with_caller(await in_pool("bodies", codec.decode_request, body), context.scope, trace=False)
         return {"input_tokens": await context.state.service.conversations.count(decoded.request, endpoint=context.path)}
 
     return count
@@ -47,7 +47,7 @@ def counting(codec: Codec[Any]) -> Answer:
 
 async def count_messages(context: RequestContext, body: Json) -> Json:
     """The count of Anthropic's messages, behind their edits. Raises: `ShepherdError`."""
-    decoded = with_caller(await asyncio.to_thread(anthropic.decode_request, body), context.scope, trace=False)
+    decoded = with_caller(await in_pool("bodies", anthropic.decode_request, body), context.scope, trace=False)
     request, conversations = decoded.request, context.state.service.conversations
     counted: Json = {"input_tokens": await conversations.count(request, endpoint=context.path)}
     if request.edits:

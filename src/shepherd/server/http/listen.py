@@ -51,10 +51,19 @@ PROBES_S = (0.2, 1.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 one that was refused closes the connection. Fewer than `HTTP/1.1 `, with which every answer begins, has bytes."""
 
 
+def stops() -> list[int]:
+    """The signals that stop a server. SIGHUP says that its terminal is closed, where it was not started to ignore that
+    (`nohup`); Windows has none."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
 async def serve(
     app: Starlette, *, host: str, port: int, on_ready: Callable[[int], None] | None = None, grace_s: float = GRACE_S
 ) -> None:
-    """Serve `app` until SIGINT or SIGTERM, or until this task is cancelled.
+    """Serve `app` until one of the signals `stops`, or until this task is cancelled.
 
     After a signal, running answers have `grace_s` to end by themselves; then, after a second signal and when this task
     is cancelled they end with an error. `on_ready` is called with the bound port once connections are accepted. `port`
@@ -393,7 +402,7 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in stops()}
         try:
             yield
         finally:

@@ -6,12 +6,12 @@ cannot. Descriptions are short, since every prompt contains them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from shepherd.memory.search.search import TEXT_CHARS, as_text
 from shepherd.memory.store import MemoryStore
+from shepherd.process.pools import in_pool
 from shepherd.tools.base import ToolError
 from shepherd.tools.signature import tool
 from shepherd.tools.tool import ToolContext
@@ -45,20 +45,20 @@ async def search_memory(context: ToolContext, query: str, max_results: int = 5) 
                 n_chars, hits = LEAST_CHARS * (len(hits) - 1), hits[:-1]
         return text
 
-    return left + await asyncio.to_thread(search)
+    return left + await in_pool("memory", search)
 
 
 @tool(category="memory", effect="read", subject="key", argument_aliases=KEY)
 async def get_fact(context: ToolContext, key: str) -> dict[str, Any]:
     """Look up a value by key."""
-    fact = await asyncio.to_thread(memory_of(context).get_fact, key)
+    fact = await in_pool("memory", memory_of(context).get_fact, key)
     return {"value": fact.value} if fact else {"value": None, "found": False}
 
 
 async def would_change(context: ToolContext, arguments: Mapping[str, Any]) -> str:
     """The change of a fact, as a diff; empty for none. Without a `value` it is deleted."""
     key, value = arguments["key"], arguments.get("value")
-    fact = await asyncio.to_thread(memory_of(context).get_fact, key)
+    fact = await in_pool("memory", memory_of(context).get_fact, key)
     before = fact.value if fact else None
     sides = [] if before == value else [("-", before), ("+", value)]
     return "\n".join(
@@ -79,27 +79,27 @@ changes_a_fact = tool(
 @changes_a_fact
 async def set_fact(context: ToolContext, key: str, value: str) -> dict[str, Any]:
     """Store a value under a key."""
-    await asyncio.to_thread(memory_of(context).set_fact, key, value)
+    await in_pool("memory", memory_of(context).set_fact, key, value)
     return {"success": True}
 
 
 @changes_a_fact
 async def clear_fact(context: ToolContext, key: str) -> dict[str, Any]:
     """Delete the value of a key."""
-    return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_fact, key)}
+    return {"success": True, "found": await in_pool("memory", memory_of(context).clear_fact, key)}
 
 
 @tool(category="memory", effect="write", subject="question", argument_aliases=QUESTION)
 async def store_memory(context: ToolContext, question: str, answer: str) -> dict[str, Any]:
     """Store a question and its answer."""
-    await asyncio.to_thread(memory_of(context).remember, question, answer)
+    await in_pool("memory", memory_of(context).remember, question, answer)
     return {"success": True}
 
 
 @tool(category="memory", effect="write", subject="question", argument_aliases=QUESTION)
 async def clear_memory(context: ToolContext, question: str) -> dict[str, Any]:
     """Delete a stored question."""
-    return {"success": True, "found": await asyncio.to_thread(memory_of(context).clear_memory, question)}
+    return {"success": True, "found": await in_pool("memory", memory_of(context).clear_memory, question)}
 
 
 def memory_of(context: ToolContext) -> MemoryStore:

@@ -15,11 +15,12 @@ from tests.unit.backends.local.serving import making
 
 from shepherd.backends.local.backend import LocalBackend
 from shepherd.backends.local.constrain import Constraints, loose
-from shepherd.backends.local.offload import HEAVY, HEAVY_AT_ONCE, offload, weight_of
+from shepherd.backends.local.offload import HEAVY, offload, weight_of
 from shepherd.core import Finished, InvalidRequest, Message, Request, Text, ToolCall, ToolResult, ToolSpec
 from shepherd.dialects import Template
 from shepherd.dialects.families.hermes import HERMES
 from shepherd.engine.grammar.mask import ProbeBudget
+from shepherd.process.pools import THREADS
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
@@ -113,7 +114,7 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
         done.append(number)
 
     asked = [asyncio.create_task(offload(HEAVY + 1, work, number)) for number in range(100)]
-    for _ in range(HEAVY_AT_ONCE):
+    for _ in range(THREADS["heavy prompts"]):
         assert await asyncio.to_thread(running.acquire, timeout=PATIENCE_S)
     before = threading.active_count()
     for task in asked:
@@ -122,7 +123,7 @@ async def test_heavy_requests_wait_for_each_other_and_leave_the_line_with_their_
     go_on.set()
     await offload(HEAVY + 1, lambda: None)
     await offload(HEAVY + 1, lambda: None)
-    assert len(done) <= HEAVY_AT_ONCE
+    assert len(done) <= THREADS["heavy prompts"]
     assert threading.active_count() <= before
 
 

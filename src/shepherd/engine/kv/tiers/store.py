@@ -106,6 +106,8 @@ class Snapshots:
         """The key that the I/O thread reads or writes: its bytes stay in memory until then."""
         self._reading = ""
         """The same, only while it reads."""
+        self._n_steps = 0
+        """Parts of files that were written."""
         self._clearing = False
         self._closing = False
         self._has_warned = False
@@ -228,11 +230,12 @@ class Snapshots:
         """The key under which `put` keeps this snapshot; its states do not matter."""
         return outline.key(self._fingerprint_id)
 
-    def put(self, snapshot: Snapshot, *, to_disk: bool = True) -> None:
+    def put(self, snapshot: Snapshot, *, to_disk: bool = True, waits: bool = False) -> bool:
         """Keep a snapshot in place of those that it continues. The least valuable ones leave; this may be one of them.
 
         to_disk: write it now; otherwise when RAM fills, or with `flush`. A snapshot that must leave RAM before it is
-        written is lost; so those that are on disk leave first.
+        written is lost; so those that are on disk leave first. waits: put nothing, and return False, while that would
+        lose one; when the I/O thread is idle, it loses none.
         """
         assert snapshot.tokens, "a snapshot of nothing"
         assert snapshot.tokens.typecode == "i"
@@ -242,7 +245,9 @@ class Snapshots:
         key, outline, size = snapshot.key(self._fingerprint_id), snapshot.outline(), snapshot.size_bytes
         with self._lock:
             if self._closing:
-                return
+                return True  # nothing is kept any more
+            if waits and not self._has_room(size):
+                return False
             # A sequence that comes back unchanged keeps its entry and its file.
             entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, size)
             older = [
@@ -258,11 +263,12 @@ class Snapshots:
             self._entries[key] = entry  # the newest
             entry.snapshot, entry.is_refused = snapshot, False
             if not self._enter_ram(entry, "out"):
-                return
+                return True
             if not entry.on_disk and self._can_write and (to_disk or self._passing.get("out") is entry):
                 self._writes[entry.key] = None
             self._spill(self._ram.cap // 2)
             self._lock.notify_all()
+            return True
 
     def clear(self) -> None:
         """Forget all snapshots of this fingerprint: those in RAM now, files soon on the I/O thread (`flush` waits).
@@ -278,16 +284,21 @@ class Snapshots:
             self._clearing = self._is_alive and not self._closing
             self._lock.notify_all()
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float, on_progress: Callable[[], None] = lambda: None) -> bool:
         """Write all snapshots that are only in RAM, and wait until the I/O thread is idle.
 
-        False on timeout, or if the disk tier has failed.
+        False after `timeout_s` in which nothing was written, or if the disk tier has failed. `on_progress` is called
+        when something was; it must not use this object.
         """
         with self._lock:
             self._spill(0)
             self._lock.notify_all()
-            is_idle = self._lock.wait_for(self._is_idle, timeout_s)
-            return is_idle and (self._thread is None or (self._can_write and not self._closing))
+            while not self._is_idle():
+                before = self._n_steps
+                if not self._lock.wait_for(lambda: self._is_idle() or self._n_steps != before, timeout_s):  # noqa: B023
+                    return False
+                on_progress()
+            return self._thread is None or (self._can_write and not self._closing)
 
     def close(self) -> None:
         """End the I/O thread at once; snapshots that are not on disk are lost. Nothing is kept or found afterwards."""
@@ -339,6 +350,15 @@ class Snapshots:
             self._drop(other)
         self._passing[way] = entry
         return True
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a snapshot can enter RAM, and none leaves it that is to be written or that a job waits for."""
+        if self._is_idle():
+            return True
+        if size > self._ram.cap:
+            return "out" not in self._passing
+        stay = (entry for key in self._ram if (entry := self._entries.get(key)) is not None and self._rank(key) != 0)
+        return sum(entry.size for entry in stay) + size <= self._ram.cap
 
     def _rank(self, key: str) -> int | None:
         """Rank for leaving RAM: first what is on disk too and no job waits for. See `GdsfPolicy.in_order`."""
@@ -543,7 +563,10 @@ class Snapshots:
             self._done(entry)
 
     def _is_wanted(self, key: str) -> bool:
+        """Whether a snapshot is to be written; asked before each part of it, when the one before has been written."""
         with self._lock:
+            self._n_steps += 1
+            self._lock.notify_all()
             return key in self._entries and not self._closing
 
     def _read(self, key: str) -> None:
