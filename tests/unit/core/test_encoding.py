@@ -1,12 +1,13 @@
-"""That a byte order mark names the encoding of a text, in any order of bytes."""
+"""That a byte order mark names the encoding of a text, and that base64 is read as programs write it."""
 
 from __future__ import annotations
 
+import base64
 import codecs
 
 import pytest
 
-from shepherd.core.encoding import marked_encoding
+from shepherd.core.encoding import marked_encoding, read_base64
 
 MARKED = [
     (codecs.BOM_UTF8, "utf-8"),
@@ -24,3 +25,27 @@ def test_a_mark_names_the_codec_that_reads_the_text_without_it(mark: bytes, enco
     assert found is not None
     assert raw.decode(found) == "Grüße"
     assert marked_encoding(raw[1:]) is None
+
+
+DATA = bytes(range(256))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        base64.b64encode(DATA).decode(),
+        base64.encodebytes(DATA).decode(),
+        base64.encodebytes(DATA).decode().replace("\n", "\r\n"),
+        " " + base64.b64encode(DATA).decode().rstrip("=") + "\t",
+        base64.urlsafe_b64encode(DATA).decode(),
+    ],
+    ids=["plain", "lines", "lines of Windows", "no padding", "of addresses"],
+)
+def test_base64_is_read_however_programs_write_it(text: str) -> None:
+    assert read_base64(text) == DATA
+
+
+@pytest.mark.parametrize("text", ["@@@@", "AAAAA", "é", "AA=A"])
+def test_what_is_no_base64_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_base64(text)
