@@ -18,6 +18,7 @@ from typing import Any
 from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
+from shepherd.core.encoding import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,13 @@ def read_bytes(path: Path) -> bytes:
 def parse(path: Path, content: bytes) -> Any:
     """What the content of a file means, unchecked. Raises: `ConfigError`."""
     try:
-        text = content.decode("utf-8-sig")
+        text = text_of(content)
         is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
         return json.loads(text, object_pairs_hook=_without_twins) if is_json else tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", file=str(path)) from error
+        raise ConfigError(
+            f"is not text in UTF-8 or UTF-16 (byte {error.start}); save it as UTF-8", file=str(path)
+        ) from error
     except RecursionError as error:
         raise ConfigError("is nested too deeply", file=str(path)) from error
     except ValueError as error:

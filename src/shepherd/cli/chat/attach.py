@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
-from shepherd.core.encoding import marked_encoding
+from shepherd.core.encoding import text_encoding
 from shepherd.media import sound
 from shepherd.media.image import HEAD_BYTES, NotAnImage, find_type, read_header
 
@@ -119,7 +119,7 @@ def pasted(text: str) -> Iterator[tuple[str, Path]]:
 
 def decode(raw: bytes) -> str:
     """The text of a file with `\\n` as line end; invalid bytes become U+FFFD."""
-    return raw.decode(marked_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return raw.decode(text_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -165,7 +165,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     media = media_of(raw, f"@{name}")
     if media is not None:
         check_senses([media], app)
-    elif marked_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
+    elif text_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
         raise InvalidRequest(
             f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
             field="message",
