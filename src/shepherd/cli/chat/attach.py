@@ -60,7 +60,7 @@ def parts(
     path that cannot be attached.
     """
     found: dict[Path, Attached] = {}
-    for name, path in mentions(text, Path.cwd()):
+    for name, path in mentions(text, _here()):
         if path not in found:
             found[path], what = _read(name, path, app, n_ctx)
             note(f"Attached: {name} ({what})", found[path])
@@ -126,6 +126,14 @@ def fenced(text: str, language: str = "") -> str:
     """`text` between fences longer than any in it."""
     fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _here() -> Path:
+    """The working folder; one without files where it has been deleted since the program started."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.devnull)
 
 
 def _path(name: str, folder: Path) -> Path:

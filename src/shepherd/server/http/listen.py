@@ -201,7 +201,7 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not before:
             self.cycle.transport = _HeadWithBody(self.cycle, self.transport, self.loop)  # type: ignore[assignment]  # as below
             if self.scope["http_version"] == "1.0":
-                self.cycle.send = _until_close(self.cycle)  # type: ignore[method-assign]  # the app gets it from there
+                self.cycle.send = _until_close(self.cycle)  # type: ignore[method-assign, assignment]  # the app gets it
 
     def on_body(self, body: bytes) -> None:
         self._frame_bytes -= (1 + FRAME_RATIO) * len(body)
