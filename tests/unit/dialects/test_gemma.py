@@ -291,7 +291,8 @@ QUOTED = [
 def test_a_quote_ends_a_text_only_where_the_call_continues(arguments: str, meant: dict[str, Any]) -> None:
     raw = spelt(f"<|tool_call>call:run{arguments}<tool_call|>")
     whole = events_of([raw], GEMMA4, tools=(RUN,))
-    assert [json.loads(event.call.arguments) for event in whole if isinstance(event, CallEnded)] == [meant]
+    calls = [event.call for event in whole if isinstance(event, CallEnded)]
+    assert [json.loads(call.arguments) for call in calls if isinstance(call, ToolCall)] == [meant]
     assert events_of(list(raw), GEMMA4, tools=(RUN,)) == whole
     lark = grammar(GEMMA4.markup, [RUN], choice="required", thinks=False)
     assert lark is not None
