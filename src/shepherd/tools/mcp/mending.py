@@ -98,7 +98,7 @@ def block_of(item: Any, version: str) -> Json:
 
     if not isinstance(item, Mapping):
         return text_of(item)
-    block: dict[str, Any] = {PROTOCOL_NAMES.get(key, key): value for key, value in item.items()}
+    block: dict[str, Any] = {PROTOCOL_NAMES.get(str(key), str(key)): value for key, value in item.items()}
     plain = {key: value for key, value in block.items() if key not in ("annotations", "_meta")}
     ways: tuple[Json, ...] = (block, plain, *(way(plain) for kind, way in GUESSES.items() if plain.get("type") == kind))
     return next(filter(is_block, ways), text_of(plain))
