@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -750,6 +751,32 @@ def test_what_is_wrong_is_refused_in_one_sentence_with_file_and_key(load: Load, 
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "text"), [("shepherd.json", '{"system": "Grüße"}'), ("shepherd.toml", 'system="Grüße"')]
+)
+def test_a_file_is_read_in_the_encodings_of_windows(tmp_path: Path, encoding: str, name: str, text: str) -> None:
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    assert config.load(env={}, cwd=tmp_path, user_dir=tmp_path).system == "Grüße"
+
+
+@pytest.mark.parametrize("name", ["config.toml", "shepherd.toml", "shepherd.json"])
+def test_what_stands_in_the_place_of_a_file_is_reported(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.symlink_to("/nonexistent/away.toml")
+    with pytest.raises(
+        ConfigError, match=f"{name}: is a link to /nonexistent/away.toml, which does not exist; mend or"
+    ):
+        config.load(env={}, cwd=tmp_path / "none", user_dir=tmp_path)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match=f"{name}: is a folder, and a configuration is a file; remove or rename it"):
+        config.load(env={}, cwd=tmp_path / "none", user_dir=tmp_path)
+    file.rmdir()
+    file.symlink_to(os.devnull)  # a file that is switched off
+    config.load(env={}, cwd=tmp_path / "none", user_dir=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -758,7 +785,7 @@ def test_what_is_wrong_is_refused_in_one_sentence_with_file_and_key(load: Load, 
         (b'{"reserve": 1, "reserve": 2}', "the key 'reserve' is set twice"),
         (b'{"reserve": 1e999}', "got Infinity"),
         (b'{"reserve": ' + b"9" * 5000 + b"}", "cannot be understood"),
-        (b'{"system": "\xff"}', "is not UTF-8 text"),
+        (b'{"system": "\xff"}', "is not text in UTF-8 or UTF-16"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )

@@ -351,6 +351,13 @@ class ModelLoader:
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
             cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech.chat,
         )  # fmt: skip
+        if 0 < runtime.memory.n_positions < engine.n_ctx:
+            logger.warning(
+                "cache %r has a context of %d tokens, and %s was trained for %d: behind them answers get worse; set "
+                "n_ctx of [caches.%s] (--context-size) to %d or less",
+                cache.name, engine.n_ctx, weights.path.name, runtime.memory.n_positions, cache.name,
+                runtime.memory.n_positions,
+            )  # fmt: skip
         if cache.window is not None and not runtime.memory.hole:
             logger.warning(
                 "cache %r has a window, but its memory cannot have holes: when old turns leave, what stands behind "

@@ -7,6 +7,9 @@ imported until a command runs, so that `shepherd --help` stays cheap.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -67,9 +70,12 @@ class Program(ShepherdGroup):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program; every error ends here as one sentence and an exit status."""
-        _prepare_streams()
+        output = _prepare_streams()
         try:
-            sys.exit(super().main(*args, **{**settings, "standalone_mode": False}))
+            try:
+                sys.exit(super().main(*args, **{**settings, "standalone_mode": False}))
+            finally:
+                sys.stdout.flush()  # what cannot be written fails here, not behind the end of the program
         except click.ClickException as error:
             if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # that is the help, with its colours
                 error.message = clean(error.message)  # type: ignore[misc] # final, and the only way to its words
@@ -79,6 +85,9 @@ class Program(ShepherdGroup):
             click.echo("Aborted!", err=True)
             sys.exit(1)
         except Exception as error:  # a traceback is shown with --debug only
+            if output is not None and output.failure is not None:
+                _explain_output(output, output.failure)
+                sys.exit(1)
             if "--debug" in (settings.get("args") or sys.argv[1:]):
                 raise
             _explain(error)
@@ -93,16 +102,53 @@ def _near_command(word: str, commands: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, commands, n=1, cutoff=0.75)), None)
 
 
-def _prepare_streams() -> None:
-    """Neither text that the terminal's encoding cannot show nor a closed stream may end the program."""
-    import io
+class Output(io.FileIO):
+    """Standard output, which knows whether it has failed."""
 
+    failure: OSError | None = None
+
+    def write(self, content: bytes, /) -> int:  # type: ignore[override]  # all that a buffer writes
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.failure = error
+            raise
+
+
+def _prepare_streams() -> Output | None:
+    """Neither text that the terminal's encoding cannot show nor a closed stream may end the program.
+
+    Returns: what standard output is written to; None where a program has put something else in its place.
+    """
+    output = None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the program runs
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+            if name == "stdout" and type(getattr(stream.buffer, "raw", stream.buffer)) is io.FileIO:
+                output = Output(stream.fileno(), "w", closefd=False)
+                is_buffered = not stream.write_through  # PYTHONUNBUFFERED
+                sys.stdout = io.TextIOWrapper(
+                    io.BufferedWriter(output) if is_buffered else output,  # as Python does
+                    encoding=stream.encoding,
+                    errors="replace",
+                    line_buffering=stream.line_buffering,
+                    write_through=not is_buffered,
+                )
+    return output
+
+
+def _explain_output(output: Output, failure: OSError) -> None:
+    from shepherd.cli import render
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output.fileno())  # what still waits is not written once more at the end
+    os.close(nowhere)
+    if failure.errno != errno.EPIPE:  # a reader that has read enough, such as `head`, is no fault
+        with contextlib.suppress(OSError):  # nothing is left to say it to
+            render.show_error(f"the output cannot be written: {failure.strerror}")
 
 
 def _explain(error: Exception) -> None:
@@ -111,9 +157,24 @@ def _explain(error: Exception) -> None:
 
     if isinstance(error, ShepherdError):
         text = error.message
+    elif isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        text = f"the system refuses ({error.strerror}{where}); run the command again with --debug for more"
     else:
         text = f"internal error ({type(error).__name__}: {error}); run the command again with --debug and report it"
-    render.show_error(text)
+    with contextlib.suppress(OSError):  # nothing is left to say it to
+        render.show_error(text)
+
+
+def _check_folder() -> None:
+    """Raises: `ConfigError` where the working folder has been deleted."""
+    from shepherd.core import ConfigError
+
+    try:
+        os.getcwd()
+    except OSError as error:
+        what = "change to another one (cd) and run the command again"
+        raise ConfigError(f"the working folder cannot be used ({error.strerror}); {what}") from error
 
 
 # -- from the table to commands ---------------------------------------------------------------------------------------
@@ -127,6 +188,7 @@ def _run(row: Subcommand, ctx: click.Context, /, **_values: Any) -> None:
 
     if ctx.invoked_subcommand is not None:
         return
+    _check_folder()
     values = {param.name: _value(ctx, param.name) for param in row.params if param.name}
     options = given_options(ctx)
     if (model := values.pop("model_word", None)) is not None and options.setdefault("model", model) != model:

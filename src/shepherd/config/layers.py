@@ -18,6 +18,7 @@ from typing import Any
 from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
+from shepherd.core.encoding import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,10 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise ConfigError("this configuration file does not exist; check the path", file=str(path)) from error
+        link = f"is a link to {os.readlink(path)}, which does not exist; mend or remove it" if path.is_symlink() else ""
+        raise ConfigError(link or "this configuration file does not exist; check the path", file=str(path)) from error
+    except IsADirectoryError as error:
+        raise ConfigError("is a folder, and a configuration is a file; remove or rename it", file=str(path)) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(path)) from error
 
@@ -156,11 +160,13 @@ def read_bytes(path: Path) -> bytes:
 def parse(path: Path, content: bytes) -> Any:
     """What the content of a file means, unchecked. Raises: `ConfigError`."""
     try:
-        text = content.decode("utf-8-sig")
+        text = text_of(content)
         is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
         return json.loads(text, object_pairs_hook=_without_twins) if is_json else tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", file=str(path)) from error
+        raise ConfigError(
+            f"is not text in UTF-8 or UTF-16 (byte {error.start}); save it as UTF-8", file=str(path)
+        ) from error
     except RecursionError as error:
         raise ConfigError("is nested too deeply", file=str(path)) from error
     except ValueError as error:
@@ -175,10 +181,15 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _is_there(path: Path) -> bool:
+    """Whether there is a file, or what `read_bytes` reports in its place: a folder, or a link that leads nowhere."""
+    # os.path: in a folder without access, the methods of Path would raise.
+    return os.path.isfile(path) or os.path.isdir(path) or (os.path.islink(path) and not os.path.exists(path))
+
+
 def find_files(cwd: Path, user_dir: Path, chosen: Path | None, warnings: list[str]) -> Iterator[tuple[str, Path]]:
     """The files to read, the weakest first."""
-    # os.path: in a folder without access, Path.is_file would raise.
-    existing = [path for path in search_paths(cwd, user_dir) if os.path.isfile(path)]
+    existing = [path for path in search_paths(cwd, user_dir) if _is_there(path)]
     folders = (("user file", user_dir), ("project file", cwd)) if user_dir != cwd else (("project file", cwd),)
     for kind, folder in folders:
         here = [path for path in existing if path.parent == folder]

@@ -27,7 +27,7 @@ from typing import Any
 
 from shepherd.core import ToolChoice, ToolSpec
 from shepherd.dialects.parse.markup import Block, Markup, Thought
-from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Spelling, Until
+from shepherd.dialects.parse.spelling import Closer, Json, Maybe, OneOf, Part, Pattern, Spelling, Until
 
 Schema = Mapping[str, Any]
 Fit = Callable[[ToolSpec, Schema], Schema]
@@ -144,14 +144,15 @@ def written(parts: Iterable[Part]) -> Iterator[str]:
         match part:
             case str():
                 yield part
-            case Until(marker):
+            case Until(marker, ends):
                 yield marker
+                yield from (f"{marker}{text}" for end in ends for text in written(end))
             case Maybe(inner):
                 yield from written(inner)
             case OneOf(options):
                 for option in options:
                     yield from written(option)
-            case Json() | Pattern():
+            case Json() | Pattern() | Closer():
                 pass
 
 
@@ -168,6 +169,12 @@ class Writer:
         self._fit = fit
         self._many = many
         self._names: dict[str, str] = {}
+        self._closer = ""
+        """The text of a `Closer`."""
+        self._shared: dict[int, tuple[tuple[Part, ...], str]] = {}
+        """Options that have rules, by `id`: much may come behind each of many members."""
+        self._shared_ends: dict[int, tuple[tuple[Part, ...], str]] = {}
+        """The same behind a text."""
 
     def rule(self, definition: str, options: str = "") -> str:
         return self._named("r", f"{options}: {definition}")
@@ -261,17 +268,20 @@ class Writer:
         Its first call is one of `tools`; `None`: of any tool.
         """
         spelling = spelling_of(block)
+        closer = "" if self._is_last(block) else "".join(block.closers[:1])
+        self._closer, closer = (closer, "") if spelling.closes else ("", closer)
         first = []
         for tool in self._tools if tools is None else tools:
             parts = merged((spelling.before, *spelling.call(tool)))
             if begun and isinstance(parts[0], str):
                 parts = (parts[0].lstrip().removeprefix(begun), *parts[1:])
+            if spelling.closes:
+                self._share(tool, parts)
             first.append(self.rule(self._sequence(tool, parts)))
         calls = either(first)
         if spelling.between is not None and self._many:
             others = ((tool, (spelling.between, *spelling.call(tool))) for tool in self._tools)
             calls += f" {either(self.rule(self._sequence(tool, parts)) for tool, parts in others)}*"
-        closer = "" if self._is_last(block) else "".join(block.closers[:1])
         return self.rule(f"{calls} {literal(spelling.after + closer)}")
 
     def heads(self, block: Block, limit: int = 1) -> dict[str, list[ToolSpec]]:
@@ -306,14 +316,48 @@ class Writer:
                 return literal(part)
             case Json(schema):
                 return self.rule(f"%json {document(self._fit(tool, standalone(schema, tool.parameters)))}")
+            case Until(marker, ends) if ends:
+                return either(self._text_with_end(tool, marker, end) for end in ends)
             case Until(marker):
                 return self._lazy(f"TEXT {literal(marker)}")
+            case Closer():
+                return literal(self._closer) or '""'
             case Pattern(expression):
                 return self.rule(regex(expression))
             case Maybe(parts):
                 return f"({self._sequence(tool, parts)})?"
             case OneOf(options):
-                return either(self._sequence(tool, option) for option in options)
+                return either(self._option(tool, option) for option in options)
+
+    def _share(self, tool: ToolSpec, parts: Sequence[Part]) -> None:
+        """Makes the rules of all that may come behind something, the last first: each begins within the one before."""
+        made: set[int] = set()
+        waiting = [(part, False) for part in parts]
+        while waiting:
+            part, is_ready = waiting.pop()
+            options = part.ends if isinstance(part, Until) else part.options if isinstance(part, OneOf) else ()
+            if is_ready:
+                self._part(tool, part)
+            elif options and id(part) not in made:
+                made.add(id(part))
+                waiting += [(part, True), *((inner, False) for option in options for inner in option)]
+
+    def _option(self, tool: ToolSpec, parts: tuple[Part, ...]) -> str:
+        """The parts as a rule that is made once, as a sequence where they are short."""
+        if len(parts) < 2:
+            return self._sequence(tool, parts)
+        if id(parts) not in self._shared:
+            self._shared[id(parts)] = (parts, self.rule(self._sequence(tool, parts)))
+        return self._shared[id(parts)][1]
+
+    def _text_with_end(self, tool: ToolSpec, marker: str, end: tuple[Part, ...]) -> str:
+        """Text up to the marker with the beginning of this end, and the rest of the end."""
+        if id(end) not in self._shared_ends:
+            begun, *rest = merged(self._closer if isinstance(part, Closer) else part for part in end)
+            assert isinstance(begun, str)
+            text = self._lazy(f"TEXT {literal(marker + begun)}")
+            self._shared_ends[id(end)] = (end, self.rule(f"{text} {self._sequence(tool, rest)}"))
+        return self._shared_ends[id(end)][1]
 
     # Lark
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -34,6 +35,23 @@ class FileKind:
     """By an older version, the statements that make it this one."""
 
 
+def connect(name: str, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
+    """A connection to the file with this name, which may hold bytes that are not UTF-8. Raises: `apsw.Error`."""
+    if any("\ud800" <= char <= "\udfff" for char in name):
+        # SQLite takes any bytes, but its binding only UTF-8: an address spells the others in ASCII.
+        address = quote(os.path.abspath(os.fsencode(name)))
+        return apsw.Connection(f"file:{address}", flags=flags | apsw.SQLITE_OPEN_URI)
+    return apsw.Connection(name, flags=flags)
+
+
+def file_of(connection: apsw.Connection) -> str:
+    """The path of its file; empty for a memory."""
+    try:
+        return connection.filename
+    except UnicodeDecodeError as error:
+        return os.fsdecode(error.object)
+
+
 def open_database(path: Path | None, kind: FileKind) -> apsw.Connection:
     """`path`: the file, made if it is not there, readable by its owner alone; None = in memory. What is deleted is
     overwritten.
@@ -47,7 +65,7 @@ def open_database(path: Path | None, kind: FileKind) -> apsw.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        file = apsw.Connection(os.fspath(path))
+        file = connect(os.fspath(path))
     except (OSError, apsw.Error) as error:
         raise ConfigError(f"{path} cannot be opened: {error}", key=kind.key) from error
     try:

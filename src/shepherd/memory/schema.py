@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 
 from shepherd.core import ConfigError
-from shepherd.memory.database import transaction, write_ahead
+from shepherd.memory.database import connect, transaction, write_ahead
 from shepherd.memory.failure import failure
 
 APPLICATION_ID = 0x53485044
@@ -142,7 +142,7 @@ def open_file(path: Path | str, *, user: str = "", mmap_size: int = 0, readonly:
             Path(name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = apsw.Connection(name, flags=flags)
+        connection = connect(name, flags)
     except (OSError, apsw.CantOpenError) as error:
         raise ConfigError(f"the memory {name} cannot be opened: {error}", key="memory.database_path") from error
     try:

@@ -1,6 +1,6 @@
 """The Starlette application: its paths, the order of its middleware, and the errors that no endpoint answers.
 
-    request id ─ CORS ─ authentication ─ admission ─ router ─▶ a row of `routes`, 404, 405
+    request id ─ CORS ─ authentication ─ admission ─ plain path ─ router ─▶ a row of `routes`, 404, 405
 
 Not here: how a row is answered (`endpoints/handler.py`), how a port is opened (`http/listen.py`).
 """
@@ -35,9 +35,9 @@ from shepherd.server.endpoints.mcp import Open, add_mcp_path, make_server
 from shepherd.server.http.admission import Admission, AdmissionMiddleware
 from shepherd.server.http.auth import LOCAL_ORIGIN, AuthMiddleware, Key, keys_for
 from shepherd.server.http.body import with_headers
-from shepherd.server.http.caller import USER
 from shepherd.server.http.errors import encode_error
 from shepherd.server.http.listen import loop_factory, serve
+from shepherd.server.http.path import PlainPathMiddleware
 from shepherd.server.observe.metrics import Metrics
 from shepherd.server.observe.observer import ObserverFactory
 from shepherd.server.observe.record import REQUEST_ID
@@ -106,6 +106,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_bug)
     # The last one added is the outermost.
+    app.add_middleware(PlainPathMiddleware)
     app.add_middleware(AdmissionMiddleware, admission=admission, refused=metrics.refuse)
     app.add_middleware(
         AuthMiddleware, api_keys=api_keys, host=host, origins=origins, allow_hosts=allow_hosts, refused=metrics.refuse
@@ -117,7 +118,10 @@ def create_app(
         # A page that the operator names may send what its browser keeps for this server; pages of all origins may not.
         allow_credentials=bool(origins) and "*" not in origins,
         allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"),
-        allow_headers=_CORS_HEADERS,
+        # Clients add headers of their own with each version; which pages may send any is decided by their origin.
+        allow_headers="*",
+        # Chrome asks before a page of the internet reaches an address of this network.
+        allow_private_network=True,
         expose_headers=_EXPOSED,
     )
     app.add_middleware(RequestIdMiddleware)
@@ -209,19 +213,3 @@ _EXPOSED = (
     "x-shepherd-evicted", "x-shepherd-instead-of", "x-shepherd-model", "x-shepherd-recalled",
     "x-shepherd-system-changes", "mcp-session-id",
 )  # fmt: skip
-
-_STAINLESS = (
-    "arch", "async", "custom-poll-interval", "helper-method", "lang", "os", "package-version", "poll-helper",
-    "raw-response", "read-timeout", "retry-count", "runtime", "runtime-version", "stream-helper", "timeout",
-)  # fmt: skip
-
-_CORS_HEADERS = (
-    "accept", "authorization", "content-type", "user-agent", "x-api-key", "x-request-id", "x-requested-with",
-    "traceparent", "x-claude-code-session-id", "x-session-id",
-    "mcp-protocol-version", "mcp-session-id", "last-event-id",
-    USER.decode(),
-    "openai-beta", "openai-organization", "openai-project",
-    "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version",
-    *(f"x-stainless-{name}" for name in _STAINLESS),
-)  # fmt: skip
-"""What the vendors' JavaScript clients send, the same list as Ollama's, and the header that names a user."""

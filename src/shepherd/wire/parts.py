@@ -15,13 +15,12 @@ protocol needs it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from urllib.parse import unquote, unquote_to_bytes
 
 from shepherd.core import Audio, Document, Image, InvalidRequest, Part, Text
+from shepherd.core.encoding import read_base64
 from shepherd.media.sound import find_type
 from shepherd.wire.base import Fields, shown
 
@@ -56,11 +55,10 @@ def _decode_data_url(url: str, path: str) -> Image:
 
 
 def decode_base64(payload: str, path: str) -> bytes:
-    """Bytes, padded or not. Raises: `InvalidRequest`."""
+    """The bytes; `path` names the field. Raises: `InvalidRequest`."""
     try:
-        text = payload.strip().rstrip("=")
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
+        return read_base64(payload)
+    except ValueError as error:
         raise InvalidRequest(f"{path} holds base64 that cannot be decoded: {error}", field=path) from error
 
 

@@ -241,6 +241,19 @@ async def test_a_window_over_a_memory_without_holes_says_what_it_costs(
     assert "cannot have holes" in warning
 
 
+@pytest.mark.model
+@pytest.mark.parametrize(("n_ctx", "warns"), [(4096, False), (4352, True)])
+async def test_a_context_larger_than_the_model_was_trained_for_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, n_ctx: int, warns: bool
+) -> None:
+    async with running(tmp_path, f'[models.lamb]\npath = "embedded"\n[caches.main]\nmodel = "lamb"\nn_ctx = {n_ctx}\n'):
+        said = [record.getMessage() for record in caplog.records if "trained" in record.getMessage()]
+    assert said == warns * [
+        "cache 'main' has a context of 4352 tokens, and lamb.gguf was trained for 4096: behind them answers get worse; "
+        "set n_ctx of [caches.main] (--context-size) to 4096 or less"
+    ]
+
+
 def named(n: int) -> str:
     return "".join(chr(97 + int(digit)) for digit in f"{n:05}")
 

@@ -21,7 +21,7 @@ from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
 from shepherd.dialects.grammar import written as literals_of
 from shepherd.dialects.parse.markup import Block
-from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Until
+from shepherd.dialects.parse.spelling import Closer, Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
 
 ALL: dict[str, TagDialect] = {dialect.name: dialect for dialect in (*DIALECTS, PLAIN)}
@@ -118,14 +118,21 @@ def written(part: Part, full: bool) -> str:
             return part
         case Json(schema):
             return json.dumps(sample(schema, full))
-        case Until(marker):
-            return f"Rome{marker}"
+        case Until(marker, ends):
+            return f"Rome{marker}" + one(ends, full)
+        case Closer():
+            return ""
         case Maybe(parts):
             return "".join(written(inner, full) for inner in parts) if full else ""
         case OneOf(options):
-            return "".join(written(inner, full) for inner in options[0])
+            return one(options, full)
         case Pattern(regex):
             return next(text for text in PATTERNS if re.fullmatch(regex, text))
+
+
+def one(options: Sequence[Sequence[Part]], full: bool) -> str:
+    """The first of the options, or the last, which lacks what may be left out."""
+    return "".join(written(inner, full) for inner in options[0 if full else -1]) if options else ""
 
 
 def sample(schema: Any, full: bool) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,17 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 from tests.unit.dialects import outline
+from tests.unit.dialects.grammars import allows
 from tests.unit.dialects.streams import events_of
 
 from shepherd.core import CallEnded, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects import detect
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families.gemma import FUNCTION_GEMMA, GEMMA, GEMMA4
+from shepherd.dialects.grammar import grammar
 from shepherd.dialects.parse.bodies.gemma_body import QUOTE, read_gemma_calls
 from shepherd.dialects.parse.call import Fault, Found
-from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Until
+from shepherd.dialects.parse.spelling import Closer, Json, OneOf, Until
 from shepherd.dialects.parse.tags import TagDialect
 
+TEXT = {"type": "string"}
+RUN = ToolSpec(
+    "run",
+    "",
+    {
+        "type": "object",
+        "properties": {
+            "code": TEXT,
+            "note": TEXT,
+            "days": {"type": "integer"},
+            "place": {"type": "object", "properties": {"zip": TEXT}},
+            "refs": {"type": "array", "items": TEXT},
+        },
+    },
+)
 TOOLS = (
     ToolSpec(
         "weather",
@@ -85,7 +101,7 @@ def told(raw: str, dialect: TagDialect = GEMMA4, *, reasoning: Keep = "split", o
         ("call:f{a:@Rome}", '{"a": "Rome"}'),
         ("call:f{a:@Rome,b:@x@}", '{"a": "Rome", "b": "x"}'),
         ("call:f{a:{b:@x}}", '{"a": {"b": "x"}}'),
-        ("call:f{a:@# T\n**Label:@** more, {x:1}@}", '{"a": "# T\\n**Label:<|\\"|>** more, {x:1}"}'),
+        ("call:f{a:@# T\n**Label:@** more, {x:1}@}", '{"a": "# T\\n**Label:\\"** more, {x:1}"}'),
         ("call:f{a:1}}", '{"a": 1}'),
         ("call:f{a:1,}", '{"a": 1}'),
         ('{"name": "f", "arguments": {"a": 1}}', '{"a": 1}'),
@@ -242,18 +258,78 @@ def test_harmony_is_not_gemma_and_a_plain_template_is() -> None:  # T10
     assert told("Hello, <b>world</b>!", GEMMA) == ["Hello, <b>world</b>!"]
 
 
-def test_a_call_is_spelt_with_quotes_of_its_own() -> None:
+def test_a_call_is_spelt_with_quotes_of_its_own_and_a_text_with_what_may_come_behind_it() -> None:
     spelling = GEMMA4.markup.blocks[0].spelling
     assert spelling is not None
-    floor = TOOLS[0].parameters["properties"]["place"]["properties"]["floor"]
-    zipped = (f"zip:{QUOTE}", Until(QUOTE), Maybe((",", "floor:", Json(floor))))
-    assert spelling.call(TOOLS[0]) == (
-        "call:weather{",
-        *(f"city:{QUOTE}", Until(QUOTE)),
-        Maybe((",", "days:", Json({"type": "integer"}))),
-        Maybe((",", "mode:", OneOf(((f"{QUOTE}a{QUOTE}",), (f"{QUOTE}b{QUOTE}",))))),
-        Maybe((",", "place:{", Maybe((OneOf((zipped, ("floor:", Json(floor)))),)), "}")),
-        "}",
-    )
-    other = replace(TOOLS[0], parameters={**TOOLS[0].parameters, "required": ["days"]})
-    assert spelling.call(other)[:3] == ("call:weather{", Maybe((f"city:{QUOTE}", Until(QUOTE), ",")), "days:")
+    properties = {"place": {"type": "object", "properties": {"zip": {"type": "string"}}}, "days": {"type": "integer"}}
+    tool = ToolSpec("f", "", {"type": "object", "properties": {**properties, "mode": {"enum": ["a"]}, "city": {}}})
+    end = ("}", Closer())
+    place = ("place:{", OneOf(((f"zip:{QUOTE}", Until(QUOTE, (("}}", Closer()),))), ("}}", Closer()))))
+    mode = ("mode:", OneOf(((f"{QUOTE}a{QUOTE}",),)), OneOf(((f",{place[0]}", *place[1:]), end)))
+    days = ("days:", Json({"type": "integer"}), OneOf(((f",{mode[0]}", *mode[1:]), (f",{place[0]}", *place[1:]), end)))
+    later = tuple((f",{name}", *rest) for name, *rest in (days, mode, place))
+    city = (f"city:{QUOTE}", Until(QUOTE, (*later, end)))
+    assert spelling.call(tool) == ("call:f{", OneOf((city, days, mode, place, end)))
+    required = ToolSpec("f", "", {**tool.parameters, "required": ["days"]})
+    assert spelling.call(required) == ("call:f{", OneOf(((city[0], Until(QUOTE, (later[0],))), days)))
+
+
+QUOTED = [
+    ("{code:@r = sql(@@@ SELECT 1 @@@).df()@,days:2}", {"code": 'r = sql(""" SELECT 1 """).df()', "days": 2}),
+    ("{note:@he said @hi@ twice@,code:@x@}", {"note": 'he said "hi" twice', "code": "x"}),
+    ("{code:@print(@a@)@}", {"code": 'print("a")'}),
+    ("{code:@{@a@: @b@}@}", {"code": '{"a": "b"}'}),
+    ("{code:@{@a@:{@b@:@c@,@d@:1}}@,days:2}", {"code": '{"a":{"b":"c","d":1}}', "days": 2}),
+    ("{code:@f(@a@, key: 1, @b@)@,note:@@@}", {"code": 'f("a", key: 1, "b")', "note": '"'}),
+    ("{code:@@@@doc@@@@,days:1}", {"code": '"""doc"""', "days": 1}),
+    ("{place:{zip:@a @b@ c@},days:1}", {"place": {"zip": 'a "b" c'}, "days": 1}),
+    ("{place:{zip:@{@b@}@},days:1}", {"place": {"zip": '{"b"}'}, "days": 1}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "meant"), QUOTED)
+def test_a_quote_ends_a_text_only_where_the_call_continues(arguments: str, meant: dict[str, Any]) -> None:
+    raw = spelt(f"<|tool_call>call:run{arguments}<tool_call|>")
+    whole = events_of([raw], GEMMA4, tools=(RUN,))
+    calls = [event.call for event in whole if isinstance(event, CallEnded)]
+    assert [json.loads(call.arguments) for call in calls if isinstance(call, ToolCall)] == [meant]
+    assert events_of(list(raw), GEMMA4, tools=(RUN,)) == whole
+    lark = grammar(GEMMA4.markup, [RUN], choice="required", thinks=False)
+    assert lark is not None
+    assert allows(lark, spelt(f"<|tool_call>call:run{ordered(meant)}<tool_call|>"))
+
+
+def test_a_quote_in_a_text_of_a_list_is_a_quotation_mark_where_no_item_follows() -> None:
+    (call,) = read_gemma_calls(spelt("call:run{refs:[@say @hi@ now@,@b@,@@],note:@c @d@@}"), (RUN,))
+    assert isinstance(call, Found)
+    assert json.loads(call.arguments) == {"refs": ['say "hi" now', "b", ""], "note": 'c "d"'}
+
+
+def test_a_parameter_that_no_tool_declares_ends_a_text_if_the_call_cannot_be_read_otherwise() -> None:
+    (call,) = read_gemma_calls(spelt("call:run{note:@a @b@ c@,other:1}"), (RUN,))
+    assert isinstance(call, Found)
+    assert json.loads(call.arguments) == {"note": 'a "b" c', "other": 1}
+
+
+def test_two_calls_with_quotation_marks_stay_two() -> None:
+    calls = read_gemma_calls(spelt("call:run{note:@a @b@@}\ncall:run{code:@f(@x@)@}"), (RUN,))
+    assert [json.loads(call.arguments) for call in calls if isinstance(call, Found)] == [
+        {"note": 'a "b"'},
+        {"code": 'f("x")'},
+    ]
+
+
+def test_a_tool_with_hundreds_of_parameters_has_a_grammar() -> None:
+    many = ToolSpec("f", "", {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(300)}})
+    assert grammar(GEMMA4.markup, [many], choice="required") is not None
+
+
+def ordered(arguments: dict[str, Any]) -> str:
+    """The arguments as the grammar has them: sorted, with bare keys, each quotation mark written with the quote."""
+    spelled = {
+        key: ordered(value)
+        if isinstance(value, dict)
+        else gemma_of(value.replace('"', QUOTE) if isinstance(value, str) else value)
+        for key, value in sorted(arguments.items())
+    }
+    return "{" + ",".join(f"{key}:{value}" for key, value in spelled.items()) + "}"

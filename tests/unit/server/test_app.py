@@ -36,6 +36,7 @@ from shepherd.core import (
 )
 from shepherd.core.status import Health
 from shepherd.server.app import Limits, create_app
+from shepherd.server.http.path import plain_path
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "gpt-4", "messages": [{"role": "user", "content": "Hello"}]}
@@ -316,6 +317,28 @@ async def test_a_wrong_path_or_method_is_an_error_in_the_usual_shape(
     assert said in error["message"]
     assert (error["type"], error["code"]) == ("invalid_request_error", str(status))
     assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("/v1/models", "/v1/models"),
+        ("//v1/models", "/v1/models"),
+        ("/v1//chat/completions/", "/v1/chat/completions"),
+        ("///", "/"),
+        ("/", "/"),
+        ("/v1/models/http://a//b/", "/v1/models/http://a/b"),
+    ],
+)
+def test_slashes_that_mean_nothing_are_no_part_of_a_path(written: str, plain: str) -> None:
+    assert plain_path(written) == plain
+
+
+@pytest.mark.parametrize("path", ["//v1/chat/completions", "/v1//chat/completions", "/v1/chat/completions/"])
+async def test_base_urls_that_end_in_a_slash_lead_to_the_same_paths(client: httpx2.AsyncClient, path: str) -> None:
+    answer = await client.post(f"http://localhost{path}", json=BODY)
+    assert answer.status_code == 200, answer.text
+    assert (await client.get("/health/")).json() == (await client.get("/health")).json()
 
 
 async def test_every_answer_has_a_request_id(client: httpx2.AsyncClient) -> None:

@@ -91,6 +91,14 @@ def test_a_recording_is_the_same_part_in_every_spelling(
     assert part.path == path
 
 
+@pytest.mark.parametrize(("_", "body", "decode", "path"), SPELLINGS, ids=NAMES)
+def test_lines_of_base64_may_break_in_every_spelling(
+    _: str, body: Callable[[str], Json], decode: Callable[[Json], Any], path: str
+) -> None:
+    broken = base64.encodebytes(WAVE).decode("ascii").replace("\n", "\r\n")
+    assert only_part(decode(body(broken))) == Audio("audio/wav", WAVE)
+
+
 def chosen(name: str) -> tuple[Callable[[str], Json], Callable[[Json], Any], str]:
     return next((body, decode, path) for each, body, decode, path in SPELLINGS if each == name)
 

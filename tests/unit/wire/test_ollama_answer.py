@@ -42,6 +42,7 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json
 from shepherd.wire.ollama.answer import AnswerOptions, Encoder, encoder, read_object
+from shepherd.wire.ollama.context import read_context
 from shepherd.wire.ollama.fields import Errand, encode_error
 
 USAGE = Usage(input=7, cache_read=3, output=5)
@@ -139,6 +140,15 @@ def test_generate_says_the_same_in_other_places() -> None:
     generated = folded(lines_of(replay(message), encoding(chat=False)), chat=False)
     assert chat == generated
     assert message_of(whole_of(replay(message), encoding(chat=False)), chat=False) == generated
+
+
+def test_a_context_repeats_what_the_client_has_seen() -> None:
+    question = Message.user("My name is Ann.")
+    message = Message("assistant", (Reasoning("Hm."), Text("Hello, "), Text("Ann. 🐑")))
+    for made in (whole_of, lambda events, encoder: lines_of(events, encoder)[-1]):
+        told = made(replay(message), encoder(AnswerOptions(False, 0, "", (question,)), id="x", created=0, model="m"))
+        assert read_context(told["context"], "context") == (question, Message.assistant("Hello, Ann. 🐑"))
+    assert "context" not in whole_of(replay(message), encoding(chat=True))
 
 
 CALLS = st.builds(

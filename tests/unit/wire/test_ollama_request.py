@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shepherd.core import (
     Completion,
@@ -24,6 +26,7 @@ from shepherd.core import (
 from shepherd.wire.base import Fields, decode_json
 from shepherd.wire.ollama import chat as ollama_chat
 from shepherd.wire.ollama import generate as ollama_generate
+from shepherd.wire.ollama.context import context_of, read_context
 from shepherd.wire.ollama.fields import FOR_EVER, decode_keep_alive
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -209,7 +212,7 @@ def test_it_streams_unless_told_not_to() -> None:
         ({"prompt": "p", "system": "s"}, Request("m", (Message.system("s"), Message.user("p")))),
         ({"prompt": "p", "raw": True, "system": "s", "template": "t"}, Request("m", completion=Completion("p"))),
         ({"prompt": "p", "suffix": "s"}, Request("m", completion=Completion("p", "s"))),
-        ({"prompt": "p", "suffix": "", "raw": False, "context": [1, 2]}, Request("m", (Message.user("p"),))),
+        ({"prompt": "p", "suffix": "", "raw": False, "context": []}, Request("m", (Message.user("p"),))),
         ({"prompt": "", "system": "s"}, Request("m")),
         ({"prompt": None, "keep_alive": 0}, Request("m", extra={"keep_alive": 0.0})),
         ({"images": ["AAAA"]}, Request("m", (Message("user", (Image("application/octet-stream", b"\0\0\0"),)),))),
@@ -217,6 +220,43 @@ def test_it_streams_unless_told_not_to() -> None:
 )
 def test_a_prompt_with_and_without_a_template(fields: Mapping[str, Any], expected: Request) -> None:
     assert ollama_generate.decode_request({"model": "m", **fields}).request == expected
+
+
+SAID = (Message.system("Be brief."), Message.user("I am Ann. 🐑"))
+CONTEXT = context_of(SAID, "Hello, Ann.")
+TOLD = (*SAID, Message.assistant("Hello, Ann."))
+
+
+def test_a_context_is_the_conversation_before_the_prompt() -> None:
+    (request,) = ollama_generate.decode_request({"model": "m", "prompt": "And I?", "context": CONTEXT}).requests
+    assert request.messages == (*TOLD, Message.user("And I?"))
+    again = {"model": "m", "prompt": "And I?", "context": CONTEXT, "system": "Be long."}
+    changed = ollama_generate.decode_request(again).request.messages
+    assert changed == (Message.system("Be long."), *TOLD[1:], Message.user("And I?"))
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        [1, 2, 3], [CONTEXT[0]], CONTEXT[:-1], [*CONTEXT, 5], [CONTEXT[0], -1], [CONTEXT[0], 0], [*CONTEXT[:-1], 2**24],
+        [*CONTEXT[:-1], -1], [*CONTEXT[:-1], 0xFFFFFF], [*CONTEXT[:-1], 1.5], [*CONTEXT[:-1], "1"], [True, True],
+        [*CONTEXT[:-1], None], ["a"], [[]],
+    ],
+)  # fmt: skip
+def test_a_context_of_another_program_or_one_that_was_cut_is_refused(context: Any) -> None:
+    with pytest.raises(
+        InvalidRequest, match="context is not as an answer of this server had it; send the one of"
+    ) as no:
+        ollama_generate.decode_request({"model": "m", "prompt": "p", "context": context})
+    assert no.value.field == "context"
+
+
+@given(st.lists(st.text(), max_size=3), st.text())
+def test_every_conversation_comes_back(texts: list[str], answer: str) -> None:
+    messages = tuple(map(Message.user, texts))
+    context = context_of(messages, answer)
+    assert all(type(number) is int and 0 <= number < 2**24 for number in context)
+    assert read_context(context, "context") == (*messages, Message.assistant(answer))
 
 
 def test_ignored_fields_are_logged(caplog: pytest.LogCaptureFixture) -> None:

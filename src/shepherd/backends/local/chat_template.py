@@ -19,6 +19,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from shepherd.core import ConfigError
+from shepherd.core.encoding import text_of
 from shepherd.dialects import Dialect, Template, detect, get, names
 
 FOR_TOOLS = "tool_use"
@@ -202,6 +203,6 @@ def built_in(control: Collection[str], family: str = "") -> tuple[str, Mapping[s
 def read_text(path: Path, key: str) -> str:
     """The file's text. Raises: `ConfigError`."""
     try:
-        return path.read_text("utf-8")
+        return text_of(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as a chat template: {error}", key=key) from error

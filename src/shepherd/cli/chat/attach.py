@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
-from shepherd.core.encoding import marked_encoding
+from shepherd.core.encoding import text_encoding
 from shepherd.media import sound
 from shepherd.media.image import HEAD_BYTES, NotAnImage, find_type, read_header
 
@@ -63,7 +63,7 @@ def parts(
     path that cannot be attached.
     """
     found: dict[Path, Attached] = {}
-    for name, path in mentions(text, Path.cwd()):
+    for name, path in mentions(text, _here()):
         if path not in found:
             found[path], what = _read(name, path, app, n_ctx)
             note(f"Attached: {name} ({what})", found[path])
@@ -131,13 +131,21 @@ def pasted(text: str) -> Iterator[tuple[str, Path]]:
 
 def decode(raw: bytes) -> str:
     """The text of a file with `\\n` as line end; invalid bytes become U+FFFD."""
-    return raw.decode(marked_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return raw.decode(text_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def fenced(text: str, language: str = "") -> str:
     """`text` between fences longer than any in it."""
     fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _here() -> Path:
+    """The working folder; one without files where it has been deleted since the program started."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.devnull)
 
 
 def _path(name: str, folder: Path) -> Path:
@@ -177,7 +185,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
     media = media_of(raw, f"@{name}")
     if media is not None:
         check_senses([media], app)
-    elif marked_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
+    elif text_encoding(raw) is None and raw[:8192].translate(None, _BINARY) != raw[:8192]:
         raise InvalidRequest(
             f"@{name} is not a text file; convert it to text, or write \\@{name} to send only the name",
             field="message",

@@ -7,7 +7,6 @@ per line, with banner and prompts. On a terminal it is the REPL (`repl.py`).
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 import sys
@@ -25,6 +24,7 @@ from shepherd.cli.command import pull
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.signals import INTERRUPTED, handling
 from shepherd.cli.terminal.answer import fallback_line
+from shepherd.cli.terminal.reader import piped_text
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
 from shepherd.core import Audio, Image, ShepherdError, Text
@@ -74,8 +74,7 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
     media = attach.media_of(raw, "the file in the pipe")
     if media is not None and typed.strip():
         return typed, media
-    decoder = io.TextIOWrapper(io.BytesIO(raw), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
-    text = decoder.read().removeprefix("\ufeff").rstrip("\n")
+    text = piped_text(raw).rstrip("\n")
     if media is not None or not (typed.strip() or text.strip()):
         raise click.UsageError("There is no prompt: give one with -p TEXT or through a pipe.")
     return typed, Text(text)

@@ -15,6 +15,7 @@ import click
 from shepherd.backends.cloud.provider import find_kind
 from shepherd.cli import configure, render
 from shepherd.cli.known_providers import find_row, known_rows, look_up, store
+from shepherd.cli.terminal.reader import read_pipe
 from shepherd.config import find_key
 from shepherd.core import InvalidRequest
 
@@ -43,7 +44,7 @@ def read_key(name: str) -> str:
     """The key that the user types unseen, or that a pipe holds."""
     if sys.stdin.isatty():
         return str(click.prompt(f"Key of {name} (not shown)", hide_input=True, err=True)).strip()
-    return sys.stdin.read().strip()
+    return read_pipe().strip()
 
 
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:

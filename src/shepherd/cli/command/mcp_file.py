@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli import render, trust
-from shepherd.core import ConfigError, InvalidRequest
+from shepherd.core import ConfigError, InvalidRequest, encoding
 from shepherd.process.files import replace_private
 
 KEY = "mcp_servers"
@@ -126,7 +126,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def text_of(file: Path) -> str:
-    return file.read_bytes().decode("utf-8-sig") if file.exists() else ""
+    return encoding.text_of(file.read_bytes()) if file.exists() else ""
 
 
 def appended(text: str, content: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shepherd.cli import measuring, render, trust
 from shepherd.cli.text import format_size
 from shepherd.core import ConfigError
+from shepherd.core.encoding import text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -295,7 +296,7 @@ def changed(file: Path, subject: Subject, changes: Mapping[str, Any]) -> tuple[s
     from shepherd.measure.space import OF_CACHES
 
     model = subject.name
-    document: Any = tomlkit.parse(read_bytes(file).decode("utf-8-sig"))
+    document: Any = tomlkit.parse(text_of(read_bytes(file)))
     models = document.get("models")
     if not isinstance(models, Mapping) or not isinstance(models.get(model), Mapping):
         raise ConfigError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import configure, render, signals
+from shepherd.cli.terminal.reader import read_pipe
 from shepherd.core import Audio, ConfigError, Image, InvalidRequest, Text, ToolCall
 from shepherd.memory.users import LOCAL
 from shepherd.tools import selection
@@ -154,7 +155,7 @@ def arguments_of(words: Sequence[str]) -> str:
     if not words:
         return "{}"
     if list(words) == ["-"]:
-        return sys.stdin.read()
+        return read_pipe()
     if len(words) == 1 and words[0].lstrip().startswith(("{", "[", '"')):
         return words[0]
     pairs = [word.partition("=") for word in words]

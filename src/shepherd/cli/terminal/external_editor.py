@@ -14,6 +14,7 @@ from pathlib import Path
 from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
 from shepherd.core import InvalidRequest
+from shepherd.core.encoding import text_encoding
 
 _USUAL = ("nano", "vi", "notepad")
 
@@ -34,7 +35,8 @@ async def edited(text: str) -> str:
             ) from error
         if done.returncode:
             raise InvalidRequest(f"the editor {command[0]!r} ended with status {done.returncode}", field="text")
-        return file.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+        raw = file.read_bytes()
+        return raw.decode(text_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n")
 
 
 def _command() -> list[str]:

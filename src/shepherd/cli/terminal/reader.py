@@ -20,10 +20,12 @@ from dataclasses import dataclass
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
-from shepherd.core.encoding import marked_encoding
+from shepherd.core.encoding import text_encoding
 
 PROMPT = "> "
 _CHUNK = 65_536
+HEAD_BYTES = 4
+"""So many show the encoding, where the first line is not shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ class PipeReader:
             return b""
 
 
+def read_pipe() -> str:
+    """The whole text of standard input, with any line ends, in the encoding that its beginning shows."""
+    return piped_text(sys.stdin.buffer.read())
+
+
+def piped_text(raw: bytes) -> str:
+    text = raw.decode(text_encoding(raw) or sys.stdin.encoding or "utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 class Lines:
     """Splits bytes into lines as they come. The last line needs no end."""
 
@@ -94,17 +106,21 @@ class Lines:
         self.at_end = False
         self._encoding = encoding
         self._decoder: io.IncrementalNewlineDecoder | None = None
+        self._head = b""
         self._text = ""
 
     def feed(self, raw: bytes) -> None:
         """Take the next bytes; empty = the end."""
+        self.at_end = not raw
         if self._decoder is None:
-            encoding = marked_encoding(raw) or self._encoding
+            raw = self._head = self._head + raw
+            if 0 < len(raw) < HEAD_BYTES and not self.at_end and b"\n" not in raw:
+                return
+            encoding = text_encoding(raw) or self._encoding
             if codecs.lookup(encoding).name == "utf-8":
                 encoding = "utf-8-sig"
             decoder = codecs.getincrementaldecoder(encoding)("replace")
             self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
-        self.at_end = not raw
         self._text += self._decoder.decode(raw, final=self.at_end)
 
     def take(self) -> str | None:

@@ -12,7 +12,7 @@ from itertools import count
 from shepherd.core import CallEnded, Event, Message, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from shepherd.dialects.derive.answers import CASES, IDS, TEXT, TOOLS, Answers
 from shepherd.dialects.parse.markup import Block
-from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Pattern, Until
+from shepherd.dialects.parse.spelling import Closer, Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
 
 
@@ -72,8 +72,10 @@ def as_written(block: Block, tool: ToolSpec, arguments: Mapping[str, object]) ->
                 return part
             case Json(schema):
                 return json.dumps(arguments if schema == tool.parameters else next(given))
-            case Until(marker):
-                return f"{next(given)}{marker}"
+            case Until(marker, ends):
+                return f"{next(given)}{marker}{''.join(map(written, ends[0] if ends else ()))}"
+            case Closer():
+                return ""
             case Pattern():
                 return IDS[0]
             case Maybe(parts):

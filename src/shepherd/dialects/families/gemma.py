@@ -25,7 +25,7 @@ from shepherd.dialects.parse.bodies.header import Header, HeaderBody, at_once
 from shepherd.dialects.parse.bodies.literal_body import LiteralBody
 from shepherd.dialects.parse.bodies.python_body import PythonFenceBody
 from shepherd.dialects.parse.markup import Block, MakeBody, Thought
-from shepherd.dialects.parse.spelling import Json, Maybe, OneOf, Part, Spelling, members, value
+from shepherd.dialects.parse.spelling import Closer, Json, OneOf, Part, Spelling, Until
 from shepherd.dialects.parse.values import kinds
 
 CLOSER = "<channel|>"
@@ -60,41 +60,49 @@ def read_call(
     return Header(at, declined=opener)
 
 
+Ends = tuple[tuple[Part, ...], ...]
+"""What may come behind a place, to the end of the call; each begins with a `str`."""
+
+
 def call(tool: ToolSpec, *, quote: str) -> tuple[Part, ...]:
-    return (f"call:{tool.name}{{", *sorted_members(tool, quote), "}")
+    return (f"call:{tool.name}{{", OneOf(object_of(tool, quote, (("}", Closer()),))))
 
 
-def sorted_members(tool: ToolSpec, quote: str) -> tuple[Part, ...]:
-    named, required = sorted(tool.parameters.get("properties", {})), tool.parameters.get("required", ())
-    spell = partial(member, tool, quote)
-    first = next((at for at, name in enumerate(named) if name in required), None)
-    if first is None:
-        return members(tool.parameters, spell, between=",")
-    before = (Maybe((*spell(name), ",")) for name in named[:first])
-    behind = ((",", *spell(name)) for name in named[first + 1 :])
-    wanted = zip(named[first + 1 :], behind, strict=True)
-    after = (parts if name in required else (Maybe(parts),) for name, parts in wanted)
-    return (*before, *spell(named[first]), *(part for parts in after for part in parts))
+def object_of(tool: ToolSpec, quote: str, ends: Ends) -> Ends:
+    """The members of an object, sorted as the template sorts them, and one of its `ends`.
+
+    Made from the last to the first, so that each is shared by all that it may follow.
+    """
+    required = tool.parameters.get("required", ())
+    first = later = ends
+    for name in sorted(tool.parameters.get("properties", {}), reverse=True):
+        key, *value = member(tool, quote, name, later)
+        others: tuple[Ends, Ends] = ((), ()) if name in required else (first, later)
+        first, later = ((key, *value), *others[0]), ((f",{key}", *value), *others[1])
+    return first
 
 
-def member(tool: ToolSpec, quote: str, name: str) -> tuple[Part, ...]:
-    """One `key:value`; what is neither text nor an object of named members is written as JSON."""
+def member(tool: ToolSpec, quote: str, name: str, ends: Ends) -> tuple[str, *tuple[Part, ...]]:
+    """One `key:value` and one of its `ends`. What is neither text nor an object of named members is written as JSON.
+
+    A text may hold the quote: it ends where the quote and one of the ends stand.
+    """
     schema = tool.parameters.get("properties", {}).get(name, {})
     key = f"{name}:"
     if choices := schema.get("enum"):
         spelt = (f"{quote}{item}{quote}" if isinstance(item, str) else json.dumps(item) for item in choices)
-        return (key, OneOf(tuple((choice,) for choice in spelt)))
+        return (key, OneOf(tuple((choice,) for choice in spelt)), OneOf(ends))
     if schema.get("type") == "object" and schema.get("properties"):
         inner = ToolSpec(name, "", {**tool.parameters, **schema, "required": schema.get("required", [])})
-        return (f"{key}{{", *sorted_members(inner, quote), "}")
+        return (f"{key}{{", OneOf(object_of(inner, quote, tuple((f"}}{end[0]}", *end[1:]) for end in ends))))
     if "string" in kinds(tool, name) or not schema:
-        return (f"{key}{quote}", *value(tool, name, quote))
-    return (key, Json(schema))
+        return (f"{key}{quote}", Until(quote, ends))
+    return (key, Json(schema), OneOf(ends))
 
 
 def call_block(opener: str, closer: str, quote: str) -> Block:
     body = partial(LiteralBody, notation=notation(quote))
-    spelling = Spelling(partial(call, quote=quote))
+    spelling = Spelling(partial(call, quote=quote), closes=True)
     reader = partial(HeaderBody, read=partial(read_call, body=body))
     return Block(opener, (closer,), reader, "anywhere", "anywhere", spelling=spelling)
 

@@ -25,6 +25,8 @@ class Until:
     """Any text that does not hold the marker, and the marker."""
 
     marker: str
+    ends: tuple[tuple[Part, ...], ...] = ()
+    """What may come behind it, each beginning with a `str`: the text ends only where the marker and that stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,12 @@ class Pattern:
     regex: str
 
 
-Part = str | Json | Until | Maybe | OneOf | Pattern
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """The end of a call in a spelling that closes its blocks itself."""
+
+
+Part = str | Json | Until | Maybe | OneOf | Pattern | Closer
 """A piece of a call; a `str` is written as it is."""
 
 
@@ -61,6 +68,8 @@ class Spelling:
     between: str | None = None
     """What stands between two calls of one block; `None` when every call has a block of its own."""
     after: str = ""
+    closes: bool = False
+    """Whether a `Closer` in each call stands for the block's closer, with which a text of the call may end."""
 
 
 ARGUMENTS = Json({})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import apsw
 
 from shepherd.memory.archive import forget, index
+from shepherd.memory.database import file_of
 from shepherd.memory.schema import APPLICATION_ID, VERSION
 
 MOST = 20
@@ -146,8 +147,5 @@ def _file(connection: apsw.Connection, _deep: bool) -> Iterator[Problem]:
 
 
 def _files(connection: apsw.Connection) -> list[str]:
-    return [
-        path
-        for end in ("", "-wal", "-shm")
-        if connection.filename and os.path.exists(path := connection.filename + end)
-    ]
+    name = file_of(connection)
+    return [path for end in ("", "-wal", "-shm") if name and os.path.exists(path := name + end)]

@@ -11,6 +11,12 @@ A session may send a compacted history, or one whose old tool results were clear
 prefix are aligned with those that the session has stored, and only new ones are stored. The chains of the others become
 aliases, so the next request finds its prefix at once.
 
+A client without a session may send only the tail of its history, or leave out the middle. Then the first messages
+behind the known prefix are looked for as a run of a recent conversation, which goes on with the others:
+
+    stored    u a u a u a
+    history           u a u       the run u a ─▶ the last u is new
+
 System prompts are stored, but ignored here: many clients write the time into them.
 
 Runs on the writer's connection, inside its transaction.
@@ -24,7 +30,7 @@ import time
 import uuid as uuids
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import apsw
@@ -47,6 +53,16 @@ RECENT = 16
 TAIL = 4
 """Messages that a request usually adds to a history, at most."""
 TITLE_CHARS = 80
+RUN_CONVERSATIONS = 32
+"""The most recent ones, in which a run is looked for."""
+RUN_IDS = 2_000
+"""Of so many messages before the last one, the conversations are recent."""
+RUN_ROWS = 10_000
+"""Messages of all of them that are looked at, at most."""
+RUN_STARTS = 8
+"""Places of a conversation where the same message stands that are tried, the last ones."""
+RUN_MARGIN = 8
+"""Messages of a conversation that may follow a run; behind one that is not at the end is a branch."""
 NOTES = "notes"
 """The uuid, and the `source`, of the conversation with the exchanges of `notes.py`."""
 
@@ -140,8 +156,8 @@ def archive(
     """Store the new messages of a history; the ids of all its messages, in order. The same history stores nothing.
 
     The id 0 stands for a message that was forgotten, and is not stored again. `session` is the client's name for the
-    conversation; without it, a changed history becomes a branch. `recent` saves time only: its content is checked
-    against the file, since a transaction may have been rolled back.
+    conversation; without it, a changed history becomes a branch, and a tail continues its conversation. `recent` saves
+    time only: its content is checked against the file, since a transaction may have been rolled back.
     """
     if not history:
         return []
@@ -163,6 +179,10 @@ def archive(
         ((newest,),) = connection.execute("SELECT max(id) FROM conversation WHERE session = ?", (session,))
         if newest and _last_said(connection, newest) in kept.values():  # only older messages were changed
             end, is_followed = _end(connection, newest), False
+    elif rest and (is_followed or not place) and (run := _find_run(connection, named, rest, place)) is not None:
+        place, kept = run
+        end = _end(connection, place.conversation)
+        is_followed = _last_said(connection, place.conversation) != place.id
     fresh = [*(i for i in named.systems if i < n_known), *range(n_known, len(entries))]
     fresh = [i for i in fresh if not named.ids[i] and i not in kept]
     if may_forget:
@@ -276,6 +296,75 @@ def _kept(connection: apsw.Connection, session: str, named: NamedHistory, rest: 
         if i not in kept and (id := results.get(named.entries[i].call_id)) and CLEARED.fullmatch(named.entries[i].body):
             kept[i] = id
     return kept
+
+
+def _find_run(
+    connection: apsw.Connection, named: NamedHistory, rest: Sequence[int], place: _Position | None
+) -> tuple[_Position, dict[int, int]] | None:
+    """The end of the longest stored run that a history has behind its known prefix, and the ids of the indexes in it.
+
+    Behind a prefix, which ends at `place`, the run is one of the same conversation, unless another has a longer run
+    from the start: a short prefix may be of several.
+    """
+    if all(named.entries[i].role == "user" for i in rest):  # the beginning of a conversation, as a rule
+        return None
+    if place and (found := _longest_run(connection, named, rest, [place.conversation], place.seq)):
+        return found
+    said = [i for i, entry in enumerate(named.entries) if entry.role != "system"]
+    found = _longest_run(connection, named, said, _recent(connection))
+    return found if found and len(found[1]) > len(said) - len(rest) else None
+
+
+def _longest_run(
+    connection: apsw.Connection, named: NamedHistory, said: Sequence[int], conversations: Iterable[int], seq: int = -1
+) -> tuple[_Position, dict[int, int]] | None:
+    """The longest run of one of these conversations, behind `seq`, that the indexes `said` begin with."""
+    best: tuple[_Position, dict[int, int]] | None = None
+    n_left = RUN_ROWS
+    for conversation in conversations:
+        most = min(len(said) + RUN_MARGIN, n_left)
+        stored = [_Said(*row) for row in connection.execute(_LAST_SAID, (conversation, seq, most))][::-1]
+        n_left -= len(stored)
+        starts = [at for at, each in enumerate(stored) if each.sha == named.shas[said[0]]]
+        for at in starts[-RUN_STARTS:]:
+            pairs = takewhile(lambda pair: named.shas[pair[0]] == pair[1].sha, zip(said, stored[at:], strict=False))
+            run = {i: each.id for i, each in pairs}
+            if len(run) > len(best[1] if best else ()) and _is_told(named, run, at_end=at + len(run) == len(stored)):
+                last = stored[at + len(run) - 1]
+                best = _Position(last.id, conversation, last.seq, last.turn, last.id), run
+    return best
+
+
+class _Said(NamedTuple):
+    id: int
+    seq: int
+    turn: int
+    sha: bytes
+
+
+def _is_told(named: NamedHistory, run: Collection[int], *, at_end: bool) -> bool:
+    """Whether a run is enough to recognise a conversation by. Short messages are, where nothing follows them."""
+    entries = [named.entries[i] for i in run]
+    if all(entry.role == "user" for entry in entries):
+        return False
+    is_long = sum(map(_n_chars, entries)) >= SHORT_CHARS
+    return (at_end and is_long) or (len(run) > 1 and (at_end or is_long))
+
+
+def _recent(connection: apsw.Connection) -> list[int]:
+    """The ids of the conversations that went on last, the last first."""
+    rows = connection.execute(
+        "SELECT conversation FROM message WHERE id > ? AND conversation IN (SELECT id FROM conversation WHERE session "
+        "IS NULL AND uuid <> ?) GROUP BY conversation ORDER BY max(message.id) DESC LIMIT ?",
+        (next_id(connection) - RUN_IDS, NOTES, RUN_CONVERSATIONS),
+    )
+    return [conversation for (conversation,) in rows]
+
+
+_LAST_SAID = (
+    "SELECT id, seq, turn, sha FROM message WHERE conversation = ? AND seq > ? AND role <> 'system' "
+    "ORDER BY seq DESC LIMIT ?"
+)
 
 
 def _n_chars(entry: Entry) -> int:

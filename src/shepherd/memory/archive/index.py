@@ -29,9 +29,21 @@ _UNSPACED = re.compile(
 )
 
 
+EMOJI = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
+"""Without the colours of skin, which only change the emoji before them."""
+_EMOJI = re.compile(f"[{EMOJI}]")
+
+
 def spaced(text: str) -> str:
-    """Text with blanks around each character of Chinese, Japanese, Korean and Thai: the index treats it as a word."""
-    return text if text.isascii() else _UNSPACED.sub(r" \1 ", text)
+    """Text with blanks around each character of Chinese, Japanese, Korean and Thai, so that the index treats it as a
+    word, and with a word behind each emoji, which the index leaves out."""
+    if text.isascii():
+        return text
+    return _EMOJI.sub(lambda found: f" {found[0]} {emoji_word(found[0])} ", _UNSPACED.sub(r" \1 ", text))
+
+
+def emoji_word(emoji: str) -> str:
+    return f"emoji{ord(emoji):x}"
 
 
 def indexed(entry: Entry) -> str:

@@ -107,7 +107,7 @@ FEW_WORDS = 6
 class ComparedText:
     def __init__(self, text: str) -> None:
         self.text = text[:COMPARED_CHARS].casefold()
-        self.plain = " ".join(re.findall(r"\w+", self.text))
+        self.plain = " ".join(re.findall(r"\w+", self.text)) or self.text  # such as one emoji
         self.numbers = _NUMBER.findall(self.text)
         self.words = frozenset(self.plain.split())
 

@@ -11,16 +11,20 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest, Role
-from shepherd.memory.archive.index import spaced
+from shepherd.memory.archive.index import EMOJI, emoji_word, spaced
 from shepherd.memory.records import clean
 from shepherd.memory.search.words import NEAR, SAME, STOP
 
 MOST_TERMS = 24
 READ_CHARS = 4_000
 """Of a longer question, half of this is read at each end: the question is there, and pasted text between."""
+
+MOST_SHARP = 3
+"""Places of a word, or of a phrase, where `ss` may stand for `ß`."""
 
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0670\u0900-\u0dff\u0f00-\u109f\u1780-\u17ff"
 _UNSPACED = (
@@ -29,6 +33,7 @@ _UNSPACED = (
 )
 _TOKEN = re.compile(
     f"(?P<run>[{_UNSPACED}]+)"
+    f"|(?P<emoji>[\U0001f1e6-\U0001f1ff]{{2}}|[{EMOJI}])"  # the first: a flag
     r"|(?P<number>\d+(?:[.,:/-]\d+)+)"
     f"|(?P<word>(?:(?![{_UNSPACED}])[^\\W_]|[{_MARKS}])+)"
 )
@@ -93,9 +98,10 @@ class Filters:
                 continue
             if not (words := " ".join(words_of(value))):
                 raise InvalidRequest(
-                    f"{field}: {value!r} has no letter and no digit; give the text to find", field=field
+                    f"{field}: {value!r} has no letter, digit or emoji; give the text to find", field=field
                 )
-            parts.append(f"{quoted(words)}{end}")
+            forms = [f"{quoted(each)}{end}" for each in (words, *sharp_forms(words))]
+            parts.append(forms[0] if len(forms) == 1 else f"({' OR '.join(forms)})")
         return f"body : ({' AND '.join(parts)})" if parts else ""
 
 
@@ -105,7 +111,7 @@ NO_FILTERS = Filters()
 def terms_of(text: str) -> list[Term]:
     """The terms of a question, in its order, without repetition; at most `MOST_TERMS`, the longest.
 
-    Stop words are left out, unless there are no others. Empty for a text without a letter or digit.
+    Stop words are left out, unless there are no others. Empty for a text without a letter, digit or emoji.
     """
     seen: dict[str, Term] = {}
     words = list(_words(text))
@@ -163,6 +169,8 @@ def _words(text: str) -> Iterator[str]:
         if match.lastgroup == "run":
             pairs = [token[at : at + 2] for at in range(len(token) - 1)] or [token]
             yield from (" ".join(pair) for pair in pairs)
+        elif match.lastgroup == "emoji":
+            yield " ".join(map(emoji_word, token))
         elif match.lastgroup == "number":
             yield " ".join(re.findall(r"\d+", token))
         else:
@@ -173,11 +181,26 @@ def _term(word: str) -> Term:
     forms = {word: None}
     if day := _DAY.fullmatch(word):  # the index has the day of a message with two digits
         forms |= {day[1]: None, f"{day[1]:0>2}": None}
+    forms |= dict.fromkeys(sharp_forms(word))
     bases = (word, *_bases(word))
     for base in bases:
         forms |= dict.fromkeys(SAME.get(base, ()))
     near = {other: None for base in bases for other in (*NEAR.get(base, ()), *_agent_nouns(base)) if other not in forms}
     return Term(tuple(forms), tuple(near))
+
+
+def sharp_forms(words: str) -> tuple[str, ...]:
+    """The same with `ss` for `ß`, as capitals, Switzerland and many keyboards have it, and the reverse."""
+    if "ß" in words:
+        return (words.replace("ß", "ss"),)
+    places = [found.start() for found in re.finditer("ss", words)][:MOST_SHARP]
+    made = []
+    for chosen in product((False, True), repeat=len(places)):
+        form = words
+        for at in (at for at, is_sharp in zip(reversed(places), chosen, strict=True) if is_sharp):
+            form = f"{form[:at]}ß{form[at + 2 :]}"
+        made.append(form)
+    return tuple(made[1:])
 
 
 def _agent_nouns(word: str) -> tuple[str, ...]:

@@ -78,8 +78,17 @@ def _model_body(card: ModelCard) -> Json:
     names = list(dict.fromkeys((card.id, *card.aliases)))
     # The last two are llama-server's.
     body = encode_model(card.id, created=card.created, **sizes) | {"aliases": names, "tags": list(card.tags)}
+    body |= {"capabilities": list(abilities(card))}  # in Ollama's words
     body |= {"root": card.parent, "parent": card.parent} if card.parent else {}  # vLLM's
     return body | {"stands_for": card.stands_for} if card.stands_for else body
+
+
+_LEAST = {"chat": "completion", "embedding": "embedding", "reranker": "rerank"}
+
+
+def abilities(card: ModelCard) -> tuple[str, ...]:
+    """What the model can do, in the words of Ollama; never empty."""
+    return card.capabilities or (_LEAST[card.kind],)
 
 
 # ---- Anthropic's
@@ -137,6 +146,7 @@ def _for_codex(card: ModelCard, priority: int) -> Json:
     efforts = [{"effort": effort, "description": text} for effort, text in _EFFORTS.items()] if thinks else []
     return {
         "slug": card.id,
+        "capabilities": list(abilities(card)),  # llama-server's, whose list has the same name
         "display_name": card.id,
         "description": card.description or None,
         "visibility": "list",

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from shepherd.core import Event, Finished, InvalidRequest, Request, Started
 from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
-from shepherd.server.endpoints.models import named_card
+from shepherd.server.endpoints.models import abilities, named_card
 from shepherd.server.http.body import send_json
 from shepherd.server.http.caller import refuse_one_of_many
 from shepherd.server.http.errors import encode_error
@@ -180,12 +180,9 @@ def encode_shown(card: ModelCard) -> Json:
             "general.basename": card.id,
             f"{architecture}.context_length": card.n_ctx,
         },
-        "capabilities": list(card.capabilities or (_LEAST[card.kind],)),
+        "capabilities": list(abilities(card)),
         "modified_at": _moment(card.created),
     }
-
-
-_LEAST = {"chat": "completion", "embedding": "embedding", "reranker": "rerank"}
 
 
 def _digest(card: ModelCard) -> str:

@@ -19,6 +19,7 @@ from starlette.types import Scope, Send
 from shepherd.core import BackendError, EngineDown, Refused, ShepherdError
 from shepherd.server.http.body import RawHeaders, json_bytes, send_json
 from shepherd.server.http.content_encoding import ACCEPTED, UnknownEncoding
+from shepherd.server.http.path import plain_path
 from shepherd.server.observe.record import CALLER, REQUEST_ID, Caller, format_name
 from shepherd.wire import rerank
 from shepherd.wire.anthropic import shapes as anthropic
@@ -45,7 +46,7 @@ class Stopping(EngineDown):
 
 def encode_error(scope: Scope, error: Exception) -> tuple[int, bytes, RawHeaders]:
     """Status, body and headers of the answer that reports `error` to a request."""
-    path = scope["path"]
+    path = plain_path(scope["path"])
     is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
     default = scope.get(ERRORS) or (anthropic.encode_error if is_anthropic else shapes.encode_error)
     encode = next((encode for paths, encode in _PROTOCOLS if paths.match(path)), default)

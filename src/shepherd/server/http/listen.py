@@ -26,6 +26,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shepherd.core import ConfigError
@@ -208,6 +209,8 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not before:
             self.cycle.transport = _HeadWithBody(self.cycle, self.transport, self.loop)  # type: ignore[assignment]  # as below
+            if self.scope["http_version"] == "1.0":
+                self.cycle.send = _until_close(self.cycle)  # type: ignore[method-assign, assignment]  # the app gets it
 
     def on_body(self, body: bytes) -> None:
         self._frame_bytes -= (1 + FRAME_RATIO) * len(body)
@@ -281,6 +284,25 @@ class Connection(HttpToolsProtocol):
             self.cycle.message_event.set()
         self._is_refused = True
         self.loop.call_later(UNREAD_S, self.transport.close)
+
+
+def _until_close(cycle: RequestResponseCycle) -> Send:
+    """What sends the answer to a client of HTTP/1.0, which knows no chunks: an answer of unknown length ends with the
+    connection (RFC 9112, section 6.3)."""
+    send, is_of_unknown_length = cycle.send, False
+
+    async def send_plain(message: Message) -> None:
+        nonlocal is_of_unknown_length
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            is_of_unknown_length = b"content-length" not in names
+            if is_of_unknown_length:
+                cycle.chunked_encoding = False
+        elif is_of_unknown_length:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)  # type: ignore[arg-type]  # Starlette's messages are dictionaries
+
+    return send_plain
 
 
 class _UnlockedTransport:

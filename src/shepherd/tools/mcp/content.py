@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import hashlib
 import json
@@ -13,6 +11,7 @@ from typing import Any
 import mcp_types as types
 
 from shepherd.core import Audio, Image, Message, Text
+from shepherd.core.encoding import read_base64
 from shepherd.media.sound import find_type
 from shepherd.tools.base import Result
 from shepherd.tools.mcp.values import Prompt, PromptArgument, Resource, ServerTool
@@ -98,12 +97,12 @@ def read_blocks(server: str, blocks: Iterable[Any]) -> tuple[list[str], tuple[Im
                 texts.append(block.text)
             case types.ImageContent():
                 texts.append(f"[image, {block.mime_type}, {size(block.data)}]")
-                with contextlib.suppress(binascii.Error):
-                    media.append(Image(block.mime_type, base64.b64decode(block.data, validate=True)))
+                with contextlib.suppress(ValueError):
+                    media.append(Image(block.mime_type, read_base64(block.data)))
             case types.AudioContent():
                 texts.append(f"[audio, {block.mime_type}, {size(block.data)}]")
-                with contextlib.suppress(binascii.Error):
-                    content = base64.b64decode(block.data, validate=True)
+                with contextlib.suppress(ValueError):
+                    content = read_base64(block.data)
                     media.append(Audio(find_type(content) or block.mime_type, content))
             case types.ResourceLink():
                 about = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))

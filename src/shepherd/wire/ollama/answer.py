@@ -21,6 +21,7 @@ from shepherd.core import (
     CallEnded,
     Event,
     Finished,
+    Message,
     Opaque,
     OpaqueBlock,
     ReasoningDelta,
@@ -36,6 +37,7 @@ from shepherd.core import (
 from shepherd.wire.bad_calls import HeldCalls
 from shepherd.wire.base import Json, compact
 from shepherd.wire.extensions import facts_of
+from shepherd.wire.ollama.context import context_of
 from shepherd.wire.ollama.fields import Errand, encode_error
 from shepherd.wire.openai.shapes import encode_scores
 from shepherd.wire.thoughts import JoinedThoughts
@@ -51,6 +53,8 @@ class AnswerOptions:
     began: int
     """When the body was read, on the encoder's clock."""
     errand: Errand = ""
+    conversation: tuple[Message, ...] | None = None
+    """The messages that the end of the answer repeats in its `context`; `None` = it has none."""
 
 
 class Encoder:
@@ -60,6 +64,9 @@ class Encoder:
         self, options: AnswerOptions, *, id: str, created: int, model: str, clock: Clock = time.perf_counter_ns
     ) -> None:
         self._errand = options.errand
+        self._conversation = options.conversation
+        self._said: list[str] = []
+        """What of the answer `context` repeats."""
         self._created = created * 10**9
         self._model = model
         self._clock = clock
@@ -78,6 +85,7 @@ class Encoder:
             self.note_time(event)  # later ones change nothing but the end
         if type(event) is TextDelta and not event.scores and self._deltas.calls.held is None:
             # Once per token: everything but the text and the time is a constant.
+            self._said.append(event.text)
             return self._head() + self._open + quote(event.text).encode("ascii") + self._close + _NOT_DONE
         if isinstance(event, Started) and not self._model:
             self._model = event.model
@@ -101,6 +109,7 @@ class Encoder:
                 whole.thinking += delta.thinking
                 whole.calls = [*whole.calls, *delta.calls]
         self.note_time(Finished(reply.reason, reply.usage))
+        self._said = [whole.text]
         answer: Json = json.loads(self._line(whole, self._end(reply.reason, reply.usage, reply.own[1])))
         return answer
 
@@ -108,12 +117,14 @@ class Encoder:
         """The rest of the last line. Times are the provider's own (`own`), where it is an Ollama."""
         if self._errand:
             return f'"done":true,"done_reason":"{self._errand}"}}\n'.encode("ascii")
-        figures = {
+        figures: Json = {
             "done": True,
             "done_reason": "length" if reason == "length" else "stop",
             **_figures(self._watch, usage),
             **facts_of("ollama", own),
         }
+        if self._conversation is not None:
+            figures["context"] = context_of(self._conversation, "".join(self._said))
         return compact(figures)[1:] + b"\n"
 
     def _head(self) -> bytes:
@@ -122,6 +133,7 @@ class Encoder:
         return f'{{"model":{quote(self._model)},"created_at":"{stamp}.{now % 10**9:09d}Z",'.encode("ascii")
 
     def _line(self, delta: _Delta, end: bytes = b"") -> bytes:
+        self._said.append(delta.text)
         parts = [self._head(), self._open, quote(delta.text).encode("ascii")]
         if delta.thinking:
             parts += [b',"thinking":', quote(delta.thinking).encode("ascii")]

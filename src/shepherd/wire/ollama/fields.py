@@ -6,14 +6,13 @@ Ollama's own fields are in the body, those of the sampler in `options`. Fields t
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import math
 import re
 from typing import Any, Literal
 
 from shepherd.core import Audio, Image, InvalidRequest, ReasoningLevel, Request, UnknownModel
+from shepherd.core.encoding import read_base64
 from shepherd.core.errors import names_near
 from shepherd.core.limit import INT64_MAX
 from shepherd.media import image, sound
@@ -87,8 +86,8 @@ def _decode_image(text: str, path: str) -> Image | Audio:
     if text.startswith("data:"):  # some clients leave the head of a data URL on it
         text = text.partition(",")[2]
     try:
-        data = base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError) as error:
+        data = read_base64(text)
+    except ValueError as error:
         raise InvalidRequest(f"{path} must be an image in base64, not {shown(text)}: {error}", field=path) from error
     if not data:
         raise InvalidRequest(f"{path} holds an image of 0 bytes", field=path)

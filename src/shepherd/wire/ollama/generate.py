@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 from shepherd.core import Completion, InvalidRequest, Message, Request, Text
 from shepherd.wire.base import Decoded, Fields, Json
 from shepherd.wire.ollama.answer import AnswerOptions, encoder
+from shepherd.wire.ollama.context import read_context
 from shepherd.wire.ollama.fields import COMMON, IMAGES, common_settings, decode_errand, encode_error
 from shepherd.wire.table import BOOLEAN, STRING, Field, FieldKind, body_schema, read_fields
 from shepherd.wire.watch import Clock
@@ -28,7 +30,11 @@ FIELDS = (
     Field("raw", BOOLEAN, "Continue the prompt as it is, without a chat template.", default=False),
     IMAGES,
     Field("template", STRING, "Ignored: the model's own is the one it was trained with."),
-    Field("context", FieldKind(Fields.find_array, {"type": "array"}), "Ignored: send earlier turns as messages."),
+    Field(
+        "context",
+        FieldKind(Fields.find_array, {"type": "array"}),
+        "That of the answer before, to go on with its conversation.",
+    ),
 )
 BODY = body_schema(*FIELDS, example={"model": "default", "prompt": "Why is the sky blue?", "stream": False})
 
@@ -57,6 +63,9 @@ def decode_request(body: Json, *, clock: Clock = time.perf_counter_ns) -> Decode
         request = Request(completion=Completion(prompt, suffix or None), **settings)
     else:
         question = Message("user", (*images, *((Text(prompt),) if prompt else ())))
-        instructions = (Message.system(given["system"]),) if given["system"] else ()
-        request = Request(messages=(*instructions, question), **settings)
+        earlier = read_context(given["context"] or (), fields.at("context"))
+        if given["system"]:  # it takes the place of the earlier one
+            earlier = (Message.system(given["system"]), *(one for one in earlier if one.role != "system"))
+        request = Request(messages=(*earlier, question), **settings)
+        options = replace(options, conversation=request.messages)
     return Decoded((request,), given["stream"], options)

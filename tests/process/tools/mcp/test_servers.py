@@ -150,6 +150,21 @@ async def test_an_error_of_the_server_is_reported_in_its_words() -> None:
         assert (await call(servers, "echo")).content == "{}"
 
 
+async def test_a_result_that_breaks_the_protocol_is_what_the_tool_has_said() -> None:
+    async with Stage(scripted(broken=True)) as servers:
+        for result, said in (
+            ({"content": "done"}, "done"),
+            ({"content": [{"type": "text", "text": "a"}, {"type": "image"}]}, 'a\n{"type": "image"}'),
+            ({"result": "done"}, "done"),
+            ({"content": [{"type": "text", "text": "done"}]}, "done"),  # without what its schema declares
+            ({"content": [], "structuredContent": {"n": "one"}}, '{"n": "one"}'),  # and with something else
+        ):
+            found = await call(servers, "broken", result=result)
+            assert (found.success, found.content) == (True, said)
+        wrong = await call(servers, "broken", result={"content": "no such city", "isError": "true"})
+        assert (wrong.success, wrong.error) == (False, "no such city")
+
+
 async def test_fifty_megabytes_are_an_answer_like_others() -> None:
     async with Stage(scripted()) as servers:
         assert len((await call(servers, "big", n=50_000_000)).content) == 50_000_000

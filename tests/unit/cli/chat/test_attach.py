@@ -134,8 +134,8 @@ def test_line_ends_of_a_file_become_ours(folder: Path) -> None:
     assert "x = 1\ny = 2\n" in file.text
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_marks_at_the_beginning_say_the_encoding(folder: Path, encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-le", "utf-16-be"])
+def test_marks_and_zeros_at_the_beginning_show_the_encoding(folder: Path, encoding: str) -> None:
     (folder / "marked.txt").write_bytes("Grüße\r\n".encode(encoding))
     (file, _) = parts("@marked.txt", folder)
     assert isinstance(file, Text)

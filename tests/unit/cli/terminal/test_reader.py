@@ -50,6 +50,13 @@ def test_what_windows_calls_unicode_is_read(encoding: str) -> None:
     assert lines(raw, size=2) == lines(raw, size=1000) == ["Grüße", "/exit"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_utf_16_is_read_with_and_without_its_mark_in_whatever_pieces(encoding: str, mark: str, size: int) -> None:
+    assert lines(f"{mark}Hi, Grüße\r\n/exit\r\n".encode(encoding), size=size) == ["Hi, Grüße", "/exit"]
+
+
 def test_another_encoding_of_the_terminal_is_taken() -> None:
     assert lines("Grüße\n".encode("latin-1"), encoding="latin-1") == ["Grüße"]
 

@@ -97,6 +97,80 @@ def test_a_return_to_the_older_branch_continues_there(file: apsw.Connection) -> 
     assert queries.stored(file, ids[-1:])[0].conversation == queries.stored(file, ids[:1])[0].conversation
 
 
+TOLD = [f"{word} {n}" for n in range(16) for word in ("so", "ok")]
+"""Short messages, each once."""
+
+
+@pytest.mark.parametrize(
+    ("texts", "n_sent"), [(LONG, 2), *((texts, n) for texts in (LONG, TOLD) for n in (3, 4, 7, 8, 31))]
+)
+@pytest.mark.parametrize("system", [False, True])
+def test_a_client_that_sends_only_the_tail_of_its_history_has_one_conversation(
+    file: apsw.Connection, texts: list[str], n_sent: int, system: bool
+) -> None:
+    history, ids = say(*texts), list[int]()
+    for n in range(1, len(history), 2):
+        before = [Entry("system", f"It is {n} o'clock.")] if system else []
+        archive(file, [*before, *history[max(0, n - n_sent) : n]])
+        ids = archive(file, [*before, *history[max(0, n - n_sent) : n + 1]])
+    found = [message for message in messages(file) if message.role != "system"]
+    assert [message.body for message in found] == texts
+    assert [message.turn for message in found] == [n // 2 + 1 for n in range(len(texts))]
+    assert count(file, "conversation") == 1
+    assert bodies(file, ids[-2:]) == texts[-2:]
+
+
+@pytest.mark.parametrize("n_kept", [3, 4])
+def test_a_client_that_leaves_out_the_middle_of_its_history_has_one_conversation(
+    file: apsw.Connection, n_kept: int
+) -> None:
+    history = say(*LONG)
+    for n in range(2, len(history) + 1, 2):
+        archive(file, [*history[:2], *history[max(2, n - n_kept) : n]])
+    assert [message.body for message in messages(file)] == LONG
+    assert count(file, "conversation") == 1
+
+
+def test_tails_of_several_conversations_are_not_mixed_up(file: apsw.Connection) -> None:
+    lines = [say(*(text if n % 3 == 1 else f"{text} of {name}" for n, text in enumerate(LONG))) for name in "abc"]
+    for n in range(2, len(LONG) + 1, 2):
+        for line in lines:
+            archive(file, line[max(0, n - 5) : n])
+    said = [[message.body for message in queries.messages(file, each.id)] for each in queries.conversations(file)]
+    assert sorted(map(tuple, said)) == sorted(tuple(entry.body for entry in line) for line in lines)
+
+
+def test_a_tail_that_was_changed_is_a_branch_of_its_conversation(file: apsw.Connection) -> None:
+    history = say(*LONG[:10])
+    archive(file, history)
+    archive(file, [*history[4:8], Entry("user", "something else")])
+    newest, oldest = queries.conversations(file)
+    assert (newest.parent, newest.parent_seq, newest.n_messages, oldest.n_messages) == (oldest.id, 7, 1, 10)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        say(LONG[4], "something else"),  # one message of a user
+        [Entry("assistant", "so"), Entry("user", "and now?")],  # one short message
+        say("so", "ok", "and now?"),  # short ones, in the middle
+        [Entry("assistant", LONG[3]), Entry("user", "and now?")],  # one in the middle
+    ],
+)
+def test_what_is_too_little_to_recognise_a_conversation_by_begins_one(
+    file: apsw.Connection, history: list[Entry]
+) -> None:
+    archive(file, [*say(*LONG[:4], "so", "ok", *LONG[4:6], "so"), Entry("assistant", "so")])
+    archive(file, history)
+    assert count(file, "conversation") == 2
+
+
+def test_a_tail_without_a_session_is_no_part_of_a_session(file: apsw.Connection) -> None:
+    archive(file, say(*LONG[:6]), session="s")
+    archive(file, say(*LONG[:6])[2:])
+    assert count(file, "conversation") == 2
+
+
 def test_what_two_sessions_say_alike_belongs_to_both(file: apsw.Connection) -> None:
     one, other = (archive(file, say(*LONG[:2]), session=name) for name in "ab")
     assert not {*one} & {*other}

@@ -32,7 +32,8 @@ from shepherd.memory.search.query import (
         ("café CAFÉ Cafe", ["café", "cafe"]),
         ("ＡＢＣ full width", ["abc", "full", "width"]),
         ("", []),
-        ('"*:()^-+ 🦊 … !', []),
+        ('"*:()^-+ … !', []),
+        ("the 🦊🍕, 👍🏽 and 🇩🇪", ["emoji1f98a", "emoji1f355", "emoji1f44d", "emoji1f1e9 emoji1f1ea"]),
         ("我的猫叫什么名字", ["我 的", "的 猫", "猫 叫", "叫 什", "什 么", "么 名", "名 字"]),
         ("猫", ["猫"]),
         ("gen-itgc后 설비", ["gen", "itgc", "后", "설 비"]),
@@ -98,7 +99,7 @@ def test_a_question_about_answers_of_the_model_is_recognised(question: str, abou
     assert is_about_answers(question) is about
 
 
-@pytest.mark.parametrize("value", ["", "  ", '"', "🦊", "***"])
+@pytest.mark.parametrize("value", ["", "  ", '"', "…", "***"])
 def test_a_phrase_or_prefix_without_a_word_is_refused(value: str) -> None:
     for field, filters in (("phrase", Filters(phrase=value)), ("prefix", Filters(prefix=value))):
         with pytest.raises(InvalidRequest, match=field) as raised:
@@ -109,6 +110,8 @@ def test_a_phrase_or_prefix_without_a_word_is_refused(value: str) -> None:
 def test_required_text_is_looked_for_in_the_message_itself() -> None:
     assert Filters().required == ""
     assert Filters(phrase='error "503"', prefix="Kub").required == 'body : ("error 503" AND "kub" *)'
+    assert Filters(phrase="Große Gasse").required == 'body : (("große gasse" OR "grosse gasse"))'
+    assert Filters(prefix="gasse").required == 'body : (("gasse" * OR "gaße" *))'
 
 
 ANY_TEXT = st.text(st.characters() | st.sampled_from("\"*:()^{}+-~ \0\ud800'\\設กあ한é"), max_size=60)

@@ -53,6 +53,47 @@ def test_the_messages_of_a_turn_are_one_result(connection: apsw.Connection) -> N
     assert all(other.user_message == "And of Spain?" for other in others)
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Sie wohnt in der Hauptstraße.", "HAUPTSTRASSE"),
+        ("Sie wohnt in der Hauptstrasse.", "Hauptstraße"),
+        ("Sie wohnt in der Hauptstraße.", "hauptstrasse"),
+        ("DIE HAUPTSTRAẞE IST LANG.", "Hauptstrasse"),
+        ("Das Schlussstraßenfest war groß.", "Schlussstrassenfest"),
+        ("I love 🍕 on Fridays.", "🍕"),
+        ("I love🍕🍔on Fridays.", "🍔?"),
+        ("Thumbs up 👍🏽 from me.", "👍"),
+        ("We won ❤️ again.", "❤"),
+        ("Off to 🇩🇪 in May.", "🇩🇪"),
+    ],
+)
+def test_sharp_s_and_emoji_are_found_however_they_are_written(
+    connection: apsw.Connection, said: str, asked: str
+) -> None:
+    archive(connection, exchange(said, "Noted."), session="1")
+    archive(connection, exchange("Nothing of it, but 🇫🇷 and 🎈 and Maße.", "Noted."), session="2")
+    (hit,) = search(connection, asked, 5)
+    assert hit.user_message == said
+    word = asked.strip("?")
+    for filters in (Filters(phrase=word), Filters(prefix=word)):
+        (hit,) = search(connection, "", 5, filters=filters)
+        assert hit.user_message == said
+
+
+def test_an_emoji_has_a_snippet_around_it(connection: apsw.Connection) -> None:
+    text = "word " * 300 + "🍕 at noon " + "word " * 300
+    terms = terms_of("🍕")
+    spans = term_spans(text, terms, tokenizer.span_tokenizer(connection))
+    assert [text[span.start : span.stop] for span in spans] == ["🍕"]
+    assert "🍕 at noon" in snippet(text, spans, 60)
+
+
+def test_different_emoji_are_no_near_duplicates() -> None:
+    assert not ComparedText("🍕").is_near_duplicate_of(ComparedText("🍔"))
+    assert ComparedText("🍕").is_near_duplicate_of(ComparedText("🍕"))
+
+
 def test_of_two_near_duplicates_the_newer_one_is_shown(connection: apsw.Connection) -> None:
     archive(connection, exchange("My tent is green.", "Noted!", at=NOW), session="1")
     archive(connection, exchange("my tent  is green", "noted", at=NOW + 5), session="2")

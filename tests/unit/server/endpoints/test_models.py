@@ -47,7 +47,9 @@ async def test_openais_clients_see_every_model_with_its_context(client: httpx2.A
         "meta": {"n_ctx": 40_960, "n_cells": 40_960, "size": 0},
         "aliases": ["qwen3"],
         "tags": [],
+        "capabilities": ["completion", "tools", "thinking"],
     }
+    assert [model["capabilities"] for model in found["data"][1:]] == [["completion"], ["embedding"]]
     assert (await client.get("/v1/models/qwen3")).json() == found["data"][0]
     assert (await client.get("/v1/models/nope")).status_code == 404
 
@@ -88,6 +90,7 @@ async def test_codex_finds_all_that_it_needs_of_the_models_that_chat(client: htt
         assert model["truncation_policy"].keys() == {"mode", "limit"}
         assert model["base_instructions"]
     thinking, plain = found
+    assert thinking["capabilities"] == ["completion", "tools", "thinking"]
     assert thinking["context_window"] == 40_960
     assert [level["effort"] for level in thinking["supported_reasoning_levels"]] == ["low", "medium", "high"]
     assert (plain["supported_reasoning_levels"], plain["supports_reasoning_summaries"]) == ([], False)

@@ -360,10 +360,27 @@ async def test_a_preflight_needs_no_key_and_allows_the_headers_of_the_sdks() -> 
             "origin": "http://localhost:3000",
             "access-control-request-method": "POST",
             "access-control-request-headers": "authorization,content-type,openai-beta,x-api-key,anthropic-version,"
-            "x-stainless-retry-count,x-stainless-timeout,anthropic-dangerous-direct-browser-access",
+            "x-stainless-retry-count,x-stainless-timeout,anthropic-dangerous-direct-browser-access,x-goog-api-key,"
+            "traceparent,tracestate,baggage,openai-organization,http-referer,x-title,api-key,a-header-of-tomorrow",
         }
         answer = await client.options(CHAT, headers=headers)
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
+        assert answer.headers["access-control-allow-headers"] == headers["access-control-request-headers"]
         refused = await client.options(CHAT, headers={**headers, "origin": "https://evil.example"})
         assert refused.status_code == 400
+        assert "access-control-allow-origin" not in refused.headers
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/api/chat", "/v1/models", "/mcp"])
+async def test_an_allowed_page_of_the_internet_may_reach_this_network_and_no_other(path: str) -> None:
+    headers = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
+    async with client_of(ScriptedService(saying("Hi")), origins=("https://app.example",)) as client:
+        for origin in ("https://app.example", "http://localhost:3000", "app://obsidian.md"):
+            answer = await client.options(path, headers={**headers, "origin": origin})
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-private-network"] == "true"
+            assert answer.headers["access-control-allow-origin"] == origin
+        refused = await client.options(path, headers={**headers, "origin": "https://evil.example"})
+        assert refused.status_code == 400
+        assert "access-control-allow-origin" not in refused.headers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -293,6 +294,50 @@ async def test_a_connection_that_sends_nothing_is_closed() -> None:
     loop.pass_time(1)
     assert transport.is_closing()
     assert transport.written == b""
+
+
+# ---- HTTP/1.0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "stream": True}),
+        ("/v1/responses", {"input": "x", "stream": True}),
+        ("/api/chat", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+    ],
+)
+async def test_a_client_of_http_1_0_gets_what_one_of_1_1_gets_without_chunks(
+    listening: Listening, path: str, body: dict[str, Any]
+) -> None:
+    async with listening(ScriptedService(saying("One", "two"))) as url:
+        content = json.dumps({"model": "m", **body}).encode()
+        async with connected(url) as (reader, writer):
+            writer.write(b"POST %b HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(content), content))
+            head, _, old = (await asyncio.wait_for(reader.read(), PATIENCE_S)).partition(b"\r\n\r\n")
+        async with httpx2.AsyncClient(base_url=url) as client:
+            new = await client.post(path, content=content, headers={"content-type": "application/json"})
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert (b"content-length" in head.lower()) == ("content-length" in new.headers)
+    assert CHANGING.sub(b"", old) == CHANGING.sub(b"", new.content)
+
+
+CHANGING = re.compile(rb"\w+_[0-9a-f]{16,}|chatcmpl-\w+|\d+(\.\d+)?|[0-9T:.Z-]{12,}")
+"""Ids and times."""
+
+
+async def test_a_head_of_http_1_0_has_no_body() -> None:
+    connection, transport, _ = connection_in_process()
+    connection.data_received(b"HEAD / HTTP/1.0\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        while not transport.is_closing():  # noqa: ASYNC110 - nothing sets an event for it
+            await asyncio.sleep(0)
+    assert transport.written.startswith(b"HTTP/1.1 200 ")
+    assert transport.written.endswith(b"\r\n\r\n")
 
 
 # ---- writing

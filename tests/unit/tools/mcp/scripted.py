@@ -73,6 +73,7 @@ SCHEMA = {
     },
 }
 ANYTHING = {"type": "object"}
+COUNTED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS: list[dict[str, Any]] = [
     {"name": "echo", "description": "Say it again.", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}},
     {"name": "many", "description": "Several items.", "inputSchema": ANYTHING, "annotations": {"openWorldHint": True}},
@@ -99,6 +100,8 @@ TOOLS: list[dict[str, Any]] = [
 TOOLS += [
     {"name": f"t{n}", "description": "One of many.", "inputSchema": ANYTHING} for n in range(FAULTS.get("many", 0))
 ]
+if FAULTS.get("broken"):
+    TOOLS += [{"name": "broken", "description": "Any result.", "inputSchema": ANYTHING, "outputSchema": COUNTED}]
 WAITING: dict[Any, Any] = {}
 """Our requests to the client, by their ids, and what to do with the answer."""
 
@@ -161,6 +164,8 @@ def call_tool(message: dict[str, Any]) -> None:
             fail(message, -32602, "there is no such city; give one of: Rome, Oslo")
         case "nonsense":
             send({"id": message["id"], "result": "a string"})
+        case "broken":
+            answer(message, arguments["result"])
         case "half":
             put(
                 b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\\ud83d b"}]}}\n'

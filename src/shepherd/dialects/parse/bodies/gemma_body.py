@@ -2,8 +2,10 @@
 
 Keys are bare. Strings stand between quotes of their own, so nothing in them is escaped. Models write Python's or JSON's
 quotes instead, write `(key=value)` for `{key:value}`, put a namespace before the name, and leave out the quote before a
-string, behind it, or both. A text that cannot be read strictly is read again: then a quote ends a string only if the
-call continues behind it, and a missing quote is put where the next key or the end shows it.
+string, behind it, or both. They write quotation marks inside a string with the quote, too, as in
+`a:<|"|>say <|"|>hi<|"|><|"|>`. A text that cannot be read strictly is read again: then a quote ends a string only if
+the call continues behind it (with a comma and a key, or with the brackets that are open), any other quote is a
+quotation mark, and a missing quote is put where the next key or the end shows it.
 Not here: where a block ends (`literal_body`).
 """
 
@@ -12,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, partial
+from typing import Literal
 
 from shepherd.core import ToolSpec
+from shepherd.dialects.parse.bodies.json_text import after_blanks
 from shepherd.dialects.parse.bodies.literal_body import LiteralReader, Notation
 from shepherd.dialects.parse.bodies.python_body import unescaped
 from shepherd.dialects.parse.call import Calls, Found, n_found, read_calls
-from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, value_of
+from shepherd.dialects.parse.values import ANY, argument, find_tool, json_object, json_text, names, value_of
 
 QUOTE = '<|"|>'
 NEXT_CALL = re.compile(r"call\s*:")
@@ -30,23 +34,34 @@ KEY = r"""[^\s:=,{}()\[\]"'<>]+"""
 BARE_KEY = re.compile(rf"({KEY}(?:[ \t]+{KEY}){{0,8}})\s*[:=]")
 LITERAL = re.compile(r"(?:-?\d[\d.eE+-]*|[Tt]rue|[Ff]alse|[Nn]one|null)(?=\s*(?:[,})\]]|\Z))")
 BARE_ITEM = re.compile(r"[^{}\[\](),<]*")
+LAST_COMMA = re.compile(r",\s*(?:[})]|\Z)")
+END = re.compile(r"[\s,;})\]]*(?:call\s*:|\Z)")
+"""Behind the brackets of a call."""
+
+Way = Literal["strict", "declared", "repaired"]
+WAYS: tuple[Way, ...] = ("strict", "declared", "repaired")
+"""How a text is read, until all its calls can be: as it stands; with strings that end before declared parameters only;
+with strings that end before any key, and with missing quotes put where they belong."""
 
 
 class Quote:
     def __init__(self, quote: str) -> None:
         self.text = quote
         mark = re.escape(quote)
-        another = rf""",\s*(?:{KEY}|"[^"]{{0,64}}"|'[^']{{0,64}}'|{mark}[\s\S]{{0,64}}?{mark})\s*[:=]"""
+        another = rf""",\s*(?:({KEY})|"([^"]{{0,64}})"|'([^']{{0,64}})'|{mark}([\s\S]{{0,64}}?){mark})\s*[:=]"""
+        unnamed = re.sub(r"\((?=[^?])", "(?:", another)
         ends = r"[,})\]]"
+        self.meaning = '"' if '"' in quote else quote
+        """What the quote stands for inside of a string."""
         self.key = re.compile(rf"{mark}(.*?){mark}\s*[:=]", re.DOTALL)
-        self.bare_member = re.compile(rf"(?:[^{{}}\[\]()<,]|(?!{another}|,\s*(?:{ends}|\Z)),)*")
-        self.unopened_member = re.compile(rf"((?:[^<,]|(?!{another}),)*){mark}(?=\s*(?:{ends}|\Z))")
+        self.bare_member = re.compile(rf"(?:[^{{}}\[\]()<,]|(?!{unnamed}|,\s*(?:{ends}|\Z)),)*")
+        self.unopened_member = re.compile(rf"((?:[^<,]|(?!{unnamed}),)*){mark}(?=\s*(?:{ends}|\Z))")
         """A string that lacks the first of its two quotes."""
         self.unopened_item = re.compile(rf"([^<,\]]*){mark}(?=\s*(?:[,\]]|\Z))")
-        self.in_member = re.compile(rf"{mark}(?=\s*(?:{another}|,\s*(?:\Z|[}})])|[}})\]]|\Z))")
-        """The end of a string that is a member's value."""
-        self.in_list = re.compile(rf"{mark}(?=\s*(?:[,\]]|\Z))")
-        self.unclosed = re.compile(rf",\s*{KEY}\s*[:=]\s*{mark}")
+        self.another = re.compile(another)
+        """The next member: a comma, and its key in one of the groups."""
+        self.next_item = re.compile(rf""",\s*(?:{mark}|["'\[{{\]]|{LITERAL.pattern}|\Z)""")
+        self.unclosed = re.compile(rf",\s*({KEY})\s*[:=]\s*{mark}")
         """What follows a string that lacks the second of its two quotes."""
 
 
@@ -62,28 +77,29 @@ def read_gemma_calls(text: str, tools: Sequence[ToolSpec] = (), whole: bool = Tr
     text = text.strip()
     if re.match(r"\[?\s*\{", text):
         return read_calls(text, tools=tools, whole=whole)
-    calls = GemmaReader(text, tools, quote, lenient=False).calls(whole)
-    if whole and n_found(calls) < len(calls):
-        others = GemmaReader(text, tools, quote, lenient=True).calls(whole)
-        if n_found(others) == len(others):
-            return others
-    return calls
+    strict: Calls = ()
+    for way in WAYS if whole else WAYS[:1]:
+        calls = GemmaReader(text, tools, quote, way).calls(whole)
+        if n_found(calls) == len(calls):
+            return calls
+        strict = strict or calls
+    return strict
 
 
 class GemmaReader(LiteralReader):
-    """Reads one text; `lenient`: with missing quotes put where they belong."""
+    """Reads one text in one of the `WAYS`."""
 
     BLANKS = re.compile(r"\s*")
     BETWEEN = re.compile(r"[\s,;})\[\]]*")
     HOW = f"write call:NAME{{key:{QUOTE}text{QUOTE},other:1}}"
 
-    def __init__(self, text: str, tools: Sequence[ToolSpec], quote: str, *, lenient: bool) -> None:
+    def __init__(self, text: str, tools: Sequence[ToolSpec], quote: str, way: Way) -> None:
         super().__init__(text)
         self._tools = tools
         self._quote = quote_of(quote)
-        self._lenient = lenient
+        self._way = way
         self._tool: ToolSpec | None = None
-        self._depth = 0
+        self._open: list[str] = []  # brackets
 
     def _call(self, whole: bool) -> Found:
         head = HEAD.match(self._text, self._at) or NAMELESS.match(self._text, self._at)
@@ -104,21 +120,21 @@ class GemmaReader(LiteralReader):
     def _members(self, opener: str, *, top: bool = False) -> list[tuple[str, str]]:
         """The members up to the bracket that closes, each with the JSON of its value."""
         members: list[tuple[str, str]] = []
-        self._depth += 1
+        self._open.append(opener)
         while not self._take(CLOSERS[opener]):
             key = self._key()
             members.append((key, self._value(key if top else None)))
             self._comma(CLOSERS[opener])
-        self._depth -= 1
+        self._open.pop()
         return members
 
     def _items(self) -> list[str]:
         items: list[str] = []
-        self._depth += 1
+        self._open.append("[")
         while not self._take("]"):
             items.append(self._value(None, item=True))
             self._comma("]")
-        self._depth -= 1
+        self._open.pop()
         return items
 
     def _key(self) -> str:
@@ -142,7 +158,7 @@ class GemmaReader(LiteralReader):
             return f"[{', '.join(self._items())}]" if first == "[" else json_object(self._members("{"))
         if quoted := self._match(QUOTED):
             return json_text(unescaped(quoted[1][1:-1]))
-        bare = None if self._lenient else LITERAL.match(self._text, self._at)
+        bare = None if self._way == "repaired" else LITERAL.match(self._text, self._at)
         unopened = None if bare else self._match(self._quote.unopened_item if item else self._quote.unopened_member)
         if unopened:
             return json_text(unopened[1])
@@ -155,22 +171,56 @@ class GemmaReader(LiteralReader):
 
     def _string(self, item: bool) -> str:
         begun = self._at + len(self._quote.text)
-        ends = self._quote.in_list if item else self._quote.in_member
-        end = ends.search(self._text, begun) if self._lenient else None
-        stop = end.start() if end else -1 if self._lenient else self._text.find(self._quote.text, begun)
-        self._at = stop + len(self._quote.text)
-        if self._lenient and not item:
-            unclosed = self._quote.unclosed.search(self._text, begun, stop if stop >= 0 else len(self._text))
-            if unclosed or stop < 0:
-                stop = self._at = unclosed.start() if unclosed else self._end(begun)
+        stop = self._text.find(self._quote.text, begun) if self._way == "strict" else self._find_end(begun)
+        if self._way != "strict" and not item:
+            last = stop if stop >= 0 else len(self._text)
+            unclosed = self._quote.unclosed.finditer(self._text, begun, last)
+            early = next((found.start() for found in unclosed if self._is_key(found, len(self._open) - 1)), -1)
+            if early < 0 and stop < 0 and self._way == "repaired":
+                early = self._end(begun)
+            if early >= 0:
+                self._at = early
+                return self._said(begun, early)
         if stop < 0:
             self._at = len(self._text)
             raise self._unreadable("the end of a string must stand")
-        return self._text[begun:stop]
+        self._at = stop + len(self._quote.text)
+        return self._said(begun, stop)
+
+    def _said(self, begun: int, stop: int) -> str:
+        return self._text[begun:stop].replace(self._quote.text, self._quote.meaning)
+
+    def _find_end(self, begun: int) -> int:
+        """The first quote behind which the call continues; negative when there is none."""
+        at = self._text.find(self._quote.text, begun)
+        while at >= 0 and not self._continues(at + len(self._quote.text)):
+            at = self._text.find(self._quote.text, at + 1)
+        return at
+
+    def _continues(self, at: int) -> bool:
+        """Whether the rest is the next member or item of what is open, or its end and the same of what is around it."""
+        for depth in reversed(range(len(self._open))):
+            at = after_blanks(self._text, at)
+            if at == len(self._text):
+                return True
+            if self._text[at] == ",":
+                if self._open[depth] == "[":
+                    return self._quote.next_item.match(self._text, at) is not None
+                another = self._quote.another.match(self._text, at)
+                return self._is_key(another, depth) if another else LAST_COMMA.match(self._text, at) is not None
+            if self._text[at] != CLOSERS[self._open[depth]]:
+                return False
+            at += 1
+        return END.match(self._text, at) is not None
+
+    def _is_key(self, found: re.Match[str], depth: int) -> bool:
+        """Whether the key in one of the groups may be a key there: of the arguments, only declared ones at first."""
+        declared = names(self._tool) if self._way == "declared" and not depth else ()
+        return not declared or next(filter(None, found.groups()), "").strip() in declared
 
     def _end(self, begun: int) -> int:
         """Where the brackets stand that close everything at the end of the text; negative when they do not."""
-        closing = re.compile(rf"(?:\s*[}}\])]){{{self._depth}}}\Z").search(self._text, begun)
+        closing = re.compile(rf"(?:\s*[}}\])]){{{len(self._open)}}}\Z").search(self._text, begun)
         inside = self._text[begun : closing.start()] if closing else ""
         return closing.start() if closing and inside.count("{") == inside.count("}") else -1
 
