@@ -8,7 +8,6 @@ in the table does not mean a whole answer: a decoder counts it as one that was c
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 from shepherd.core import StopReason
@@ -24,11 +23,10 @@ _WORDS: dict[Ending, str] = {
     "tool_calls": "toolcalls toolcall tooluse functioncall functioncalls",
     "length": "length maxtokens maxoutputtokens maxlength modellength tokenlimit limit truncated incomplete"
     " modelcontextwindowexceeded contextlengthexceeded contextlength maxcompletiontokens maxnewtokens notfinished"
-    " timelimit repetition",
+    " timelimit repetition abort aborted cancel cancelled canceled usercancel",
     "filtered": "contentfilter contentfiltered safety recitation language blocklist prohibitedcontent spii refusal"
     " imagesafety imageprohibitedcontent imagerecitation imageother noimage guardrailintervened sensitive blocked"
     " modelarmor errortoxic outputsensitive inputsensitive moderation",
-    "cancelled": "abort aborted cancel cancelled canceled usercancel",
     "failed": "error failed insufficientsystemresource networkerror timeout errorlimit internalerror overloaded",
     "unreadable": "malformedfunctioncall malformedresponse malformedtooluse malformedmodeloutput unexpectedtoolcall"
     " toomanytoolcalls missingthoughtsignature",
@@ -46,7 +44,7 @@ def word_of(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     word = str(value)[:LONGEST_WORD] if isinstance(value, str) else f"{value:.9g}"
-    return "" if _folded(word) in ("", "null", "none") else word
+    return "" if word.strip().lower() in ("", "null", "none") else word
 
 
 def ending_of(word: str) -> Ending | None:
@@ -56,4 +54,4 @@ def ending_of(word: str) -> Ending | None:
 
 def _folded(word: str) -> str:
     """The letters and digits of a word in lower case, without the name of its type: `FinishReason.MAX_TOKENS`."""
-    return re.sub(r"[^a-z0-9]", "", word.rpartition(".")[2].lower())
+    return "".join(filter(str.isalnum, word.rpartition(".")[2].lower()))

@@ -13,7 +13,7 @@ from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import Effort, Endpoint, Failure, native_of
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.signature import Protocol
-from shepherd.wire.values import count_in, objects_in, text_in
+from shepherd.wire.values import count_in, objects_in, text_in, whole_number
 
 UNKNOWN_TOKEN = -1
 """The id of a token whose number the provider does not send."""
@@ -138,8 +138,8 @@ def failure_of(record: Any) -> Failure:
     inner = record.get("error") if isinstance(record, dict) else None
     for place in (inner, record):
         for key in ("status_code", "status", "code"):
-            status = place.get(key) if isinstance(place, dict) else None
-            if isinstance(status, int) and 400 <= status <= 599:
+            status = whole_number(place.get(key)) if isinstance(place, dict) else None
+            if status is not None and 400 <= status <= 599:
                 return Failure(record, status=status)
     return Failure(record)
 

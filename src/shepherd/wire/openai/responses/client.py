@@ -498,9 +498,7 @@ class ResponsesDecoder(AnswerDecoder):
         if status == "incomplete":
             why = word_of(object_at(response, "incomplete_details").get("reason"))
             ending = self._ending(why, has_answer=True)
-            return ending if ending in ("filtered", "cancelled") else "length"
-        if status == "cancelled":
-            return "cancelled"
+            return ending if ending == "filtered" else "length"
         if status not in ("completed", ""):
             return self._ending(status, has_answer=True)
         return "tool_calls" if self._n_calls else "filtered" if self._has_refused else "end"
