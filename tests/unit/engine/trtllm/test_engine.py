@@ -9,14 +9,16 @@ import logging
 import threading
 from array import array
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests import cases
+from tests.fakes import model_directory
 from tests.in_time import until
-from tests.unit.engine.trtllm.trt import END, Bench, admitted, steps, tokens
+from tests.unit.engine.trtllm.trt import END, FAKE, Bench, admitted, steps, tokens
 
 from shepherd.core import (
     ContextFull,
@@ -30,6 +32,7 @@ from shepherd.core import (
 )
 from shepherd.engine.base import Admitted, Done, Owner, Prefill, Scored
 from shepherd.engine.trtllm.arguments import ignored
+from shepherd.engine.trtllm.library import Library, LibraryOptions
 
 Make = Callable[..., Bench]
 
@@ -338,6 +341,37 @@ async def test_an_answer_may_fill_the_context_to_its_last_token(make: Make, kind
     got = await bench.steps(replace(job, max_tokens=96 - len(job.tokens)))
     assert got[-1] == Done("length")
     assert len(tokens(got)) == 96 - len(job.tokens)
+
+
+# -- several GPUs ------------------------------------------------------------------------------------------------------
+
+
+class ReadyRanks:
+    """The library's session over ranks that have all come up: what it is asked for, and how many there are."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+
+    def submit(self, task: object, n_ranks: int) -> list[Future[int]]:
+        done: list[Future[int]] = [Future() for _ in range(self.n_workers)]
+        for each in done:
+            each.set_result(n_ranks)
+        return done
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("n_gpus", "n_stages", "tensor"), [(4, 2, 2), (2, 2, 1), (2, 1, 2)])
+def test_the_gpus_of_a_checkpoint_are_divided_into_stages(
+    tmp_path: Path, n_gpus: int, n_stages: int, tensor: int
+) -> None:
+    folder = model_directory.make(tmp_path / "hf", n_ctx=512)
+    options = LibraryOptions(str(folder), False, 512, n_gpus=n_gpus, n_stages=n_stages, module=FAKE)
+    library = Library(options, lambda make: ReadyRanks(n_gpus))  # the fake refuses any other number of ranks
+    assert library._llm.args["pipeline_parallel_size"] == n_stages
+    assert library._llm.mpi_session.n_workers == tensor * n_stages
+    library.close()
 
 
 # -- sampling, grammars, stops, scores ---------------------------------------------------------------------------------
