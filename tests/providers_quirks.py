@@ -192,6 +192,18 @@ def as_message(records: list[Any]) -> list[Any]:
     return [end | {"choices": [{"index": 0, "message": folded(records), "finish_reason": reason}]}]
 
 
+def in_two_choices(records: list[Any]) -> list[Any]:
+    """Copilot: the text and the calls of one answer are two choices."""
+    (whole,) = as_message(records)
+    message, reason = choice(whole)["message"], choice(whole)["finish_reason"]
+    made = message.pop("tool_calls")
+    second = (
+        [{"index": 0, "message": {"role": "assistant", "tool_calls": made}, "finish_reason": reason}] if made else []
+    )
+    whole["choices"] = [*whole["choices"], *second]
+    return [whole]
+
+
 def thoughts_as(make: Callable[[str], Record]) -> Quirk:
     def change(record: Record) -> None:
         if (text := delta(record).pop("reasoning_content", None)) is not None:
@@ -264,6 +276,12 @@ def set_all(**fields: Any) -> Quirk:
     return of_each(change)
 
 
+def completed(record: Record) -> None:
+    if text := delta(record).get("content"):
+        choice(record)["text"] = text
+        del choice(record)["delta"]
+
+
 def roles(record: Record) -> None:
     if record.get("choices"):
         delta(record)["role"] = "assistant"
@@ -298,6 +316,7 @@ CHAT: dict[str, Quirk] = {
     "the message behind its pieces": of_records(message_behind),
     "the message behind its pieces, without ids": of_records(lambda records: message_behind(records, without_ids=True)),
     "an object in place of a stream": of_records(as_message),
+    "text and calls in two choices": of_records(in_two_choices),
     "counts in every record": of_records(counts_everywhere),
     "counts in the choice": of_records(counts_in_the_choice),
     "reasoning": thoughts_as(lambda text: {"reasoning": text}),
@@ -312,6 +331,7 @@ CHAT: dict[str, Quirk] = {
     "content as parts": content_as(lambda text: [{"type": "text", "text": text}]),
     "content as texts": content_as(lambda text: [text]),
     "content as an object": content_as(lambda text: {"type": "text", "text": text}),
+    "pieces as completions have them": of_each(completed),
     "roles in every record": of_each(roles),
     "a reason in capitals": of_records(shouted),
     "a reason as an object": reasons(lambda own: {"type": own}),

@@ -25,12 +25,13 @@ class Choices:
         self._waiting: list[Json] = []
 
     def take(self, choices: list[Json]) -> list[Json]:
-        """The choices that are read now: of a record at most one, and those that have waited."""
+        """The choices that are read now: those of the answer, which a server may split (Copilot: text and calls), and
+        those that have waited."""
         if self._index is None and any(not index_in(each, "index") for each in choices):
             self._index = 0
             self._waiting.clear()
         if self._index is not None:
-            return [each for each in choices if (index_in(each, "index") or 0) == self._index][:1]
+            return [each for each in choices if (index_in(each, "index") or 0) == self._index]
         self._waiting += choices
         is_clear = len(self._waiting) >= MOST_WAITING or any(each.get(self._ending) for each in choices)
         return self.rest() if is_clear else []

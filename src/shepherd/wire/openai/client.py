@@ -440,10 +440,11 @@ class ChatDecoder(AnswerDecoder):
         for choice in choices:
             if choice.get("error"):
                 raise shared_fields.failure_of({"error": choice["error"]})
-            if isinstance(choice.get("delta"), dict):
-                yield from self._read_delta(choice["delta"], object_at(choice, "logprobs"))
-            else:
-                yield from self._read_delta(self._unsaid(object_at(choice, "message")), object_at(choice, "logprobs"))
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):  # a whole message, or a piece as completions have it
+                message = object_at(choice, "message")
+                delta = self._unsaid(message) if message else {"content": choice.get("text")}
+            yield from self._read_delta(delta, object_at(choice, "logprobs"))
             self._count(choice.get("usage"))  # Moonshot
             if not choice.keys() <= _CHOICE:
                 self._choice |= besides(choice, _CHOICE)
