@@ -87,6 +87,8 @@ class Said:
     """The connection is cut there."""
     is_cut: bool = False
     """Its limit of tokens has ended it."""
+    quirk: Callable[[bytes], bytes] = bytes
+    """How a gateway writes the answer (`providers_quirks.py`)."""
 
 
 Script = Callable[[Heard], "Said | Answer"]
@@ -170,7 +172,7 @@ class ScriptedProvider(ReplayServer):
         voice = Voice(model, f"{self.name}{self._n:04}x", n_prompt)
         if codec.has_proofs:
             self.issued[voice.proof] = said.thoughts
-        data = codec.write(said, voice)
+        data = said.quirk(codec.write(said, voice))
         way = said.way
         if word := said.hangs_behind or said.breaks_behind:
             end = b"\n" if self.protocol == "ollama" else b"\n\n"

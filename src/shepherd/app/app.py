@@ -28,7 +28,7 @@ from shepherd import config as configuration
 from shepherd.agent.archiving import Archiving
 from shepherd.agent.compaction_store import CompactionStore
 from shepherd.agent.session import Session
-from shepherd.app.conversations import Conversations
+from shepherd.app.conversations import Conversations, loading_log
 from shepherd.app.directory.catalogue import Catalogue
 from shepherd.app.directory.entries import Machine, ModelKey, ModelRegistry, machine_of
 from shepherd.app.directory.rules import advisors, default_rule
@@ -269,6 +269,8 @@ class App:
         entry, name, began_s = dispatcher.catalogue.registry.get(key), str(key), time.monotonic()
         is_wanted = partial(dispatcher.pool.is_wanted, key)
         if self._starting is not None:
+            if entry.backend == "tensorrt":  # takes minutes; it stands in no process of a rank, and so comes once
+                loading_log.info("Loading provider: %s", entry.name)
             model = loader.open(entry, self._starting, is_wanted)
         else:
             logger.info("loading model %r: %.1f MiB", name, entry.residency.n_bytes / 2**20)

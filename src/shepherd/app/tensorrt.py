@@ -156,8 +156,9 @@ def open_engine(
     from shepherd.engine.worker.child_engine import ChildEngine  # noqa: PLC0415 - as above
 
     settings, is_engine = model.tensorrt.over(config.tensorrt), found.kind == "engine"
+    n_gpus, n_stages = (1, 1) if is_engine else split(model, config)
     start = launch.plan(
-        found.mapping if is_engine else None,
+        found.mapping if is_engine else (n_gpus // n_stages, n_stages, 1) if n_stages > 1 else None,
         settings.launch or "auto",
         python=settings.python or sys.executable,
         environ=os.environ if settings.python is None else _with_our_code(os.environ, folder),
@@ -171,7 +172,8 @@ def open_engine(
             n_ctx,
             sequences=cache.sequences,
             block_size=found.block_size,
-            n_gpus=settings.gpus or 1,
+            n_gpus=n_gpus,
+            n_stages=n_stages,
             gpu_share=settings.gpu_memory or GPU_MEMORY,
             n_events=N_EVENTS if settings.kv_events is not False else 0,
         ),
@@ -192,6 +194,20 @@ def open_engine(
         folders=launch.FOLDERS,
         tidy=launch.without_complaints,
     )
+
+
+def split(model: ModelConfig, config: Config) -> tuple[int, int]:
+    """The GPUs of a checkpoint, and the stages that they are divided into. Raises: `ConfigError`."""
+    settings = model.tensorrt.over(config.tensorrt)
+    n_stages = settings.stages or 1
+    n_gpus = settings.gpus or n_stages
+    if n_gpus % n_stages:
+        raise ConfigError(
+            f"stages = {n_stages} does not divide gpus = {n_gpus}: each stage has as many GPUs as the others; set gpus "
+            f"to a multiple of {n_stages}",
+            key="tensorrt.stages",
+        )
+    return n_gpus, n_stages
 
 
 def _with_our_code(environ: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -64,7 +64,10 @@ class TensorRTConfig:
     launch: Launch | None = key(one_of(*get_args(Launch)))
     """How its processes start. `auto`: by `mpirun` where an engine is split into stages, else by the library."""
     gpus: int | None = key(whole(1, 1024))
-    """GPUs that a checkpoint is spread over (tensor parallelism); an engine has its own number."""
+    """GPUs that a checkpoint is spread over; an engine has its own number."""
+    stages: int | None = key(whole(1, 1024))
+    """Stages of layers that these GPUs are divided into, one behind the other (pipeline parallelism); within a stage
+    each layer is split (tensor parallelism). None = 1."""
     gpu_memory: float | None = key(number(0.05, 0.99))
     """The part of the memory that is free on each GPU behind the weights that the cache takes."""
     kv_events: bool | None = key(kinds.FLAG)

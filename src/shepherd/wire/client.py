@@ -10,8 +10,9 @@ and raises a `Failure` for what is an error in it; which error of `core` that be
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -23,12 +24,17 @@ from shepherd.core import (
     Opaque,
     Request,
     Started,
+    StopReason,
     ToolCall,
     Unsupported,
     Usage,
 )
 from shepherd.wire.base import Json
-from shepherd.wire.values import object_at, objects_in, parsed_call, record_of
+from shepherd.wire.ending import ending_of
+from shepherd.wire.halves import Halves, may_have_halves
+from shepherd.wire.values import ended_call, object_at, objects_in, record_of, same_arguments
+
+logger = logging.getLogger(__name__)
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """What providers call the levels of thinking."""
@@ -141,9 +147,10 @@ class Decoder(Protocol):
 
 
 class AnswerDecoder:
-    """What the decoders of all protocols share: one `Started`, and calls whose ids are unique.
+    """What the decoders of all protocols share: one `Started`, whole characters, calls whose ids are unique and that
+    come once, and why an answer ended.
 
-    A protocol reads its records in `_take`.
+    A protocol reads its records in `_take`, a whole body in `_read_whole`, and ends in `_end_of_body`.
     """
 
     id_prefix = "call_"
@@ -153,12 +160,44 @@ class AnswerDecoder:
         self._endpoint = endpoint
         self._new_id = new_id or (lambda: new_call_id(self.id_prefix))
         self._ids = set[str]()
+        self._made: list[tuple[str, str, str]] = []
+        """Each call that came whole: the provider's id, the name, the arguments."""
+        self._made_by_id: dict[str, tuple[str, str]] = {}
+        """The name and the arguments of the first call of each id."""
         self._has_started = False
+        self._halves = Halves()
+        self._has_halves = False
+        """A record has had halves of characters: the end of a call repeats what came in its pieces."""
 
     def feed(self, event: str, data: bytes) -> Iterator[Event]:
+        data = data.strip()
+        events = self._read(event, data) if data and data != b"[DONE]" else self._pause(data)
+        self._has_halves = self._has_halves or may_have_halves(data)
+        return self._halves.joined(events) if self._has_halves else events
+
+    def whole(self, body: Json) -> Iterator[Event]:
+        return self._halves.joined(self._read_whole(body))
+
+    def close(self) -> Iterator[Event]:
+        return self._halves.joined(self._end_of_body()) if self._has_halves else self._end_of_body()
+
+    def _read(self, event: str, data: bytes) -> Iterator[Event]:
+        """One record that is not blank. `event`: as the server names it."""
         yield from self._take(record_of(data))
 
+    def _pause(self, data: bytes) -> Iterator[Event]:
+        """A record without an object: blank, or the mark at the end of OpenAI's streams, which gateways put behind
+        those of every protocol."""
+        return iter(())
+
     def _take(self, record: Json) -> Iterator[Event]:
+        raise NotImplementedError
+
+    def _read_whole(self, body: Json) -> Iterator[Event]:
+        yield from self._take(body)
+        yield from self._end_of_body()
+
+    def _end_of_body(self) -> Iterator[Event]:
         raise NotImplementedError
 
     def _start(self, model: str, usage: Usage = Usage(), own: Opaque | None = None) -> Iterator[Event]:
@@ -167,14 +206,49 @@ class AnswerDecoder:
             self._has_started = True
             yield Started(model or self._endpoint.model, self._endpoint.origin, usage, own=own)
 
+    def _ending(self, word: str, *, has_answer: bool, details: str = "") -> StopReason:
+        """Why the answer ended, by the provider's word for it. `has_answer`: a part of it has come; `details`: what
+        the provider says besides.
+
+        Raises: `Failure` where the provider has failed, and where nothing came of what it could not read.
+        """
+        ending = ending_of(word) if word else "end"
+        if ending is None:
+            words = "%s ended its answer with the reason %r, which is not known; it counts as cut off"
+            logger.warning(words, self._endpoint.origin, word)
+            return "length"
+        if ending == "failed" or (ending == "unreadable" and not has_answer):
+            message = f"the provider ended the answer: {word}" + (f": {details}" if details else "")
+            raise Failure({"error": {"message": message, "type": "server_error"}}, status=500)
+        return "length" if ending == "unreadable" else ending
+
     def _unique(self, id: str) -> str:
         """The id of a call; a new one for those of servers that leave it out or repeat it."""
         id = id if id and id not in self._ids else self._new_id()
         self._ids.add(id)
         return id
 
-    def _whole_call(self, id: str, name: str, arguments: str, signature: str | None = None) -> Iterator[Event]:
-        call = parsed_call(id, name, arguments)
+    def _is_made(self, id: str, name: str, arguments: str) -> bool:
+        """Whether a call repeats one that came: it has its id, and calls the same."""
+        made = self._made_by_id.get(id)
+        return made is not None and made[0] == name and same_arguments(arguments, made[1])
+
+    def _note_made(self, id: str, name: str, arguments: str) -> None:
+        self._made.append((id, name, arguments))
+        if id:
+            self._made_by_id.setdefault(id, (name, arguments))
+
+    def _are_made(self, calls: Sequence[tuple[str, str, str]]) -> bool:
+        """Whether a list of calls repeats all that came. One call alone, without an id, may be called twice."""
+        return len(calls) > 1 and [call[1:] for call in calls] == [made[1:] for made in self._made]
+
+    def _whole_call(self, own_id: str, name: str, arguments: str, signature: str | None = None) -> Iterator[Event]:
+        """A call as one piece; nothing for one that came before. `own_id`: the provider's, may be empty."""
+        if self._is_made(own_id, name, arguments):
+            return
+        self._note_made(own_id, name, arguments)
+        id = self._unique(own_id)
+        call = ended_call(id, name, arguments)
         yield CallStarted(id, call.name)
         if isinstance(call, ToolCall):
             yield CallDelta(call.arguments)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from shepherd.core import BadCall, ToolCall
-from shepherd.wire.base import Json, without_surrogates
+from shepherd.wire.arguments import plain
+from shepherd.wire.base import Json
 
 
 class BrokenAnswer(Exception):
@@ -15,14 +17,15 @@ class BrokenAnswer(Exception):
 
 
 def record_of(data: bytes) -> Json:
-    """Raises: `BrokenAnswer`, for what is no JSON object."""
+    """A record; its texts may begin or end with half of a character. Raises: `BrokenAnswer`, for what is no JSON
+    object."""
     try:
         record = json.loads(str(data, "utf-8", "surrogatepass"))  # of bytes, it would find out the encoding first
     except (ValueError, RecursionError) as error:
         raise BrokenAnswer("a record is not JSON") from error
     if not isinstance(record, dict):
         raise BrokenAnswer("a record is no JSON object")
-    return without_surrogates(record) if b"\\ud" in data or b"\\uD" in data else record
+    return record
 
 
 def object_in(record: Json, key: str) -> Json:
@@ -50,23 +53,53 @@ def text_in(record: Json, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def texts_in(value: Any) -> str:
+    """The text of a content: a text, an object that has one, or a list of both."""
+    match value:
+        case str():
+            return value
+        case dict():
+            return text_in(value, "text") or text_in(value, "content")
+        case list():
+            return "".join(map(texts_in, value)) if not any(isinstance(each, list) for each in value) else ""
+        case _:
+            return ""
+
+
+MOST_TOKENS = 2**53
+"""Of one count: above it, a number is none."""
+
+
+def whole_number(value: Any) -> int | None:
+    """A number that is written as 7, 7.0 or "7", as gateways do; None for what is none."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if math.isfinite(number) and abs(number) <= MOST_TOKENS else None
+
+
 def count_in(record: Any, key: str) -> int:
     """A number of tokens, 0 where there is none."""
     value = record.get(key) if isinstance(record, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return max(0, whole_number(value) or 0)
+
+
+def index_in(record: Json, key: str) -> int | None:
+    return whole_number(record.get(key))
 
 
 def count_of(body: Json, key: str, what: str = "count") -> int:
     """The answer to a question for the tokens of a prompt. Raises: `BrokenAnswer`."""
-    n = body.get(key)
-    if isinstance(n, bool) or not isinstance(n, int):
+    n = whole_number(body.get(key))
+    if n is None or n < 0:
         raise BrokenAnswer(f"the {what} has no {key}")
     return n
 
 
 def parsed_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
-    """A call as the provider wrote its arguments; no text at all means no arguments."""
-    arguments = arguments or "{}"
+    """A call as the provider wrote its arguments, in any of the forms of `arguments.plain`."""
+    arguments = plain(arguments)
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError) as error:
@@ -75,6 +108,21 @@ def parsed_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
     if not isinstance(value, dict):
         return BadCall(arguments, "the arguments must be a JSON object.", id, name)
     return ToolCall(id, name, arguments)
+
+
+def ended_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
+    """As `parsed_call`; one without a name is bad."""
+    if not name:
+        return BadCall(arguments, "the call names no tool.", id)
+    return parsed_call(id, name, arguments)
+
+
+def same_arguments(one: str, other: str) -> bool:
+    """Whether two texts are the same arguments, however they are spaced."""
+    try:
+        return one == other or json.loads(plain(one)) == json.loads(plain(other))
+    except (ValueError, RecursionError):
+        return False
 
 
 def object_of(arguments: str) -> Json:

@@ -9,8 +9,8 @@ It is strict where the real package is strict, and has its traps (spec/tensorrt.
     the model         a rule that answers by a script, from the prompt, with real sampling and grammars (`model.py`)
 
 Put the folder above this one on PYTHONPATH, and the fake is `tensorrt_llm`. What it does beyond the real package is
-read from `fake.json` in the model's directory (`settings.py`). FAKE_TRTLLM_VERSION chooses the signatures (1.2.1 or
-1.3.0rc15), TLLM_DISABLE_MPI=1 leaves MPI out, as in the real package.
+read from `fake.json` in the model's directory (`settings.py`). FAKE_TRTLLM_VERSION chooses the signatures (those of
+1.2.1 or of 1.3) and what the sampler for checkpoints ignores; TLLM_DISABLE_MPI=1 leaves MPI out, as in the real one.
 """
 
 import os

@@ -399,7 +399,7 @@ class Executor:
             wanted = self.model.rule([*request.prompt, *made])
         elif request.on_script and len(made) < len(request.script):
             wanted = request.script[len(made)]
-        token, scores = request.sampler.draw(wanted)
+        token, scores = request.sampler.draw(wanted, is_first=request is self._running[0])
         request.on_script &= token == wanted
         made.append(token)
         self._n_made += 1

@@ -17,14 +17,17 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from .settings import Settings
+from .settings import Settings, unheeded
 
 
 class Model:
     """One vocabulary and its rule."""
 
-    def __init__(self, tokenizer: Tokenizer, end_id: int, settings: Settings) -> None:
+    def __init__(self, tokenizer: Tokenizer, end_id: int, settings: Settings, *, is_engine: bool = False) -> None:
         self.tokenizer, self.end_id, self.settings = tokenizer, end_id, settings
+        self.is_engine = is_engine
+        self.unheeded = frozenset() if is_engine else unheeded()
+        """Parameters that the sampler takes and ignores."""
         self.n_vocab = tokenizer.get_vocab_size(with_added_tokens=True)
         self.rule: Callable[[Sequence[int]], int] | None = None
         if settings.rule:
@@ -63,12 +66,17 @@ class Sampler:
 
     def __init__(self, params: Any, model: Model, guide: Any, prompt: Sequence[int]) -> None:
         self.params, self.model, self.guide = params, model, guide
-        self.random = np.random.default_rng(params.seed or 0)  # the real default seed is 0, not a random one
+        # The real default seed is 0, not a random one.
+        self.own = np.random.default_rng(0 if "seed" in model.unheeded else params.seed or 0)
+        self.other = np.random.default_rng(0)
+        self.random = self.own
         self.seen = list(prompt)
 
-    def draw(self, wanted: int | None) -> tuple[int, dict[int, tuple[float, int]] | None]:
-        """The next token, and the log probabilities of the likeliest with their ranks, if they are wanted."""
+    def draw(self, wanted: int | None, *, is_first: bool = True) -> tuple[int, dict[int, tuple[float, int]] | None]:
+        """The next token, and the log probabilities of the likeliest with their ranks, if they are wanted. `is_first`:
+        of the requests that are drawn in this step; a checkpoint's sampler heeds the seed of no other."""
         params, model = self.params, self.model
+        self.random = self.own if is_first or model.is_engine else self.other
         logits = model.logits(self.seen, wanted)
         scores = None
         raw = logits - _log_sum(logits)
@@ -76,8 +84,8 @@ class Sampler:
             logits[model.end_id] = -math.inf
         for token in set(self.seen) if self._has_penalty() else ():
             n = self.seen.count(token)
-            logits[token] -= (params.presence_penalty or 0) + n * (params.frequency_penalty or 0)
-            repeat = params.repetition_penalty or 1.0
+            logits[token] -= self._heeded("presence_penalty", 0) + n * self._heeded("frequency_penalty", 0)
+            repeat = self._heeded("repetition_penalty", 1.0)
             logits[token] = logits[token] / repeat if logits[token] > 0 else logits[token] * repeat
         if params.embedding_bias is not None:
             logits += np.asarray(params.embedding_bias, np.float32)
@@ -94,8 +102,15 @@ class Sampler:
         return token, scores
 
     def _has_penalty(self) -> bool:
-        params = self.params
-        return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty not in (None, 1.0))
+        return (
+            bool(self._heeded("presence_penalty", 0) or self._heeded("frequency_penalty", 0))
+            or self._heeded("repetition_penalty", 1.0) != 1.0
+        )
+
+    def _heeded(self, name: str, without: float) -> float:
+        """The value of a parameter; `without`: what stands for none, and for one that the version ignores."""
+        value = getattr(self.params, name)
+        return without if value is None or name in self.model.unheeded else float(value)
 
     def _choose(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> int:
         params = self.params
@@ -110,8 +125,8 @@ class Sampler:
         if params.top_p is not None and params.top_p < 1:
             n = int(np.searchsorted(np.cumsum(chances), params.top_p)) + 1
             order, chances = order[:n], chances[:n]
-        if params.min_p:
-            keep = chances >= params.min_p * chances[0]
+        if min_p := self._heeded("min_p", 0):
+            keep = chances >= min_p * chances[0]
             order, chances = order[keep], chances[keep]
         return int(self.random.choice(order, p=chances / chances.sum()))
 

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 VERSION = os.environ.get("FAKE_TRTLLM_VERSION", "1.2.1")
+
+
+HEEDED_SINCE = {
+    "repetition_penalty": (1, 3, 0, 24),
+    "frequency_penalty": (1, 3, 0, 24),
+    "presence_penalty": (1, 3, 0, 24),
+    "min_p": (1, 3, 0, 25),
+    "seed": (1, 3, 0, 25),
+}
+"""What the sampler for checkpoints takes and ignores in earlier versions (major, minor, patch, release candidate)."""
+
+
+def unheeded(version: str = VERSION) -> frozenset[str]:
+    """The parameters that a checkpoint's sampler of this version ignores."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    own = (*numbers[:3], numbers[3] if "rc" in version else 1_000)
+    return frozenset(name for name, since in HEEDED_SINCE.items() if own < since)
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""The signatures of the real package's public calls, as far as the FAKE has them; facts restated from
-spec/tensorrt_api_signatures.json, which `tests/unit/engine/trtllm/test_fake.py` compares with this table.
+"""The signatures of the real package's public calls, as far as the FAKE has them. A test (`test_fake.py`)
+compares them with the facts in `tests/data/tensorrt_api.json`, in every clone.
 
 Parameters stand in the order of the real ones; `*` begins those that are keywords only.
 """

@@ -64,7 +64,31 @@ def test_30_the_command_line_chats_with_a_directory(tmp_path: Path, kind: Any) -
     assert "Backend: TensorRT-LLM" in done.stdout
     assert "> Place a cup on the table.\n> Hello to you.\n" in done.stdout
     assert "gpu_layers" in done.stderr
+    assert done.stderr.splitlines().count("Loading provider: two") == 1, "each rank loads it, and one line says so"
     assert "TensorRT-LLM version" not in done.stdout, "the library's banner is not on our standard output"
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_first_load_says_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TLLM_DISABLE_MPI", "1")  # one rank, where Open MPI is not installed
+    folder = model_directory.make(tmp_path / "two", say=SAYS)
+    with all_ended():
+        done = command_line.run("--model", folder, "--no-recall", cwd=tmp_path, stdin="Where is the cup?\n")
+    assert done.stderr.splitlines() == ["Loading provider: two"], done.stderr
+    assert "> Place a cup on the table.\n" in done.stdout
+
+
+@needs_mpirun
+@pytest.mark.parametrize(("launch", "gpus"), [("auto", ""), ("spawn", ""), ("auto", "gpus = 4\n")])
+@pytest.mark.usefixtures("fake", "mpi")
+async def test_a_checkpoint_runs_in_stages(tmp_path: Path, launch: str, gpus: str) -> None:
+    folder = model_directory.make(tmp_path / "hf", say=SAYS)
+    text = f'[models.hf]\npath = "{folder}"\n[tensorrt]\nlaunch = "{launch}"\nstages = 2\n{gpus}'
+    with all_ended():
+        async with running(tmp_path, text) as app:
+            assert (await say(app.conversations.session(), "Where is the cup?"))[0] == "Place a cup on the table."
+            if launch == "auto":
+                assert len(ranks()) == (4 if gpus else 2)
 
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'

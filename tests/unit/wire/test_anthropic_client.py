@@ -387,7 +387,9 @@ def test_the_vendors_types_accept_our_bodies() -> None:
 
 
 def test_calls_without_an_id_and_with_the_same_get_their_own() -> None:
-    calls: list[Json] = [{"type": "tool_use", "id": id, "name": "look"} for id in ("a", "a", "")]
+    calls: list[Json] = [
+        {"type": "tool_use", "id": id, "name": "look", "input": {"at": at}} for at, id in enumerate(("a", "a", ""))
+    ]
     message = fold(client.decoder(ASK, ENDPOINT).whole({"content": calls, "stop_reason": "tool_use"})).message
     ids = [call.id for call in message.calls]
     assert ids[0] == "a"

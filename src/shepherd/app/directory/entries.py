@@ -357,6 +357,7 @@ class ModelRegistry:
     def _checkpoint_plan(self, model: ModelConfig, header: Checkpoint) -> CachePlan:
         """The one cache that TensorRT-LLM makes of a model. Raises: `ConfigError`, also without the library."""
         tensorrt.check(model, header, model.tensorrt.over(self._config.tensorrt).python)
+        tensorrt.split(model, self._config)
         cache, *others = (each for each in self._config.caches if each.model == model.name)
         if others:
             raise ConfigError(

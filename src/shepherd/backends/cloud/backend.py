@@ -57,7 +57,7 @@ from shepherd.process.pools import in_pool
 from shepherd.wire.base import Json
 from shepherd.wire.client import CountingCodec, Endpoint, check_messages
 from shepherd.wire.signature import Protocol
-from shepherd.wire.values import BrokenAnswer
+from shepherd.wire.values import BrokenAnswer, count_in, index_in
 
 logger = logging.getLogger(__name__)
 
@@ -588,8 +588,8 @@ class CloudBackend:
                 f"{self.provider.name}: the answer does not have a vector for each input", backend=self.provider.name
             )
         usage = body.get("usage")
-        n_tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else body.get("prompt_eval_count")
-        return found, n_tokens if isinstance(n_tokens, int) else 0
+        n_tokens = count_in(usage, "prompt_tokens") if isinstance(usage, dict) else count_in(body, "prompt_eval_count")
+        return found, n_tokens
 
 
 def _asking_for_the_rest(request: Request, endpoint: Endpoint, protocol: Protocol) -> Request:
@@ -637,9 +637,10 @@ def _embed_body(protocol: str, model: str, inputs: list[str], dimensions: int | 
 
 def _in_order(rows: list[Any]) -> list[Any]:
     """OpenAI's rows have an index, and need not come in its order."""
-    if all(isinstance(row, dict) and isinstance(row.get("index"), int) for row in rows):
-        return sorted(rows, key=lambda row: int(row["index"]))
-    return rows
+    indexes = [index_in(row, "index") if isinstance(row, dict) else None for row in rows]
+    if None in indexes:
+        return rows
+    return [row for _, row in sorted(zip(indexes, rows, strict=True), key=lambda pair: pair[0] or 0)]
 
 
 def _vector(row: Any, dimensions: int | None) -> list[float]:

@@ -20,6 +20,7 @@ from shepherd.core import ReasoningLevel, Request
 from shepherd.core.status import ModelCard
 from shepherd.wire.base import Json
 from shepherd.wire.client import Effort, Endpoint
+from shepherd.wire.values import whole_number
 
 AS_OF = "2026-11-21"
 """When the table was written."""
@@ -348,4 +349,5 @@ def _words(value: Any) -> frozenset[str]:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    number = whole_number(value)
+    return number if number is not None and number > 0 else None

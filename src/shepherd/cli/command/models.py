@@ -368,7 +368,7 @@ def _show_checkpoint(
         "Architecture": " ".join(filter(None, (found.architecture, found.family and f"({found.family})"))) or "unknown",
         "Quantisation": found.file_type or "unknown",
         "Context": f"{found.n_ctx_train} tokens" if found.n_ctx_train else "unknown",
-        "GPUs": split if is_engine else "1, or as many as [tensorrt] gpus says",
+        "GPUs": split if is_engine else "1, or as many as gpus and stages of [tensorrt] say",
         "Chat template": f"yes, {dialect} dialect, from {chat.origin}"
         if dialect
         else f"none; using that of {chat.origin}",

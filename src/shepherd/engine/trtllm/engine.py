@@ -182,7 +182,9 @@ class TensorRTEngine:
             raise EngineDown(self.down)
         self.gate.check(job, n_waiting=len(self._waiting) + self._mailbox.qsize(), job_s=self._job_s)
         library = self._options.library
-        found = arguments(job, is_engine=library.is_engine, end_tokens=self._options.end_tokens)
+        found = arguments(
+            job, is_engine=library.is_engine, end_tokens=self._options.end_tokens, version=self._library.version
+        )
         ticket = Ticket(job, asyncio.get_running_loop())
         with self._lock:
             self._open.add(ticket)
@@ -404,9 +406,12 @@ class TensorRTEngine:
                 return
 
     def _start_waiting(self) -> None:
-        """Start jobs in order of arrival while there are places; background jobs when no other one waits."""
+        """Start jobs in order of arrival while there are places; background jobs when no other one waits. One that is
+        drawn alone waits until nothing runs, and then nothing is started beside it."""
         while self._waiting and len(self._running) < self._options.library.sequences:
             task = next((task for task in self._waiting if not task.job.background), self._waiting[0])
+            if any(task.arguments.alone or running.arguments.alone for running in self._running):
+                break
             self._waiting.remove(task)
             self._heartbeat.beat()
             if task.ticket.cancelled:

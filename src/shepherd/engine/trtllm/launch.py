@@ -81,10 +81,11 @@ def plan(
     find: Callable[[str], str | None] = shutil.which,
     is_root: bool = os.geteuid() == 0 if sys.platform != "win32" else False,
 ) -> Launch:
-    """How to start a model. `auto` is `mpirun` for an engine with pipeline parallelism, else `spawn`.
+    """How to start a model. `auto` is `mpirun` for one with pipeline parallelism, else `spawn`.
 
-    mapping: the tensor, pipeline and context parallelism that an engine was built for; None = a checkpoint, for which
-    the library decides. arguments: of `python -m shepherd.engine.trtllm`. python: the interpreter.
+    mapping: the tensor, pipeline and context parallelism that an engine was built for, or that the configuration wants
+    of a checkpoint; None = a checkpoint without stages, for which the library decides. arguments: of `python -m
+    shepherd.engine.trtllm`. python: the interpreter.
     find: where a program is.
 
     Raises: `ConfigError`.

@@ -50,6 +50,8 @@ class LibraryOptions:
     """Tokens of a block; an engine has its own, which this must be."""
     n_gpus: int = 1
     """GPUs that a checkpoint is split over. An engine knows its own number."""
+    n_stages: int = 1
+    """Stages of layers, one behind the other, that its GPUs are divided into (pipeline parallelism)."""
     gpu_share: float = 0.9
     """Of the free GPU memory, for the cache."""
     host_cache_bytes: int = 0
@@ -85,6 +87,7 @@ class Library:
         self.options = options
         try:
             package = importlib.import_module(options.module)
+            self.version = str(getattr(package, "__version__", ""))
             self._api = importlib.import_module(f"{options.module}.llmapi")
             kind = importlib.import_module(f"{options.module}._tensorrt_engine") if options.is_engine else package
             self._llm: Any = kind.LLM(**self._settings(session))
@@ -114,7 +117,8 @@ class Library:
             # Without chunks no prompt may be longer than `max_num_tokens`. An engine has its own limits.
             settings |= {
                 "max_batch_size": options.sequences, "max_seq_len": options.n_ctx, "enable_chunked_prefill": True,
-                "tensor_parallel_size": options.n_gpus,
+                "tensor_parallel_size": options.n_gpus // options.n_stages,
+                "pipeline_parallel_size": options.n_stages,
             }  # fmt: skip
         if session is not None:
             made = session(self._make_session)

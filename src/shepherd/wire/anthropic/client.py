@@ -32,7 +32,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    StopReason,
     Text,
     TextDelta,
     ToolCall,
@@ -44,6 +43,7 @@ from shepherd.core import (
 from shepherd.core.messages import leading_systems
 from shepherd.wire.anthropic.blocks import called_by, citations_in, cited, fields_of_call, opaque_reader
 from shepherd.wire.anthropic.shapes import COUNTS
+from shepherd.wire.arguments import Arguments
 from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import (
     AnswerDecoder,
@@ -55,6 +55,7 @@ from shepherd.wire.client import (
     native_of,
     native_tools,
 )
+from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
 from shepherd.wire.signature import raw_for, signed
@@ -63,9 +64,9 @@ from shepherd.wire.values import (
     closed,
     count_in,
     count_of,
+    ended_call,
     object_in,
     object_of,
-    parsed_call,
     record_of,
     text_in,
 )
@@ -373,16 +374,12 @@ def _asks_for_an_hour(request: Request) -> bool:
 
 # ---- the answer
 
-_REASONS: dict[str, StopReason] = {
-    "end_turn": "end",
-    "pause_turn": "end",
-    "compaction": "end",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "filtered",
-}
+_OWN_WORDS = frozenset((
+    "end_turn", "pause_turn", "compaction", "stop_sequence", "max_tokens", "model_context_window_exceeded", "tool_use",
+    "refusal",
+))  # fmt: skip
+"""Why an answer ended, in words that Anthropic's clients know. A gateway's word for the same is replaced by ours; one
+that nobody knows goes on as it is."""
 _OF_MESSAGE = ("id", "type", "role", "model", "content", "usage", "stop_sequence")
 """Fields of a message that are read, or belong to the answer of our own server."""
 
@@ -405,17 +402,20 @@ class AnthropicDecoder(AnswerDecoder):
         self._block: Json | None = None
         """The open one."""
         self._index: Any = None
-        self._pieces: list[str] = []
-        """Of its JSON."""
+        self._arguments = Arguments()
+        """Of the open block: its JSON."""
+        self._has_answer = False
         self._reason: str | None = None
         self._stop: str | None = None
-        self._ending: Json = {}
+        self._ending_facts: Json = {}
         """What else is reported at the end."""
         self._is_behind_text = False
         self._has_ended = False
         self._opaque = opaque_reader()
 
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
+    def _read(self, event: str, data: bytes) -> Iterator[Event]:
+        if event == "error" and not data.startswith(b"{"):
+            raise Failure(data.decode("utf-8", "replace"))
         record = record_of(data)
         match record.get("type") or event:
             case "message_start":
@@ -432,28 +432,35 @@ class AnthropicDecoder(AnswerDecoder):
             case "content_block_stop":
                 yield from self._end()
             case "message_delta":
-                self._ending |= besides(record, ("type", "delta", "usage"))
+                self._ending_facts |= besides(record, ("type", "delta", "usage"))
                 self._note(record.get("delta"), record.get("usage"))
             case "message_stop":
                 yield from self._finish()
+            case "message" if isinstance(record.get("content"), str | list):  # whole, though a stream was asked for
+                yield from self._read_whole(record)
+            case _ if record.get("error"):
+                raise Failure(record)
             case "error":
                 raise Failure(record)
             case _:
                 pass  # pings, and what comes with newer versions
 
-    def whole(self, body: Json) -> Iterator[Event]:
-        if body.get("type") == "error":
+    def _read_whole(self, body: Json) -> Iterator[Event]:
+        if body.get("type") == "error" or body.get("error"):
             raise Failure(body)
-        if not isinstance(body.get("content"), list):
+        content = body.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if not isinstance(content, list):
             raise BrokenAnswer("the answer has no content")
         yield from self._begin(body)
-        for index, block in enumerate(body["content"]):
+        for index, block in enumerate(content):
             yield from self._open(index, object_in({"block": block}, "block"))
             yield from self._end()
         self._note(body, body.get("usage"))
         yield from self._finish()
 
-    def close(self) -> Iterator[Event]:
+    def _end_of_body(self) -> Iterator[Event]:
         if self._has_ended:
             return
         if self._reason is None:
@@ -481,7 +488,8 @@ class AnthropicDecoder(AnswerDecoder):
             and isinstance(block.get("citations"), list)
         ):
             yield OpaqueBlock(cited([]))
-        self._block, self._index, self._pieces, self._is_behind_text = block, index, [], is_text
+        self._block, self._index, self._arguments, self._is_behind_text = block, index, Arguments(), is_text
+        self._has_answer = True
         match block.get("type"):
             case "text":
                 if text := text_in(block, "text"):
@@ -490,10 +498,10 @@ class AnthropicDecoder(AnswerDecoder):
                 if text := text_in(block, "thinking"):
                     yield ReasoningDelta(text)
             case "tool_use":
-                block["id"], block["name"] = self._unique(text_in(block, "id")), text_in(block, "name")
-                yield CallStarted(block["id"], block["name"])
-                if block.get("input"):
-                    yield from self._piece(compact_json(block["input"]))
+                block["id"], block["name"] = text_in(block, "id"), text_in(block, "name")
+                if block["id"] not in self._made_by_id:  # else it may be the same call again: wait for its end
+                    block["own_id"], block["id"] = block["id"], self._unique(block["id"])
+                    yield CallStarted(block["id"], block["name"])
             case _:
                 pass
 
@@ -508,10 +516,9 @@ class AnthropicDecoder(AnswerDecoder):
             case "signature_delta":
                 block["signature"] = text_in(block, "signature") + text_in(delta, "signature")
             case "input_json_delta" if text := text_in(delta, "partial_json"):
-                if block.get("type") == "tool_use":
-                    yield from self._piece(text)
-                else:
-                    self._pieces.append(text)
+                self._arguments.add(text)
+                if "own_id" in block and (ready := self._arguments.ready()):
+                    yield CallDelta(ready)
             case "compaction_delta":
                 block["content"] = text_in(block, "content") + text_in(delta, "content")
                 block |= besides(delta, ("type", "content"))
@@ -519,10 +526,6 @@ class AnthropicDecoder(AnswerDecoder):
                 block["citations"] = [*notes_in(block), note]
             case _:
                 pass  # kinds of a newer version
-
-    def _piece(self, text: str) -> Iterator[Event]:
-        self._pieces.append(text)
-        yield CallDelta(text)
 
     def _end(self) -> Iterator[Event]:
         block, self._block = self._block, None
@@ -538,22 +541,32 @@ class AnthropicDecoder(AnswerDecoder):
             case "redacted_thinking":
                 yield ReasoningDelta("", signed(PROTOCOL, text_in(block, "data")), redacted=True)
             case "tool_use":
-                call = parsed_call(block["id"], block["name"], "".join(self._pieces))
-                if isinstance(call, ToolCall):
-                    if not self._pieces:
-                        yield CallDelta(call.arguments)
-                    call = replace(call, signature=called_by(block.get("caller")))
-                yield CallEnded(call)
+                yield from self._end_call(block)
             case _:
-                if self._pieces:
-                    block["input"] = object_of("".join(self._pieces))
+                if not self._arguments.is_empty:
+                    block["input"] = object_of(self._arguments.text)
                 yield OpaqueBlock(self._opaque(block))
 
+    def _end_call(self, block: Json) -> Iterator[Event]:
+        """End a call. Its arguments came in pieces, or with its beginning, or both ways from some gateways."""
+        if self._arguments.is_empty and block.get("input"):
+            self._arguments.add(compact_json(block["input"]))
+        signature = called_by(block.get("caller"))
+        if "own_id" not in block:
+            yield from self._whole_call(block["id"], block["name"], self._arguments.text, signature)
+            return
+        if rest := self._arguments.end():
+            yield CallDelta(rest)
+        self._note_made(block["own_id"], block["name"], self._arguments.text)
+        call = ended_call(block["id"], block["name"], self._arguments.text)
+        yield CallEnded(replace(call, signature=signature) if isinstance(call, ToolCall) else call)
+
     def _note(self, ending: Any, usage: Any) -> None:
-        if isinstance(ending, dict) and isinstance(ending.get("stop_reason"), str):
-            self._reason = ending["stop_reason"]
+        if isinstance(ending, dict) and (word := word_of(ending.get("stop_reason"))):
+            self._reason = word
             self._stop = ending["stop_sequence"] if isinstance(ending.get("stop_sequence"), str) else None
-            self._ending |= besides(ending, _OF_MESSAGE)
+            is_own = word in _OWN_WORDS or ending_of(word) is None
+            self._ending_facts |= besides(ending, _OF_MESSAGE if is_own else (*_OF_MESSAGE, "stop_reason"))
         if isinstance(usage, dict):  # cumulative; later records may leave fields out
             self._usage |= {key: value for key, value in usage.items() if value is not None}
 
@@ -574,9 +587,10 @@ class AnthropicDecoder(AnswerDecoder):
         if self._has_ended:
             return
         yield from self._end()
+        reason = self._ending(self._reason or "", has_answer=self._has_answer)
         self._has_ended = True
-        own = kept(PROTOCOL, {**self._ending, "usage": besides(self._usage, COUNTS)})
-        yield Finished(_REASONS.get(self._reason or "", "end"), self._usage_of_it(), self._stop, own)
+        own = kept(PROTOCOL, {**self._ending_facts, "usage": besides(self._usage, COUNTS)})
+        yield Finished(reason, self._usage_of_it(), self._stop, own)
 
 
 decoder = AnthropicDecoder

@@ -27,7 +27,6 @@ from shepherd.core import (
     Reasoning,
     ReasoningDelta,
     Request,
-    StopReason,
     Text,
     TextDelta,
     ToolCall,
@@ -37,11 +36,13 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Json, compact_json
+from shepherd.wire.choice import Choices
 from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, alternating, check_messages, limit_for
+from shepherd.wire.ending import word_of
 from shepherd.wire.gemini.schema import accepted
 from shepherd.wire.history import for_provider
 from shepherd.wire.signature import raw_for, signed
-from shepherd.wire.values import BrokenAnswer, count_in, count_of, object_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_in, count_of, object_at, object_of, objects_in, text_in
 
 PROTOCOL: Final = "gemini"
 
@@ -226,16 +227,6 @@ def _thinking(request: Request, endpoint: Endpoint) -> Json:
 
 # ---- the answer
 
-_REASONS: dict[str, StopReason] = {
-    "STOP": "end",
-    "MAX_TOKENS": "length",
-    **dict.fromkeys(
-        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "filtered"
-    ),
-}
-_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"})
-"""The model has written what the API itself cannot read: another attempt may do better."""
-
 
 class GeminiDecoder(AnswerDecoder):
     id_prefix = _OUR_ID
@@ -243,22 +234,26 @@ class GeminiDecoder(AnswerDecoder):
     def __init__(self, request: Request, endpoint: Endpoint, new_id: Callable[[], str] | None = None) -> None:
         super().__init__(request, endpoint, new_id)
         self._has_call = self._has_text = False
-        self._reason = ""
+        self._reason = self._details = ""
         self._usage = Usage()
+        self._choices = Choices("finishReason")
 
-    def whole(self, body: Any) -> Iterator[Event]:
+    def _read_whole(self, body: Any) -> Iterator[Event]:
         """One chunk, or an array of them: the API's form of a stream where SSE is not asked for."""
         for chunk in body if isinstance(body, list) else (body,):
             if not isinstance(chunk, dict):
                 raise BrokenAnswer("a chunk is no JSON object")
             yield from self._take(chunk)
-        yield from self.close()
+        yield from self._end_of_body()
 
-    def close(self) -> Iterator[Event]:
+    def _end_of_body(self) -> Iterator[Event]:
+        yield from self._take_candidates(self._choices.rest())
         if not self._reason:
             raise BrokenAnswer("the answer ended before its finishReason")
-        reason = _REASONS.get(self._reason, "filtered" if self._reason.startswith("IMAGE_") else "end")
-        yield Finished("tool_calls" if reason == "end" and self._has_call else reason, self._usage)
+        reason = self._ending(self._reason, has_answer=self._has_text, details=self._details)
+        if reason in ("end", "stop", "tool_calls"):
+            reason = "tool_calls" if self._has_call else "end"
+        yield Finished(reason, self._usage)
 
     def _take(self, chunk: Json) -> Iterator[Event]:
         if "error" in chunk:
@@ -266,34 +261,32 @@ class GeminiDecoder(AnswerDecoder):
         self._note(chunk.get("usageMetadata"))
         yield from self._start(text_in(chunk, "modelVersion"), Usage(self._usage.input, self._usage.cache_read))
         candidates = chunk.get("candidates")
-        first: Json = {}
-        for each in candidates[::-1] if isinstance(candidates, list) else ():
-            if not isinstance(each, dict):
-                raise BrokenAnswer("a candidate is no JSON object")
-            first = each if not each.get("index") else first  # one answer was asked for
-        content = first.get("content")
-        parts = content.get("parts") if isinstance(content, dict) else None
-        for part in parts if isinstance(parts, list) else ():
-            if not isinstance(part, dict):
-                raise BrokenAnswer("a part is no JSON object")
-            yield from self._part(part)
-        if reason := text_in(first, "finishReason"):
-            if reason in _BROKEN and not self._has_text:
-                message = text_in(first, "finishMessage") or reason
-                raise Failure({"error": {"status": "INTERNAL", "message": f"{reason}: {message}"}}, status=500)
-            self._reason = reason
-        elif isinstance(blocked := chunk.get("promptFeedback"), dict) and blocked.get("blockReason"):
+        if isinstance(candidates, list) and len(objects_in(candidates)) < len(candidates):
+            raise BrokenAnswer("a candidate is no JSON object")
+        yield from self._take_candidates(self._choices.take(objects_in(candidates)))
+        if isinstance(blocked := chunk.get("promptFeedback"), dict) and blocked.get("blockReason"):
             self._reason = self._reason or "SAFETY"
+
+    def _take_candidates(self, candidates: list[Json]) -> Iterator[Event]:
+        for candidate in candidates:
+            parts = object_at(candidate, "content").get("parts")
+            parts = parts if isinstance(parts, list) else []
+            if len(objects_in(parts)) < len(parts):
+                raise BrokenAnswer("a part is no JSON object")
+            if self._are_made([_call_in(each) for each in parts if isinstance(each.get("functionCall"), dict)]):
+                parts = [each for each in parts if not isinstance(each.get("functionCall"), dict)]
+            for part in parts:
+                yield from self._part(part)
+            if word := word_of(candidate.get("finishReason")):
+                self._reason, self._details = word, text_in(candidate, "finishMessage")
 
     def _part(self, part: Json) -> Iterator[Event]:
         signature = text_in(part, "thoughtSignature")
         text = part.get("text")
-        if isinstance(call := part.get("functionCall"), dict):
+        if isinstance(part.get("functionCall"), dict):
             self._has_call = self._has_text = True
-            arguments = compact_json({} if call.get("args") is None else call["args"])
-            id = text_in(call, "id") or self._new_id()
             proof = signed(PROTOCOL, signature) if signature else None
-            yield from self._whole_call(id, text_in(call, "name"), arguments, proof)
+            yield from self._whole_call(*_call_in(part), proof)
         elif isinstance(text, str) and part.get("thought") is True:
             if text or signature:
                 yield ReasoningDelta(text, signed(PROTOCOL, signature) if signature else None)
@@ -319,6 +312,12 @@ class GeminiDecoder(AnswerDecoder):
             output=count_in(counts, "candidatesTokenCount") + thoughts,
             reasoning=thoughts,
         )
+
+
+def _call_in(part: Json) -> tuple[str, str, str]:
+    """The id, the name and the arguments of a call."""
+    call = part["functionCall"]
+    return text_in(call, "id"), text_in(call, "name"), compact_json({} if call.get("args") is None else call["args"])
 
 
 def _in_words(part: Json) -> Iterator[Text]:

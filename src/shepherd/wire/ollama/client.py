@@ -22,7 +22,6 @@ from shepherd.core import (
     Message,
     ReasoningDelta,
     Request,
-    StopReason,
     Text,
     TextDelta,
     ToolResult,
@@ -32,10 +31,11 @@ from shepherd.core import (
 )
 from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import AnswerDecoder, Endpoint, Failure, check_messages, native_of
+from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import kept
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai.shared_fields import scores_of
-from shepherd.wire.values import BrokenAnswer, count_in, object_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_in, object_of, text_in, texts_in
 
 PROTOCOL: Final = "ollama"
 
@@ -174,7 +174,6 @@ def _options(request: Request, endpoint: Endpoint) -> Json:
 
 DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 """Nanoseconds."""
-_REASONS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
 class OllamaDecoder(AnswerDecoder):
@@ -182,14 +181,11 @@ class OllamaDecoder(AnswerDecoder):
         super().__init__(request, endpoint, new_id)
         self._finished: Finished | None = None
         self._demanded = frozenset(tool.name for tool in _demanded(request))
+        self._has_answer = False
         self._texts: list[str] = []
         """Of an answer that has the form of a call."""
 
-    def whole(self, body: Json) -> Iterator[Event]:
-        yield from self._take(body)
-        yield from self.close()
-
-    def close(self) -> Iterator[Event]:
+    def _end_of_body(self) -> Iterator[Event]:
         if self._finished is None:
             raise BrokenAnswer("the answer ended before its last line")
         yield self._finished
@@ -204,22 +200,29 @@ class OllamaDecoder(AnswerDecoder):
             raise BrokenAnswer("a line came behind the last one")
         yield from self._start(text_in(line, "model"))
         if isinstance(message, dict):
-            if thinking := text_in(message, "thinking"):
-                yield ReasoningDelta(thinking)
-            if content := text_in(message, "content"):
-                if self._demanded:
-                    self._texts.append(content)
-                else:
-                    yield TextDelta(content, scores_of(line.get("logprobs")))
-            calls = message.get("tool_calls")
-            for call in calls if isinstance(calls, list) else ():
-                yield from self._call(call)
+            yield from self._take_message(message, line.get("logprobs"))
         if line.get("done") is True:
             yield from self._written("".join(self._texts))
-            reason = _REASONS.get(text_in(line, "done_reason"), "end")
+            reason = self._ending(word_of(line.get("done_reason")), has_answer=self._has_answer)
             usage = Usage(input=count_in(line, "prompt_eval_count"), output=count_in(line, "eval_count"))
             own = kept(PROTOCOL, {key: line[key] for key in DURATIONS if count_in(line, key)})
-            self._finished = Finished("tool_calls" if reason == "end" and self._ids else reason, usage, own=own)
+            if reason in ("end", "stop", "tool_calls"):
+                reason = "tool_calls" if self._made else "end"
+            self._finished = Finished(reason, usage, own=own)
+
+    def _take_message(self, message: Json, logprobs: Any) -> Iterator[Event]:
+        if thinking := next((found for name in _THOUGHTS if (found := texts_in(message.get(name)))), ""):
+            yield ReasoningDelta(thinking)
+        if content := texts_in(message.get("content")):
+            self._has_answer = True
+            if self._demanded:
+                self._texts.append(content)
+            else:
+                yield TextDelta(content, scores_of(logprobs))
+        given = message.get("tool_calls")
+        calls = [_call_in(call) for call in given] if isinstance(given, list) else []
+        for call in calls if not self._are_made(calls) else ():
+            yield from self._whole_call(*call)
 
     def _written(self, text: str) -> Iterator[Event]:
         """The call that the answer has the form of; its text, where it is none."""
@@ -227,18 +230,28 @@ class OllamaDecoder(AnswerDecoder):
             call = json.loads(text)
         except (ValueError, RecursionError):
             call = None
-        if isinstance(call, dict) and text_in(call, "name") in self._demanded and "arguments" in call and not self._ids:
-            yield from self._call({"function": call})
+        if (
+            isinstance(call, dict)
+            and text_in(call, "name") in self._demanded
+            and "arguments" in call
+            and not self._made
+        ):
+            yield from self._whole_call(*_call_in({"function": call}))
         elif text:
             yield TextDelta(text)
 
-    def _call(self, call: Any) -> Iterator[Event]:
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):
-            raise BrokenAnswer("a call has no function")
-        given = function.get("arguments")
-        text = given if isinstance(given, str) else compact_json({} if given is None else given)
-        yield from self._whole_call(self._unique(text_in(call, "id")), text_in(function, "name"), text)
+
+def _call_in(call: Any) -> tuple[str, str, str]:
+    """The id, the name and the arguments of a call. Raises: `BrokenAnswer`."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise BrokenAnswer("a call has no function")
+    given = function.get("arguments")
+    text = given if isinstance(given, str) else compact_json({} if given is None else given)
+    return text_in(call, "id"), text_in(function, "name"), text
+
+
+_THOUGHTS = ("thinking", "reasoning", "reasoning_content")
 
 
 decoder = OllamaDecoder

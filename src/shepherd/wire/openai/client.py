@@ -39,7 +39,9 @@ from shepherd.core import (
 )
 from shepherd.core.messages import leading_systems
 from shepherd.wire.base import Fields, Json
+from shepherd.wire.choice import Choices
 from shepherd.wire.client import AnswerDecoder, Endpoint, check_messages, limit_for, native_of, native_tools
+from shepherd.wire.ending import ending_of, word_of
 from shepherd.wire.extensions import besides, facts_of, kept, merge_facts
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai import shared_fields
@@ -56,7 +58,7 @@ from shepherd.wire.openai.signatures import (
 )
 from shepherd.wire.sampling import LORA
 from shepherd.wire.tools import free_text
-from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in
+from shepherd.wire.values import BrokenAnswer, object_at, objects_in, record_of, text_in, texts_in
 
 QUIRKS: Mapping[str, str] = {
     "flac": "recordings may be FLAC files, not WAV and MP3 only",
@@ -366,6 +368,10 @@ class ChatDecoder(AnswerDecoder):
         # Servers that count from 0 in every answer repeat the ids of the conversation.
         self._ids |= {call.id for message in request.messages for call in message.calls}
         self._calls = Calls(self._unique)
+        self._choices = Choices("finish_reason")
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        """What has been sent."""
         self._is_over = self._has_refused = False
         self._finish: str | None = None
         self._stop: str | None = None
@@ -381,26 +387,28 @@ class ChatDecoder(AnswerDecoder):
         self._scores: tuple[TokenScore, ...] = ()
         """Of tokens that have no text yet."""
 
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        data = data.strip()
-        if self._is_over or not data:
-            return
-        if data == b"[DONE]":
-            yield from self._end()
+    def _read(self, event: str, data: bytes) -> Iterator[Event]:
+        if self._is_over:
             return
         if event == "error":
             raise shared_fields.error_in(data)
         yield from self._take(record_of(data))
 
-    def whole(self, body: Json) -> Iterator[Event]:
+    def _pause(self, data: bytes) -> Iterator[Event]:
+        if data and not self._is_over:
+            yield from self._end()
+
+    def _read_whole(self, body: Json) -> Iterator[Event]:
         yield from self._take(body)
+        yield from self._take_choices(self._choices.rest())
         if not self._has_started:
             raise BrokenAnswer("the answer has no choices")
         yield from self._end()
 
-    def close(self) -> Iterator[Event]:
+    def _end_of_body(self) -> Iterator[Event]:
         if self._is_over:
             return
+        yield from self._take_choices(self._choices.rest())
         if not self._finish:
             raise BrokenAnswer("the answer ends before its end")
         yield from self._end()
@@ -408,31 +416,60 @@ class ChatDecoder(AnswerDecoder):
     def _take(self, record: Json) -> Iterator[Event]:
         choices = record.get("choices")
         is_answer = isinstance(choices, list)
-        if record.get("error") or (not is_answer and (record.get("object") == "error" or "detail" in record)):
+        is_error = "error" in (record.get("object"), record.get("type")) or "detail" in record
+        if record.get("error") or (not is_answer and is_error):
             raise shared_fields.failure_of(record)
         groq = object_at(record, "x_groq") if "x_groq" in record else {}
         if groq.get("error"):
             raise shared_fields.failure_of(groq)
-        if found := record.get("usage") or groq.get("usage"):
-            self._usage = shared_fields.usage_of(found)
-            self._own["usage"] = found
+        self._count(record.get("usage") or groq.get("usage"))
         if not record.keys() <= _FRAME:
             self._own |= besides(record, _FRAME)
         if not is_answer:
             return  # a ping, or what is only known to its sender
-        choice = next((each for each in objects_in(choices) if not each.get("index")), {})
-        if choice.get("error"):
-            raise shared_fields.failure_of({"error": choice["error"]})
         yield from self._start(text_in(record, "model"))
-        # Some servers repeat the whole message beside the last piece.
-        delta = object_at(choice, "delta" if isinstance(choice.get("delta"), dict) else "message")
-        yield from self._read(delta, object_at(choice, "logprobs"))
-        if not choice.keys() <= _CHOICE:
-            self._choice |= besides(choice, _CHOICE)
-        self._finish = text_in(choice, "finish_reason") or self._finish
-        self._stop = text_in(choice, "stop_reason") or self._stop
+        yield from self._take_choices(self._choices.take(objects_in(choices)))
 
-    def _read(self, delta: Json, logprobs: Json) -> Iterator[Event]:
+    def _count(self, found: Any) -> None:
+        """Note the counts of tokens, which some servers send in every record, and as zeros in the last."""
+        usage = shared_fields.usage_of(found)
+        if found and (usage.total or not self._usage.total):
+            self._usage, self._own["usage"] = usage, found
+
+    def _take_choices(self, choices: list[Json]) -> Iterator[Event]:
+        for choice in choices:
+            if choice.get("error"):
+                raise shared_fields.failure_of({"error": choice["error"]})
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):  # a whole message, or a piece as completions have it
+                message = object_at(choice, "message")
+                delta = self._unsaid(message) if message else {"content": choice.get("text")}
+            yield from self._read_delta(delta, object_at(choice, "logprobs"))
+            self._count(choice.get("usage"))  # Moonshot
+            if not choice.keys() <= _CHOICE:
+                self._choice |= besides(choice, _CHOICE)
+            word = word_of(choice.get("finish_reason"))
+            if word and (not self._finish or ending_of(word) not in _PLAIN_ENDS):
+                self._finish = word  # a second reason may say that the answer is not whole, and no more
+            self._stop = text_in(choice, "stop_reason") or self._stop
+
+    def _unsaid(self, message: Json) -> Json:
+        """What has not been sent of a message that is whole: some servers put it behind its pieces."""
+        if not self._texts and not self._thoughts and not self._calls.n:
+            return message
+        made = dict(message)
+        if self._calls.n:  # it lists them all
+            self._calls.has_indexes = True
+            made["tool_calls"] = [{"index": at, **call} for at, call in enumerate(objects_in(made.get("tool_calls")))]
+        for name, sent in (("content", self._texts), *((name, self._thoughts) for name in _THOUGHTS)):
+            text, said = texts_in(message.get(name)), "".join(sent)
+            if said:
+                made[name] = text[len(said) :] if text.startswith(said) else ""
+        if self._thoughts:
+            made.pop("reasoning_details", None)
+        return made
+
+    def _read_delta(self, delta: Json, logprobs: Json) -> Iterator[Event]:
         is_plain = delta.keys() <= _PLAIN  # once per token
         if not is_plain:
             yield from self._think(delta)
@@ -441,8 +478,8 @@ class ChatDecoder(AnswerDecoder):
         content = delta.get("content")
         if isinstance(content, str):
             yield from self._say(content)
-        elif isinstance(content, list):
-            for part in objects_in(content):
+        else:
+            for part in content if isinstance(content, list) else (content,):
                 yield from self._read_part(part)
         if not is_plain:
             yield from self._read_rest(delta)
@@ -464,14 +501,13 @@ class ChatDecoder(AnswerDecoder):
         for fragment in fragments:
             yield from self._calls.feed(fragment)
 
-    def _read_part(self, part: Json) -> Iterator[Event]:
-        """A part of a content that is a list, as Mistral sends it."""
-        if part.get("type") == "thinking":
-            inner = part.get("thinking")
-            texts = [inner] if isinstance(inner, str) else [text_in(each, "text") for each in objects_in(inner)]
-            yield from self._think({"reasoning": "".join(texts)})
+    def _read_part(self, part: Any) -> Iterator[Event]:
+        """A part of a content that is a list, as Mistral sends it, or a text in its place."""
+        kind = text_in(part, "type") if isinstance(part, dict) else ""
+        if kind in ("thinking", "reasoning"):
+            yield from self._think({"reasoning": part.get(kind) or part})
         else:
-            yield from self._say(text_in(part, "text"))
+            yield from self._say(texts_in(part))
 
     def _say(self, text: str, *, refused: bool = False) -> Iterator[Event]:
         if text:
@@ -479,18 +515,19 @@ class ChatDecoder(AnswerDecoder):
                 yield from self._calls.end()
             if self._details:
                 yield from self._prove()
+            self._texts.append(text)
             scores, self._scores = self._scores, ()
             yield TextDelta(text, scores, refused=refused)
 
     def _think(self, delta: Json) -> Iterator[Event]:
         details = objects_in(delta.get("reasoning_details"))
-        names = ("reasoning_content", "reasoning", "thinking")
-        text = next((found for name in names if (found := text_in(delta, name))), "")
+        text = next((found for name in _THOUGHTS if (found := texts_in(delta.get(name)))), "")
         text = text or "".join(text_in(each, "text") or text_in(each, "summary") for each in details)
         for each in details:
             _merge(self._details, each)
         if text:
             yield from self._calls.end()
+            self._thoughts.append(text)
             yield ReasoningDelta(text)
 
     def _prove(self) -> Iterator[Event]:
@@ -501,10 +538,11 @@ class ChatDecoder(AnswerDecoder):
             yield ReasoningDelta("", signature)
 
     def _end(self) -> Iterator[Event]:
+        yield from self._take_choices(self._choices.rest())
         if not self._has_started:
             raise BrokenAnswer("the answer is empty")
-        if self._finish in _FAILURES:
-            raise shared_fields.failure_of({"error": {"message": f"the provider ended the answer: {self._finish}"}})
+        has_answer = bool(self._calls.n or self._texts or self._thoughts)
+        ending = self._ending(self._finish or "", has_answer=has_answer)
         self._is_over = True
         yield from self._calls.end()
         yield from self._prove()
@@ -512,38 +550,34 @@ class ChatDecoder(AnswerDecoder):
             yield ReasoningDelta("", encode_beside(self._beside))
         if (beside := kept(PROTOCOL, self._message)) is not None:
             yield OpaqueBlock(beside)
-        reason = self._finish if self._finish in _OPENAIS else None
-        own = kept(PROTOCOL, {**self._own, "choice": self._choice, "finish_reason": reason})
-        yield Finished(self._reason(), self._usage, self._stop if self._reason() == "stop" else None, own)
+        if self._finish and self._finish not in _OPENAIS:
+            self._choice.setdefault("native_finish_reason", self._finish)
+        word = self._finish if self._finish in _OPENAIS[:3] else None
+        own = kept(PROTOCOL, {**self._own, "choice": self._choice, "finish_reason": word})
+        reason = self._reason(ending)
+        yield Finished(reason, self._usage, self._stop if reason == "stop" else None, own)
 
-    def _reason(self) -> StopReason:
-        if (reason := _REASONS.get(self._finish or "")) is not None:
-            return reason
+    def _reason(self, ending: StopReason) -> StopReason:
+        if ending not in _PLAIN_ENDS:
+            return ending
         if self._calls.n:
             return "tool_calls"
         return "filtered" if self._has_refused else "stop" if self._stop else "end"
 
 
-_REASONS: Mapping[str, StopReason] = {
-    "length": "length",
-    "model_length": "length",
-    "max_tokens": "length",
-    "content_filter": "filtered",
-    "refusal": "filtered",
-    "abort": "cancelled",
-    "cancelled": "cancelled",
-}
+_PLAIN_ENDS = ("end", "stop", "tool_calls")
+"""Of a whole answer; which of them it is shows in the answer."""
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 _PLAIN = frozenset({"role", "content"})
 """Fields of a piece of text."""
-_FAILURES = ("error", "insufficient_system_resource")
-_OPENAIS = ("stop", "length", "content_filter")
-"""Reasons that every client knows."""
+_OPENAIS = ("stop", "length", "content_filter", "tool_calls", "function_call")
+"""Reasons that every client knows; the first three do not follow from the rest of the answer."""
 _FRAME = frozenset({
     "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "obfuscation", "error",
     "timings", "prompt_progress", "__verbose", "choice", "finish_reason",
 })  # fmt: skip
 """Fields of a chunk that are read, or that our own server has words for."""
-_CHOICE = frozenset({"index", "delta", "message", "finish_reason", "logprobs", "text", "error"})
+_CHOICE = frozenset({"index", "delta", "message", "finish_reason", "logprobs", "text", "error", "usage"})
 _BESIDE_TEXT = ("annotations", "audio", "images")
 """What a message has besides its text, thoughts and calls."""
 

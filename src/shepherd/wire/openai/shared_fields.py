@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from shepherd.core import BadCall, Image, ReasoningLevel, Request, TokenScore, ToolCall, ToolSpec, Usage
+from shepherd.core import Image, ReasoningLevel, Request, TokenScore, ToolSpec, Usage
 from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import Effort, Endpoint, Failure, native_of
 from shepherd.wire.openai.format import ANY_OBJECT
 from shepherd.wire.signature import Protocol
-from shepherd.wire.values import count_in, objects_in, parsed_call, text_in
+from shepherd.wire.values import count_in, objects_in, text_in, whole_number
 
 UNKNOWN_TOKEN = -1
 """The id of a token whose number the provider does not send."""
@@ -138,8 +138,8 @@ def failure_of(record: Any) -> Failure:
     inner = record.get("error") if isinstance(record, dict) else None
     for place in (inner, record):
         for key in ("status_code", "status", "code"):
-            status = place.get(key) if isinstance(place, dict) else None
-            if isinstance(status, int) and 400 <= status <= 599:
+            status = whole_number(place.get(key)) if isinstance(place, dict) else None
+            if status is not None and 400 <= status <= 599:
                 return Failure(record, status=status)
     return Failure(record)
 
@@ -159,10 +159,15 @@ def usage_of(given: Any) -> Usage:
     thoughts, total = count_in(written, "reasoning_tokens"), count_in(given, "total_tokens")
     if thoughts and total == prompt + output + thoughts:
         output += thoughts
-    cached = count_in(read, "cached_tokens") or count_in(given, "prompt_cache_hit_tokens")
-    cached = min(cached or count_in(given, "num_cached_tokens"), prompt)
-    stored = min(count_in(read, "cache_write_tokens"), prompt - cached)
+    cached = count_in(read, "cached_tokens") or next(filter(None, (count_in(given, name) for name in _CACHED)), 0)
+    cached = min(cached, prompt)
+    stored = count_in(read, "cache_write_tokens") or count_in(given, "cache_creation_input_tokens")
+    stored = min(stored, prompt - cached)
     return Usage(prompt - cached - stored, cached, stored, output, min(thoughts, output))
+
+
+_CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens", "cache_read_input_tokens")
+"""Cached tokens of the prompt, where servers count them beside the details (DeepSeek, vLLM, Moonshot, LiteLLM)."""
 
 
 def scores_of(given: Any) -> tuple[TokenScore, ...]:
@@ -194,9 +199,3 @@ def arguments_in(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else compact_json(value)
-
-
-def ended_call(id: str, name: str, arguments: str) -> ToolCall | BadCall:
-    if not name:
-        return BadCall(arguments, "the call names no tool.", id)
-    return parsed_call(id, name, arguments)

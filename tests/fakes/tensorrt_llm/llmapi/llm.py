@@ -64,8 +64,10 @@ class BaseLLM:
             n_events=kv.event_buffer_max_size, partial=kv.enable_partial_reuse, reuse=kv.enable_block_reuse,
         )  # fmt: skip
         assert self.tokenizer is not None or skip_tokenizer_init
+        words = self.tokenizer
+        ruled = Model(words, self._end_id, settings, is_engine=self.IS_ENGINE) if words is not None else None
         self._executor = Executor(
-            Model(self.tokenizer, self._end_id, settings) if self.tokenizer is not None else None,  # type: ignore[arg-type]
+            ruled,  # type: ignore[arg-type]
             cache, settings, n_batch=kwargs.get("max_batch_size") or 2048, max_seq_len=self.max_seq_len, guided=guided,
         )  # fmt: skip
         atexit.register(_shut_down, weakref.ref(self))

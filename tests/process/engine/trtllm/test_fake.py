@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,53 @@ def test_the_later_version_has_its_own_signatures() -> None:
     )
     done = run(code, TLLM_DISABLE_MPI="1", FAKE_TRTLLM_VERSION="1.3.0rc15")
     assert done.stdout.splitlines()[1:] == ["True", "gone"], done
+
+
+SAMPLED = """
+import asyncio, json, sys
+from pathlib import Path
+from shepherd.core import Sampling, Unsupported
+from tests.unit.engine.trtllm.trt import Bench
+
+async def main():
+    bench = Bench(Path(sys.argv[1]), say=[["", "a b c d e f g h"]], logits=1.0)
+    open_, hot = dict(temperature=2.0, top_k=0, top_p=1.0, min_p=0.0), {}
+    async def text(**more):
+        try:
+            return bench.text(await bench.steps(bench.job("x", 12, sampling=Sampling(**open_ | more))))
+        except Unsupported as error:
+            return error.field
+    seeded = await asyncio.gather(*(text(seed=7) for _ in range(3)), text(), *(text(seed=7) for _ in range(2)))
+    print(json.dumps({
+        "seed": sorted({*seeded[:3], *seeded[4:]}),
+        "most": bench.worker.most_running,
+        "others": [await text(seed=8), await text(seed=9)],
+        "min_p": [await text(min_p=1.0), await text(min_p=1.0)],
+        "plain": await text(top_k=1),
+        "penalty": await text(presence_penalty=50.0, repeat_last_n=-1, top_k=1),
+    }))
+    bench.engine.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("version", ["1.2.1", "1.3.0rc24", "1.3.0rc25", "1.4.0rc4"])
+def test_each_version_heeds_what_is_sent_to_it_and_is_sent_no_more(tmp_path: Path, version: str) -> None:
+    code = f"import sys; sys.argv[1:] = [{str(tmp_path / 'm')!r}]\n{SAMPLED}"
+    done = run(code, TLLM_DISABLE_MPI="1", FAKE_TRTLLM_VERSION=version)
+    assert done.returncode == 0, done
+    said = json.loads(done.stdout.splitlines()[-1])
+    if version in ("1.3.0rc25", "1.4.0rc4"):
+        assert (len(said["seed"]), said["most"]) == (1, 1), "one text, drawn by itself each time"
+        assert len({*said["seed"], *said["others"]}) == 3
+        assert said["min_p"] == [said["plain"]] * 2
+    else:
+        assert (said["seed"], said["min_p"]) == (["seed"], ["min_p"] * 2)
+    if version == "1.2.1":
+        assert said["penalty"] == "presence_penalty"
+    else:
+        assert said["penalty"] not in ("presence_penalty", said["plain"])
 
 
 NEEDS_MPI = pytest.mark.skipif(

@@ -9,14 +9,16 @@ import logging
 import threading
 from array import array
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests import cases
+from tests.fakes import model_directory
 from tests.in_time import until
-from tests.unit.engine.trtllm.trt import END, Bench, admitted, steps, tokens
+from tests.unit.engine.trtllm.trt import END, FAKE, Bench, admitted, steps, tokens
 
 from shepherd.core import (
     ContextFull,
@@ -29,6 +31,8 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.engine.base import Admitted, Done, Owner, Prefill, Scored
+from shepherd.engine.trtllm.arguments import ignored
+from shepherd.engine.trtllm.library import Library, LibraryOptions
 
 Make = Callable[..., Bench]
 
@@ -339,11 +343,42 @@ async def test_an_answer_may_fill_the_context_to_its_last_token(make: Make, kind
     assert len(tokens(got)) == 96 - len(job.tokens)
 
 
+# -- several GPUs ------------------------------------------------------------------------------------------------------
+
+
+class ReadyRanks:
+    """The library's session over ranks that have all come up: what it is asked for, and how many there are."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+
+    def submit(self, task: object, n_ranks: int) -> list[Future[int]]:
+        done: list[Future[int]] = [Future() for _ in range(self.n_workers)]
+        for each in done:
+            each.set_result(n_ranks)
+        return done
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("n_gpus", "n_stages", "tensor"), [(4, 2, 2), (2, 2, 1), (2, 1, 2)])
+def test_the_gpus_of_a_checkpoint_are_divided_into_stages(
+    tmp_path: Path, n_gpus: int, n_stages: int, tensor: int
+) -> None:
+    folder = model_directory.make(tmp_path / "hf", n_ctx=512)
+    options = LibraryOptions(str(folder), False, 512, n_gpus=n_gpus, n_stages=n_stages, module=FAKE)
+    library = Library(options, lambda make: ReadyRanks(n_gpus))  # the fake refuses any other number of ranks
+    assert library._llm.args["pipeline_parallel_size"] == n_stages
+    assert library._llm.mpi_session.n_workers == tensor * n_stages
+    library.close()
+
+
 # -- sampling, grammars, stops, scores ---------------------------------------------------------------------------------
 
 
 async def test_a_seed_repeats_an_answer_and_none_does_not(make: Make) -> None:
-    bench = make(say=[["", "a b c d e f g h"]], logits=1.0)
+    bench = make("engine", say=[["", "a b c d e f g h"]], logits=1.0)
     hot = bench.job("x", 12, sampling=Sampling(temperature=2.0, top_k=0, top_p=1.0, min_p=0.0, seed=7))
     first, again = [bench.text(await bench.steps(hot)) for _ in range(2)]
     assert first == again
@@ -351,6 +386,44 @@ async def test_a_seed_repeats_an_answer_and_none_does_not(make: Make) -> None:
     assert len({bench.text(await bench.steps(free)) for _ in range(4)}) > 1
     cold = replace(hot, sampling=Sampling(temperature=0))
     assert len({bench.text(await bench.steps(cold)) for _ in range(3)}) == 1
+
+
+UNHEEDED = [
+    Sampling(seed=7), Sampling(min_p=0.1), Sampling(repetition_penalty=1.1, repeat_last_n=-1),
+    Sampling(frequency_penalty=0.5, repeat_last_n=-1), Sampling(presence_penalty=0.5, repeat_last_n=-1),
+    Sampling(temperature=0, presence_penalty=0.5, repeat_last_n=-1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sampling", UNHEEDED)
+async def test_what_a_version_takes_and_ignores_is_refused_for_checkpoints(make: Make, sampling: Sampling) -> None:
+    bench = make()  # of 1.2.1
+    with pytest.raises(
+        Unsupported, match=r"TensorRT-LLM 1\.2\.1 ignores .* or install version 1\.3\.0rc2\d"
+    ) as refused:
+        bench.engine.submit(bench.job(sampling=sampling))
+    assert getattr(sampling, str(refused.value.field)) is not None
+    engine = make("engine")
+    assert (await engine.steps(engine.job(sampling=sampling)))[-1] == Done("end", END)
+
+
+async def test_what_has_no_effect_and_our_own_defaults_are_no_reason_to_refuse(make: Make) -> None:
+    bench = make()
+    for sampling in (
+        Sampling(), Sampling(temperature=0, seed=7, min_p=0.1), Sampling(min_p=0.0), Sampling(repetition_penalty=1.0),
+        Sampling(presence_penalty=0.0, frequency_penalty=0.0),
+    ):  # fmt: skip
+        assert (await bench.steps(bench.job(sampling=sampling)))[-1] == Done("end", END)
+
+
+def test_each_version_is_compared_with_the_one_that_brought_a_parameter() -> None:
+    penalties = {"repetition_penalty", "frequency_penalty", "presence_penalty"}
+    everything = {*penalties, "min_p", "seed"}
+    for version in ("1.2.1", "1.2.0rc6.post3", "1.3.0rc9", "1.3.0rc23", "0.20.0", "", "unknown"):
+        assert ignored(version) == everything, version
+    assert ignored("1.3.0rc24") == ignored("1.3.0rc24.post1") == {"min_p", "seed"}
+    for version in ("1.3.0rc25", "1.3.0rc26", "1.3.0", "1.3", "1.4.0rc4", "2.0.0"):
+        assert ignored(version) == set(), version
 
 
 @pytest.mark.parametrize(

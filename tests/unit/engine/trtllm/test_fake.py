@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import importlib.util
@@ -21,6 +22,8 @@ from tests.fakes.tensorrt_llm import _tensorrt_engine, executor, signatures
 from tests.fakes.tensorrt_llm.llmapi import GuidedDecodingParams, KvCacheConfig, SamplingParams
 from tests.places import ROOT
 from tests.unit.engine.trtllm import trt  # noqa: F401 - it keeps MPI out of this process
+
+from shepherd.engine.trtllm import arguments, library
 
 FACTS = next(
     (file for at in (ROOT.parent, ROOT) if (file := at / "shared/spec/tensorrt_api_signatures.json").exists()), None
@@ -55,18 +58,9 @@ def ask(llm: Any, n: int = 40, tokens: list[int] | None = None, **sampling: Any)
 
 # -- signatures --------------------------------------------------------------------------------------------------------
 
-
-def facts() -> list[dict[str, Any]]:
-    if FACTS is None:
-        pytest.skip("shared/spec is not there")
-    found: list[dict[str, Any]] = json.loads(FACTS.read_text())["entries"]
-    return found
-
-
-def names(entry: dict[str, Any]) -> list[str]:
-    return [parameter["name"] for parameter in entry["parameters"]]
-
-
+TABLE = json.loads((ROOT / "tests" / "data" / "tensorrt_api.json").read_text("utf-8"))
+"""The real package's public calls, restated: names, kinds and defaults of their parameters, the keywords of both
+classes, and what those mean that we send."""
 VARIANTS = {
     "BaseLLM.generate_async": [signatures.GENERATE[True], signatures.GENERATE[False]],
     "KvCacheConfig.__init__": [signatures.KV_CACHE[True], signatures.KV_CACHE[False]],
@@ -74,30 +68,56 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", signatures.SIGNATURES)
-def test_the_table_says_what_the_collected_signatures_say(name: str) -> None:
-    owner, method = name.split(".")
-    known = [each for each in facts() if each["class"] == owner and each["name"] == method]
+def test_the_fake_has_the_calls_of_the_table(name: str) -> None:
+    known = [each["parameters"] for each in TABLE["calls"] if each["name"] == name]
     assert known, name
     texts = VARIANTS.get(name, [signatures.SIGNATURES[name]] * len(known))
-    for text, entry in zip(texts, known, strict=True):
+    for text, parameters in zip(texts, known, strict=True):
         ours = [*signatures.parsed(text).parameters.values()]
-        assert [each.name for each in ours] == names(entry)
-        for one, other in zip(ours, entry["parameters"], strict=True):
-            if other["kind"].startswith("VAR"):
-                assert one.kind.name == other["kind"]
-            elif other["kind"] == "KEYWORD_ONLY" or one.kind is one.KEYWORD_ONLY:
+        assert [each.name for each in ours] == [each for each, *_ in parameters]
+        for one, (_, kind, *default) in zip(ours, parameters, strict=True):
+            if kind.startswith("VAR"):
+                assert one.kind.name == kind
+            elif kind == "KEYWORD_ONLY" or one.kind is one.KEYWORD_ONLY:
                 assert one.kind is one.KEYWORD_ONLY
-            if other["default"] != "<required>" and not str(other["default"]).endswith("()"):
-                assert one.default == other["default"], one.name
+            if default and not str(default[0]).endswith("()"):
+                assert one.default == default[0], one.name
 
 
-def test_the_keywords_of_both_classes_are_the_collected_ones() -> None:
-    for module, ours in (
-        ("tensorrt_llm", signatures.BOTH | signatures.TORCH_ONLY),
-        ("tensorrt_llm._tensorrt_engine", signatures.BOTH | signatures.ENGINE_ONLY),
-    ):
-        (entry,) = [each for each in facts() if each["module"] == module and each["class"] == "LLM"]
-        assert {each["name"] for each in entry["accepted_kwargs"]} == ours
+def test_the_fake_has_the_keywords_of_the_table() -> None:
+    assert TABLE["keywords"] == {
+        "tensorrt_llm": sorted(signatures.BOTH | signatures.TORCH_ONLY),
+        "tensorrt_llm._tensorrt_engine": sorted(signatures.BOTH | signatures.ENGINE_ONLY),
+    }
+
+
+def test_every_name_that_we_send_has_a_meaning_in_the_table() -> None:
+    known = {name for each in TABLE["calls"] for name, *_ in each["parameters"]}.union(*TABLE["keywords"].values())
+    sent = set[str]()
+    for module in (arguments, library):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                sent.add(node.value)
+            elif isinstance(node, ast.keyword) and node.arg:
+                sent.add(node.arg)
+    assert len(sent & known) > 30
+    assert sent & known <= TABLE["meanings"].keys() <= known
+
+
+@pytest.mark.skipif(FACTS is None, reason="what was collected is not there (shared/spec)")
+def test_the_table_is_what_was_collected() -> None:
+    assert FACTS is not None
+    collected: list[dict[str, Any]] = json.loads(FACTS.read_text())["entries"]
+    calls = [
+        (name, [[each["name"], each["kind"], *([each["default"]] * (each["default"] != "<required>"))]
+                for each in entry["parameters"]])
+        for name in signatures.SIGNATURES for entry in collected
+        if f"{entry['class']}.{entry['name']}" == name
+    ]  # fmt: skip
+    assert calls == [(each["name"], each["parameters"]) for each in TABLE["calls"]]
+    for module, keywords in TABLE["keywords"].items():
+        (entry,) = (each for each in collected if (each["module"], each["class"]) == (module, "LLM"))
+        assert keywords == sorted({each["name"] for each in entry["accepted_kwargs"]})
 
 
 @pytest.mark.real_trtllm

@@ -38,6 +38,7 @@ from shepherd.core import (
     ToolResult,
     Unsupported,
 )
+from shepherd.wire.arguments import Arguments
 from shepherd.wire.base import Json, compact_json
 from shepherd.wire.client import (
     AnswerDecoder,
@@ -46,8 +47,8 @@ from shepherd.wire.client import (
     limit_for,
     native_of,
     native_tools,
-    new_call_id,
 )
+from shepherd.wire.ending import word_of
 from shepherd.wire.extensions import besides, kept
 from shepherd.wire.history import for_provider
 from shepherd.wire.openai import shared_fields
@@ -64,7 +65,7 @@ from shepherd.wire.openai.responses.parts import (
 )
 from shepherd.wire.signature import signed
 from shepherd.wire.tools import free_arguments, free_text
-from shepherd.wire.values import BrokenAnswer, count_of, object_at, objects_in, record_of, text_in
+from shepherd.wire.values import BrokenAnswer, count_of, ended_call, index_in, object_at, objects_in, record_of, text_in
 
 QUIRKS: Mapping[str, str] = {
     "developer": "system messages have the role developer",
@@ -323,9 +324,8 @@ class ResponsesDecoder(AnswerDecoder):
         self._speaker: _Item | None = None
         """The item that the last piece was of."""
 
-    def feed(self, event: str, data: bytes) -> Iterator[Event]:
-        data = data.strip()
-        if self._is_over or not data or data == b"[DONE]":
+    def _read(self, event: str, data: bytes) -> Iterator[Event]:
+        if self._is_over:
             return
         if event == "error" and not data.startswith(b"{"):
             raise shared_fields.error_in(data)
@@ -335,10 +335,10 @@ class ResponsesDecoder(AnswerDecoder):
             raise shared_fields.failure_of(record if record.get("error") else {"error": record})
         yield from self._take_event(kind, record)
 
-    def whole(self, body: Json) -> Iterator[Event]:
+    def _read_whole(self, body: Json) -> Iterator[Event]:
         yield from self._end(body)
 
-    def close(self) -> Iterator[Event]:
+    def _end_of_body(self) -> Iterator[Event]:
         if not self._is_over:
             raise BrokenAnswer("the answer ends before its end")
         return iter(())
@@ -359,8 +359,8 @@ class ResponsesDecoder(AnswerDecoder):
 
     def _key(self, record: Json) -> Any:
         """The item that a record is about, by its index, or by its id where a server counts none."""
-        key = record.get("output_index")
-        if not isinstance(key, int):
+        key: Any = index_in(record, "output_index")
+        if key is None:
             key = text_in(record, "item_id") or text_in(object_at(record, "item"), "id") or self._last
         self._last = key
         return key
@@ -398,14 +398,20 @@ class ResponsesDecoder(AnswerDecoder):
     def _add(self, key: Any, given: Json) -> Iterator[Event]:
         if key in self._items:
             return
-        item = self._items[key] = _Item(given)
+        item = self._items[key] = _Item(given, self._call_id_of(given))
         if item.id:
             self._items[item.id] = item  # some servers name an item by its id alone
         if item.kind == "message" and (phase := text_in(given, "phase")):
             yield OpaqueBlock(phase_of(phase))
-        if item.kind == "function_call":
-            self._call = item
+        if item.kind == "function_call" and given.get("name") and text_in(given, "call_id") not in self._made_by_id:
+            self._call = item  # else it may be the same call again: it waits for its end
             yield from item.begin_call()
+
+    def _call_id_of(self, given: Json) -> str:
+        """The id of a call: the provider's, where no other call has it."""
+        if text_in(given, "type") not in _CALLS:
+            return ""
+        return self._unique(text_in(given, "call_id") or text_in(given, "id"))
 
     def _finish(self, key: Any, given: Json) -> Iterator[Event]:
         yield from self._add(key, given)
@@ -419,8 +425,7 @@ class ResponsesDecoder(AnswerDecoder):
             case "reasoning":
                 yield from item.finish_thought(given)
             case "function_call" | "custom_tool_call":
-                self._n_calls += 1
-                yield from item.finish_call(given)
+                yield from self._finish_call(item, given)
             case _ if text_in(given, "type"):
                 yield OpaqueBlock(Opaque(PROTOCOL, compact_json(given)))
             case _:
@@ -429,6 +434,14 @@ class ResponsesDecoder(AnswerDecoder):
             self._call, waiting, self._waiting = None, self._waiting, []
             for record in waiting:
                 yield from self._take_event(text_in(record, "type"), record)
+
+    def _finish_call(self, item: _Item, given: Json) -> Iterator[Event]:
+        id, name = text_in(item.given, "call_id"), text_in(item.given, "name") or text_in(given, "name")
+        if not item.has_begun and self._is_made(id, name, item.complete_arguments(given)):
+            return
+        self._n_calls += 1
+        yield from item.finish_call(given)
+        self._note_made(id, name, item.arguments.text)
 
     def _finish_message(self, item: _Item, given: Json) -> Iterator[Event]:
         parts = objects_in(given.get("content"))
@@ -452,11 +465,7 @@ class ResponsesDecoder(AnswerDecoder):
             raise BrokenAnswer("the answer has no output")
         self._model = text_in(response, "model") or self._model
         yield from self._start(self._model)
-        known, finals = set(self._items), dict[Any, Json]()
-        for index, item in enumerate(output if isinstance(output, list) else ()):
-            if isinstance(item, dict):
-                id = text_in(item, "id")
-                finals[id if id in known and index not in known else index] = item
+        finals = self._finals(objects_in(output))
         while (call := self._call) is not None:
             key = next(key for key, item in self._items.items() if item is call)
             yield from self._finish(key, next((finals[at] for at in finals if self._items.get(at) is call), call.given))
@@ -466,12 +475,32 @@ class ResponsesDecoder(AnswerDecoder):
         own = kept(PROTOCOL, {**besides(response, _OURS), "usage": response.get("usage")})
         yield Finished(self._reason(status, response), shared_fields.usage_of(response.get("usage")), own=own)
 
+    def _finals(self, output: list[Json]) -> dict[Any, Json]:
+        """The items of the whole output, each by the key of the one that was streamed: gateways change ids, and leave
+        out items, so that indexes change."""
+        by_id = {id: key for key, item in self._items.items() for id in item.ids}
+        said = {item.text: key for key, item in self._items.items() if item.kind == "message" and item.text}
+        finals, taken = dict[Any, Json](), set[int]()
+        for index, item in enumerate(output):
+            texts = [text_in(part, "text") or text_in(part, "refusal") for part in objects_in(item.get("content"))]
+            ids = {text_in(item, "call_id"), text_in(item, "id")} - {""}
+            named = [index] if index in self._items and self._items[index].ids & ids else map(by_id.get, ids)
+            places = (*named, index, said.get("".join(texts)))
+            streamed = ((key, self._items[key]) for key in places if key in self._items)
+            kinds = (text_in(item, "type"), "")
+            key = next((key for key, each in streamed if each.kind in kinds and id(each) not in taken), None)
+            if key is not None:
+                taken.add(id(self._items[key]))
+            finals[key if key is not None else ("behind", index) if index in self._items else index] = item
+        return finals
+
     def _reason(self, status: str, response: Json) -> StopReason:
         if status == "incomplete":
-            why = text_in(object_at(response, "incomplete_details"), "reason")
-            return "filtered" if why == "content_filter" else "length"
-        if status == "cancelled":
-            return "cancelled"
+            why = word_of(object_at(response, "incomplete_details").get("reason"))
+            ending = self._ending(why, has_answer=True)
+            return ending if ending == "filtered" else "length"
+        if status not in ("completed", ""):
+            return self._ending(status, has_answer=True)
         return "tool_calls" if self._n_calls else "filtered" if self._has_refused else "end"
 
 
@@ -491,21 +520,30 @@ _IMPLIED: Mapping[str, str] = {
 """The items that pieces of text belong to."""
 
 
+_CALLS = ("function_call", "custom_tool_call")
+
+
 class _Item:
     """One item of the output: what has been sent of it."""
 
-    def __init__(self, given: Json) -> None:
+    def __init__(self, given: Json, call_id: str) -> None:
         self.given = given
         self.kind = text_in(given, "type")
         self.id = text_in(given, "id")
+        self.ids = {self.id, text_in(given, "call_id")} - {""}
         self.is_over = False
         self._texts: list[str] = []
+        self.arguments = Arguments()
         self.free_text = ""
         """The input so far, of a tool that takes a text."""
         self._part: Any = None
         """The part that the last piece of a thought belongs to."""
-        self._call_id = text_in(given, "call_id") or self.id or new_call_id()
-        self._has_begun = False
+        self._call_id = call_id
+        self.has_begun = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
 
     def rest(self, full: str) -> str:
         """What of a text has not been sent; nothing where the two differ."""
@@ -520,7 +558,7 @@ class _Item:
     def complete(self, record: Json) -> Iterator[Event]:
         """The whole text of a part, or all arguments, of which nothing or less may have come."""
         if self.kind == "function_call":
-            yield from self.argue(self.rest(text_in(record, "arguments")))
+            yield from self.argue(self._unsent(shared_fields.arguments_in(record.get("arguments"))))
         elif not self._texts:
             refusal = text_in(record, "refusal")
             yield from self.say(text_in(record, "text") or refusal, record.get("logprobs"), refused=bool(refusal))
@@ -554,24 +592,35 @@ class _Item:
             yield ReasoningDelta(rest, id=self.id)
 
     def begin_call(self) -> Iterator[Event]:
-        self._has_begun = True
+        self.has_begun = True
         yield CallStarted(self._call_id, text_in(self.given, "name"))
 
     def argue(self, text: str) -> Iterator[Event]:
         if text and self.kind == "function_call" and not self.is_over:
-            self._texts.append(text)
-            yield CallDelta(text)
+            self.arguments.add(text)
+            if self.has_begun and (ready := self.arguments.ready()):
+                yield CallDelta(ready)
 
-    def finish_call(self, given: Json) -> Iterator[Event]:
-        if not self._has_begun:
-            yield from self.begin_call()
+    def complete_arguments(self, given: Json) -> str:
+        """All arguments, with what only the end of the item has."""
         full = shared_fields.arguments_in(given.get("arguments"))
         if self.kind == "custom_tool_call":
             full = free_arguments(text_in(given, "input") or self.free_text)
-        if rest := self.rest(full or "".join(self._texts) or "{}"):
-            self._texts.append(rest)
+        self.arguments.add(self._unsent(full))
+        return self.arguments.text
+
+    def finish_call(self, given: Json) -> Iterator[Event]:
+        self.given = {**given, **besides(self.given, [] if text_in(self.given, "name") else ["name"])}
+        if not self.has_begun:
+            yield from self.begin_call()
+        self.complete_arguments(given)
+        if rest := self.arguments.end():
             yield CallDelta(rest)
-        yield CallEnded(shared_fields.ended_call(self._call_id, text_in(self.given, "name"), "".join(self._texts)))
+        yield CallEnded(ended_call(self._call_id, text_in(self.given, "name"), self.arguments.text))
+
+    def _unsent(self, full: str) -> str:
+        came = self.arguments.text
+        return full[len(came) :] if full.startswith(came) else ""
 
 
 decoder = ResponsesDecoder
