@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shepherd.core import BadCall, ToolCall
-from shepherd.wire.base import Json, without_surrogates
+from shepherd.core import BadCall, InvalidRequest, ToolCall
+from shepherd.wire.base import Json, check_values, without_surrogates
 
 
 class BrokenAnswer(Exception):
@@ -15,7 +15,11 @@ class BrokenAnswer(Exception):
 
 
 def record_of(data: bytes) -> Json:
-    """Raises: `BrokenAnswer`, for what is no JSON object."""
+    """Raises: `BrokenAnswer`, for what is no JSON object, or has more values than memory should hold."""
+    try:
+        check_values(data, "a record")
+    except InvalidRequest as error:
+        raise BrokenAnswer(error.message.partition(";")[0]) from error
     try:
         record = json.loads(str(data, "utf-8", "surrogatepass"))  # of bytes, it would find out the encoding first
     except (ValueError, RecursionError) as error:

@@ -29,7 +29,7 @@ from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
-from shepherd.backends.cloud.transport import Transport, encoded
+from shepherd.backends.cloud.transport import MAX_BODY_BYTES, MAX_LIST_BYTES, Transport, encoded
 from shepherd.core import (
     BadReply,
     CallDelta,
@@ -64,7 +64,8 @@ LIST_S = 300.0
 """For so long a list of models is not asked for again, whether it came or not."""
 LIST_WAIT_S = 5.0
 """An answer waits no longer for the facts of its model."""
-MAX_PAGES = 20
+MAX_PAGES, MAX_MODELS = 20, 10_000
+"""Of a provider's list of models."""
 ASKS_FROM = 4_000
 """Tokens of a prompt from which on its model's window matters, so that the provider is asked for it."""
 LARGE = 50_000
@@ -385,9 +386,10 @@ class CloudBackend:
         body: Json | None = None,
         wait_s: float | None = None,
         headers: Mapping[str, str] = EMPTY_MAPPING,
+        most_bytes: int = MAX_LIST_BYTES,
     ) -> Json | Failed:
         try:
-            return await self._transport.fetch(url, body, wait_s, headers)
+            return await self._transport.fetch(url, body, wait_s, headers, most_bytes)
         except ProviderFailed as error:
             return error.failed
 
@@ -534,11 +536,15 @@ class CloudBackend:
             if isinstance(body, Failed):
                 return body
             for name, facts in models.listed(body):
+                if len(names) == MAX_MODELS:
+                    return Failed("broken", f"the list of models has more than {MAX_MODELS:,}")
                 names.append(name)
                 self._live[name] = facts.over(self._live.get(name, Facts()))
             if not (more := models.next_page(body)):
                 break
             url = f"{first}{'&' if '?' in first else '?'}{more}"
+        else:
+            return Failed("broken", f"the list of models has more than {MAX_PAGES} pages")
         return names
 
     # -- vectors
@@ -577,7 +583,7 @@ class CloudBackend:
         self, url: str, model: str, sent: Json, n_inputs: int, dimensions: int | None
     ) -> tuple[list[list[float]], int]:
         attempt, waited = 1, 0.0
-        while isinstance(body := await self._fetched(url, sent), Failed):
+        while isinstance(body := await self._fetched(url, sent, most_bytes=MAX_BODY_BYTES), Failed):
             waited += await self._waited(body, attempt, waited, model)
             attempt += 1
         rows = body.get("data", body.get("embeddings"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -32,6 +32,8 @@ from shepherd.core import (
 
 MOST_REDIRECT_BYTES = 2**20
 """Of the page of a redirect, which nothing reads."""
+LIST_S = 120.0
+"""For a whole list, manifest or page of a redirect: one that comes in drops has no end otherwise."""
 _PASSING = (408, 500, 502, 503, 504)
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 _PROXY_LOGIN = (
@@ -77,8 +79,9 @@ class Network:
 
 
 class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    def __init__(self, body: Any, host: str, most_bytes: int) -> None:
+    def __init__(self, body: Any, host: str, most_bytes: int, clock: Callable[[], float]) -> None:
         self._body, self._host, self._most, self._n_bytes = body, host, most_bytes, 0
+        self._clock, self._until = clock, clock() + LIST_S
 
     def _counted(self, chunk: bytes) -> bytes:
         self._n_bytes += len(chunk)
@@ -86,6 +89,11 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
             raise BadReply(
                 f"{self._host} answers with more than {self._most:,} bytes where a short list is expected; check the "
                 "name and the host",
+                backend=self._host,
+            )
+        if self._clock() > self._until:
+            raise TimedOut(
+                f"{self._host} has not ended its answer in {LIST_S:g} s; try again, or choose another source",
                 backend=self._host,
             )
         return chunk
@@ -104,13 +112,13 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-def limit(answer: httpx2.Response, most_bytes: int) -> None:
-    """Let reading `answer` fail behind `most_bytes`. The request must ask for no compression: a few bytes can hold any
-    number. Raises: `BadReply`, also when the body is read."""
+def limit(answer: httpx2.Response, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+    """Let reading `answer` fail behind `most_bytes`, and after `LIST_S`. The request must ask for no compression: a few
+    bytes can hold any number. Raises: `BadReply`, `TimedOut`, also when the body is read."""
     host, encoding = answer.url.host, answer.headers.get("content-encoding", "identity")
     if encoding != "identity" and answer.request.method != "HEAD":
         raise BadReply(f"{host} compresses its answer ({encoding[:20]}), which it was asked not to do", backend=host)
-    answer.stream = _Short(answer.stream, host, most_bytes)
+    answer.stream = _Short(answer.stream, host, most_bytes, clock)
 
 
 @contextmanager
