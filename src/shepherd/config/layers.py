@@ -18,6 +18,7 @@ from typing import Any
 from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
+from shepherd.process.files import read_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def read_file(path: Path) -> Any:
 def read_bytes(path: Path) -> bytes:
     """Raises: `ConfigError`."""
     try:
-        return path.read_bytes()
+        return read_within(path)
     except FileNotFoundError as error:
         raise ConfigError("this configuration file does not exist; check the path", file=str(path)) from error
     except OSError as error:

@@ -24,7 +24,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 
 # -- which settings need trust ----------------------------------------------------------------------------------------
 
@@ -226,10 +226,18 @@ def digest_of(content: bytes, files: Collection[str]) -> str:
     for file in files:
         total.update(b"\0" + os.fsencode(file) + b"\0")
         try:
-            total.update(hashlib.sha256(Path(file).read_bytes() if os.path.isfile(file) else b"").digest())
+            total.update(_digest(Path(file)))
         except OSError:  # it cannot run, either
             total.update(b"unreadable")
     return total.hexdigest()
+
+
+def _digest(file: Path) -> bytes:
+    """Of the content; of no content where there is no file. Raises: `OSError`."""
+    if not file.is_file():
+        return hashlib.sha256().digest()
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def memory_file(path: Path) -> FolderFile:
@@ -248,7 +256,7 @@ class TrustStore:
     def entries(self) -> dict[str, str]:
         """The digests by path; none if the file cannot be read, so that everything is asked again."""
         try:
-            found = json.loads(self.path.read_bytes())["trusted"]
+            found = json.loads(read_within(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in found.items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return {}

@@ -43,7 +43,7 @@ MAX_BODY_BYTES = MAX_RECORD_BYTES
 MAX_LIST_BYTES = 8 * 2**20
 """Of a page of a list of models, a count, or what is known of a model."""
 MAX_STREAM_BYTES = 128 * 2**20
-"""Of a stream, unpacked: 400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others beside each."""
+"""Of a stream, unpacked: 400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others each."""
 MAX_RECORDS = 1_000_000
 """Of a stream: each is a token, or more."""
 STEP_BYTES, TURN = 64 * 2**10, 32

@@ -34,6 +34,7 @@ from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import json_text
 from shepherd.core import ConfigError
+from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within
 from shepherd.server.observe.debug_files import FILES
 from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
@@ -149,7 +150,7 @@ def from_debug_files(folder: Path) -> Recording:
 def in_file(path: Path) -> Any:
     """The JSON in a file, or else its text. Raises: `ConfigError`."""
     try:
-        return as_value(path.read_text("utf-8", "replace"))
+        return as_value(read_within(path, MOST_DOCUMENT_BYTES).decode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 

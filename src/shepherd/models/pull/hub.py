@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import httpx2
 
@@ -129,7 +129,8 @@ def list_repo(name: str, *, env: Mapping[str, str], network: Network) -> Repo:
 
 
 def _file(listed: RepoSibling) -> RepoFile | None:
-    """None for what is no GGUF file, or is listed without a size. Raises: `ValueError`, `AttributeError` for a row that is none."""
+    """None for what is no GGUF file, or is listed without a size. Raises: `ValueError`, `AttributeError` for a row that
+    is none."""
     size, sha256 = listed.size, listed.lfs.sha256 if listed.lfs else ""
     if size is None or (_is_text(listed.rfilename) and not listed.rfilename.lower().endswith(".gguf")):
         return None
@@ -140,7 +141,7 @@ def _file(listed: RepoSibling) -> RepoFile | None:
     return RepoFile(listed.rfilename, size, sha256 or "")
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value: object) -> TypeGuard[str]:
     """Half of a surrogate pair, which JSON can name, is in no address."""
     return isinstance(value, str) and re.fullmatch(r"[^\ud800-\udfff]+", value) is not None
 

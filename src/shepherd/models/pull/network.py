@@ -92,7 +92,7 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
                 backend=self._host,
             )
         if self._clock() > self._until:
-            raise TimedOut(
+            raise BadReply(
                 f"{self._host} has not ended its answer in {LIST_S:g} s; try again, or choose another source",
                 backend=self._host,
             )
@@ -114,7 +114,7 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 def limit(answer: httpx2.Response, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
     """Let reading `answer` fail behind `most_bytes`, and after `LIST_S`. The request must ask for no compression: a few
-    bytes can hold any number. Raises: `BadReply`, `TimedOut`, also when the body is read."""
+    bytes can hold any number. Raises: `BadReply`, also when the body is read."""
     host, encoding = answer.url.host, answer.headers.get("content-encoding", "identity")
     if encoding != "identity" and answer.request.method != "HEAD":
         raise BadReply(f"{host} compresses its answer ({encoding[:20]}), which it was asked not to do", backend=host)
