@@ -134,8 +134,8 @@ class EventReader:
 class NdjsonReader:
     """Lines that are not blank, with the methods of `EventReader`: records without a name."""
 
-    def __init__(self) -> None:
-        self._lines = LineReader()
+    def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
+        self._lines = LineReader(limit)
 
     def feed(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
         for line in self._lines.feed(piece):

@@ -29,7 +29,7 @@ from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
-from shepherd.backends.cloud.transport import MAX_BODY_BYTES, MAX_LIST_BYTES, Transport, encoded
+from shepherd.backends.cloud.transport import Transport, encoded
 from shepherd.core import (
     BadReply,
     CallDelta,
@@ -386,7 +386,7 @@ class CloudBackend:
         body: Json | None = None,
         wait_s: float | None = None,
         headers: Mapping[str, str] = EMPTY_MAPPING,
-        most_bytes: int = MAX_LIST_BYTES,
+        most_bytes: int | None = None,
     ) -> Json | Failed:
         try:
             return await self._transport.fetch(url, body, wait_s, headers, most_bytes)
@@ -582,8 +582,8 @@ class CloudBackend:
     async def _vectors(
         self, url: str, model: str, sent: Json, n_inputs: int, dimensions: int | None
     ) -> tuple[list[list[float]], int]:
-        attempt, waited = 1, 0.0
-        while isinstance(body := await self._fetched(url, sent, most_bytes=MAX_BODY_BYTES), Failed):
+        attempt, waited, most_bytes = 1, 0.0, self._transport.limits.body_bytes
+        while isinstance(body := await self._fetched(url, sent, most_bytes=most_bytes), Failed):
             waited += await self._waited(body, attempt, waited, model)
             attempt += 1
         rows = body.get("data", body.get("embeddings"))

@@ -38,18 +38,8 @@ if TYPE_CHECKING:
 
     from shepherd.backends.cloud.connection import Connections, Proxied
 
-MAX_BODY_BYTES = MAX_RECORD_BYTES
-"""Of an answer that is no stream."""
-MAX_LIST_BYTES = 8 * 2**20
-"""Of a page of a list of models, a count, or what is known of a model."""
-MAX_STREAM_BYTES = 128 * 2**20
-"""Of a stream, unpacked: 400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others each."""
-MAX_RECORDS = 1_000_000
-"""Of a stream: each is a token, or more."""
 STEP_BYTES, TURN = 64 * 2**10, 32
 """What is read in one step, and the steps, or records, after which other requests get their turn."""
-MAX_ERROR_BYTES = 2**20
-"""Of the body of an error; what follows is not read."""
 _HEADERS = {
     "user-agent": "shepherd",
     "accept": "*/*",
@@ -75,6 +65,25 @@ class Deadlines:
     """For answers that are no stream: a count, a list of models."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what a provider sends; unpacked, where it is compressed."""
+
+    stream_bytes: int = 128 * 2**20
+    """400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others each."""
+    record_bytes: int = MAX_RECORD_BYTES
+    records: int = 1_000_000
+    """Of a stream: each is a token, or more."""
+    steps: int = 4_000_000
+    """Pieces in which a body comes: a record has a few."""
+    body_bytes: int = MAX_RECORD_BYTES
+    """Of an answer that is no stream."""
+    list_bytes: int = 8 * 2**20
+    """Of a page of a list of models, a count, or what is known of a model."""
+    error_bytes: int = 2**20
+    """Of the body of an error; what follows is not read."""
+
+
 class Transport:
     """The connections to one provider. One event loop at a time."""
 
@@ -83,6 +92,7 @@ class Transport:
         provider: Provider,
         *,
         deadlines: Deadlines | None = None,
+        limits: Limits = Limits(),
         proxy: str | None = None,
         ca_file: str | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -90,6 +100,7 @@ class Transport:
         """`proxy`, `ca_file`: in place of those of the environment; the proxy `none`: without one."""
         self.provider = provider
         self._deadlines = deadlines or Deadlines()
+        self.limits = limits
         self._proxy = proxy
         self._ca_file = ca_file
         self._clock = clock
@@ -116,7 +127,7 @@ class Transport:
             async with self._sent("POST", url, body, self._deadlines.idle, headers) as response:
                 if response.status_code != 200:
                     raise ProviderFailed(await self._refusal(response))
-                async with aclosing(_pieces(response, MAX_STREAM_BYTES)) as pieces:
+                async with aclosing(self._pieces(response, self.limits.stream_bytes)) as pieces:
                     async for event in self._events(provider, response, pieces, decoder):
                         if isinstance(event, Started):
                             event = replace(event, request_id=request_id_of(response.headers))
@@ -140,12 +151,12 @@ class Transport:
                 begin = await anext(pieces, b"")
                 head += begin
             if begin in (b"<", b"") or (begin in (b"{", b"[") and not is_lines):
-                whole = await _collected(pieces, head, MAX_BODY_BYTES)
+                whole = await _collected(pieces, head, self.limits.body_bytes)
         if whole is not None:
             for event in _whole(whole, decoder):
                 yield event
             return
-        reader = NdjsonReader() if provider.paths.framing == "ndjson" else EventReader()
+        reader = (NdjsonReader if provider.paths.framing == "ndjson" else EventReader)(self.limits.record_bytes)
         n_records, begun = 0, self._clock()
         last = begun
         while head:
@@ -156,8 +167,8 @@ class Transport:
                     yield event
                 if n_records % TURN == 0:
                     await asyncio.sleep(0)
-            if n_records > MAX_RECORDS:
-                raise RecordTooLong(f"it has more than {MAX_RECORDS:,} records")
+            if n_records > self.limits.records:
+                raise RecordTooLong(f"it has more than {self.limits.records:,} records")
             now = self._clock()
             if n_records > n_before:
                 last = now
@@ -172,6 +183,28 @@ class Transport:
         for event in decoder.close():
             yield event
 
+    async def _pieces(self, response: httpx2.Response, most_bytes: int | None = None) -> AsyncGenerator[bytes, None]:
+        """What the body is when it is unpacked, in pieces of at most `STEP_BYTES`, none of them empty. Raises:
+        `RecordTooLong` behind `most_bytes`."""
+        packing = response.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in ("identity", "gzip", "deflate"):  # others turn a few bytes into gigabytes at once
+            raise _failed("broken", f"the answer is compressed as {packing[:20]!r}, which it was asked not to be")
+        plain = "content-encoding" not in response.headers
+        body = response.stream.__aiter__() if plain else response.aiter_bytes()  # type: ignore[union-attr]  # not a sync one
+        n_bytes, n_steps = 0, 0
+        async with aclosing(cast("AsyncGenerator[bytes, None]", body)) as pieces:
+            async for piece in pieces:
+                for at in range(0, len(piece), STEP_BYTES):
+                    step = piece[at : at + STEP_BYTES]
+                    n_bytes, n_steps = n_bytes + len(step), n_steps + 1
+                    if most_bytes is not None and n_bytes > most_bytes:
+                        raise RecordTooLong(f"it has more than {most_bytes:,} bytes")
+                    if n_steps > self.limits.steps:
+                        raise RecordTooLong(f"it comes in more than {self.limits.steps:,} pieces")
+                    if n_steps % TURN == 0:  # a connection that always has more does not let others go first
+                        await asyncio.sleep(0)
+                    yield step
+
     # -- everything else
 
     async def fetch(
@@ -180,18 +213,18 @@ class Transport:
         body: Json | None = None,
         deadline_s: float | None = None,
         headers: Mapping[str, str] = EMPTY_MAPPING,
-        most_bytes: int = MAX_LIST_BYTES,
+        most_bytes: int | None = None,
     ) -> Json:
-        """A JSON object that is no stream. Raises: `ProviderFailed`."""
+        """A JSON object that is no stream, of at most `most_bytes`, or as a list. Raises: `ProviderFailed`."""
         content = None if body is None else encoded(body)
-        deadline = deadline_s or self._deadlines.whole
+        deadline, most = deadline_s or self._deadlines.whole, most_bytes or self.limits.list_bytes
         with self._mapped_errors():
             method = "GET" if body is None else "POST"
             async with asyncio.timeout(deadline), self._sent(method, url, content, deadline, headers) as response:
                 if response.status_code != 200:
                     raise ProviderFailed(await self._refusal(response))
-                async with aclosing(_pieces(response, most_bytes)) as pieces:
-                    found = _parsed(await _collected(pieces, b"", most_bytes))
+                async with aclosing(self._pieces(response, most)) as pieces:
+                    found = _parsed(await _collected(pieces, b"", most))
                 if not isinstance(found, dict):
                     raise _failed("broken", "the answer is no JSON object")
                 return found
@@ -244,8 +277,8 @@ class Transport:
             return Failed("broken", words, status)
         body = b""
         with contextlib.suppress(TimeoutError, *_library_errors()):
-            async with asyncio.timeout(self._deadlines.whole), aclosing(_pieces(response)) as pieces:
-                body = await _collected(pieces, b"", MAX_ERROR_BYTES, cut=True)
+            async with asyncio.timeout(self._deadlines.whole), aclosing(self._pieces(response)) as pieces:
+                body = await _collected(pieces, b"", self.limits.error_bytes, cut=True)
         if status < 400:
             return Failed("broken", f"the answer has status {status}", status)
         return read(status, headers, body)
@@ -342,27 +375,6 @@ def _parsed(body: bytes) -> Any:
         raise RecordTooLong(error.message.partition(";")[0]) from error
     except (ValueError, RecursionError):
         return None
-
-
-async def _pieces(response: httpx2.Response, most_bytes: int | None = None) -> AsyncGenerator[bytes, None]:
-    """What the body is when it is unpacked, in pieces of at most `STEP_BYTES`, none of them empty. Raises:
-    `RecordTooLong` behind `most_bytes`."""
-    packing = response.headers.get("content-encoding", "identity").strip().lower()
-    if packing not in ("identity", "gzip", "deflate"):  # others turn a few bytes into gigabytes at once
-        raise _failed("broken", f"the answer is compressed as {packing[:20]!r}, which it was asked not to be")
-    plain = "content-encoding" not in response.headers
-    body = response.stream.__aiter__() if plain else response.aiter_bytes()  # type: ignore[union-attr]  # not a sync one
-    n_bytes, n_steps = 0, 0
-    async with aclosing(cast("AsyncGenerator[bytes, None]", body)) as pieces:
-        async for piece in pieces:
-            for at in range(0, len(piece), STEP_BYTES):
-                step = piece[at : at + STEP_BYTES]
-                n_bytes, n_steps = n_bytes + len(step), n_steps + 1
-                if most_bytes is not None and n_bytes > most_bytes:
-                    raise RecordTooLong(f"it has more than {most_bytes:,} bytes")
-                if n_steps % TURN == 0:  # a connection that always has more does not let others go first
-                    await asyncio.sleep(0)
-                yield step
 
 
 async def _collected(pieces: AsyncIterator[bytes], head: bytes, limit: int, *, cut: bool = False) -> bytes:

@@ -280,7 +280,10 @@ async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
     """The JSON values of an answer as they come: each event of a stream, each line, or the whole body."""
-    readers = {"text/event-stream": EventReader, "application/x-ndjson": NdjsonReader}
+    readers: dict[str, type[EventReader | NdjsonReader]] = {
+        "text/event-stream": EventReader,
+        "application/x-ndjson": NdjsonReader,
+    }
     made = readers.get(answer.headers.get("content-type", "").partition(";")[0])
     pieces = _within(answer)
     if made is None:

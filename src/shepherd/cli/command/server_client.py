@@ -5,6 +5,7 @@ Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -67,7 +68,8 @@ def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
     key = address.key
     headers = {b"accept-encoding": b"identity"}
     headers |= {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
-    host, hooks = httpx2.URL(address.url).host.strip("[]"), {"response": [partial(limit, most_bytes=MOST_BYTES)]}
+    host = httpx2.URL(address.url).host.strip("[]")
+    hooks: dict[str, list[Callable[..., Any]]] = {"response": [partial(limit, most_bytes=MOST_BYTES)]}
     return httpx2.Client(
         base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host), event_hooks=hooks
     )
