@@ -72,6 +72,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
     "server.manage_models": "lets clients pull and delete models",
+    "server.pull_hosts": "lets clients have addresses called",
     "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
@@ -99,6 +100,7 @@ HARMLESS = (
 _NARROW: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools.files", "tools.enabled", "tools.allow", "tools.http.allow_hosts"), ((),)),
     **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts", "images.hosts"), ((),)),
+    "server.pull_hosts": ((),),
     **dict.fromkeys(
         ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
     ),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.request import getproxies
 
 import httpx2
 
@@ -30,6 +31,9 @@ from shepherd.core import (
     Unreachable,
 )
 
+Reach = Callable[[str], Awaitable[Sequence[str]]]
+"""The IP addresses that a URL may be reached at, in the order in which to try them. Raises: `NotAllowed`,
+`Unreachable`."""
 MOST_REDIRECT_BYTES = 2**20
 """Of the page of a redirect, which nothing reads."""
 LIST_S = 120.0
@@ -52,6 +56,9 @@ class Network:
     """The certificates that are trusted, in place of the system's."""
     hub_token: str = field(default="", repr=False)
     """For the hub of Hugging Face, where its own library knows none."""
+    reach: Reach | None = field(default=None, repr=False)
+    """Which addresses may be called, for a pull that a client asked for; None = all. The hub is not asked about: the
+    operator has chosen it."""
 
     def client_options(self) -> dict[str, Any]:
         """Of a client of `httpx2`. Raises: `ConfigError` where they cannot be used."""
@@ -75,7 +82,47 @@ class Network:
             if answer.has_redirect_location:
                 limit(answer, MOST_REDIRECT_BYTES)
 
-        return httpx2.AsyncClient(**self.client_options(), event_hooks={"response": [look]})
+        options, hooks = self.client_options(), {"response": [look]}
+        if (reach := self.reach) is None:
+            return httpx2.AsyncClient(**options, event_hooks=hooks)
+        reads_env = options.get("trust_env", True) and not getproxies().keys().isdisjoint(("http", "https", "all"))
+        if "proxy" not in options and not reads_env:
+            checked = _Checked(reach, httpx2.AsyncHTTPTransport(verify=options["verify"]))
+            return httpx2.AsyncClient(**options, transport=checked, event_hooks=hooks)
+
+        async def ask(request: httpx2.Request) -> None:
+            with suppress(Unreachable):  # a name that only the proxy knows
+                await reach(str(request.url))
+
+        return httpx2.AsyncClient(**options, event_hooks={**hooks, "request": [ask]})
+
+
+class _Checked(httpx2.AsyncBaseTransport):
+    """Connects to the addresses that were checked: a name server that answers differently the second time changes
+    nothing. Each redirect is a request of its own."""
+
+    def __init__(self, reach: Reach, transport: httpx2.AsyncBaseTransport) -> None:
+        self._reach, self._transport = reach, transport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        name = request.url.host
+        failure: httpx2.TransportError = httpx2.ConnectError("no address")
+        for address in await self._reach(str(request.url)):
+            moved = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # with the host's name
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": name},
+            )
+            try:
+                return await self._transport.handle_async_request(moved)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
 class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):

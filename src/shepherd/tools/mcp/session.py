@@ -238,8 +238,8 @@ class Connector:
 
 
 class Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error when it is longer than `most_bytes`, or takes longer than `within_s`; the SDK reads
-    it to its end. Other tasks get their turn however much comes at once."""
+    """A body that ends with an error when it is longer than `most_bytes`, or takes longer than `within_s`; the SDK
+    reads it to its end. Other tasks get their turn however much comes at once."""
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, most_bytes: int | None = LINE_BYTES, within_s: float | None = None

@@ -438,7 +438,9 @@ async def test_a_wrong_type_anywhere_in_a_list_is_never_an_unexpected_error(hub:
     for changed in varied([ROW]):
         hub.fail("api", Lie(json.dumps(changed).encode(), "application/json"))
         with contextlib.suppress(ShepherdError):
-            assert all(each.name for each in await asyncio.to_thread(search, "tiny", env=pull.env, network=pull.network))
+            assert all(
+                each.name for each in await asyncio.to_thread(search, "tiny", env=pull.env, network=pull.network)
+            )
 
 
 async def test_a_repository_of_very_many_files_is_one_short_sentence(hub: Hub, pull: Puller) -> None:
