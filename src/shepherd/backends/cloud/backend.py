@@ -29,6 +29,7 @@ from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
+from shepherd.backends.cloud.secret import veiled
 from shepherd.backends.cloud.transport import Transport, encoded
 from shepherd.core import (
     BadReply,
@@ -290,9 +291,10 @@ class CloudBackend:
 
         body = await asyncio.to_thread(made) if fitted.weight > LARGE else made()
         decoder = codec.decoder(request, fitted.endpoint)
-        answer = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
+        whole = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
+        answer = veiled(whole, provider.secrets) if provider.secrets else whole
         n_prompt = self._of(model).estimate.tokens(fitted.weight)
-        async with aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
+        async with aclosing(whole), aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
             async for event in events:
                 yield event
                 if fitted.request.trace and isinstance(event, Started):

@@ -27,6 +27,7 @@ from urllib.request import getproxies
 
 from shepherd.backends.cloud.failure import Failed, FailureKind, ProviderFailed, page_words, read, request_id_of
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
+from shepherd.backends.cloud.secret import spelled, without
 from shepherd.core import Event, Finished, InvalidRequest, Started
 from shepherd.wire.base import Json, check_values
 from shepherd.wire.client import Decoder, Failure
@@ -106,6 +107,7 @@ class Transport:
         self._clock = clock
         self._headers = {**_HEADERS, **{name.lower(): value for name, value in provider.headers.items()}}
         self._client: Connections | Proxied | None = None
+        self._secrets = spelled(provider.secrets)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -130,7 +132,7 @@ class Transport:
                 async with aclosing(self._pieces(response, self.limits.stream_bytes)) as pieces:
                     async for event in self._events(provider, response, pieces, decoder):
                         if isinstance(event, Started):
-                            event = replace(event, request_id=request_id_of(response.headers))
+                            event = replace(event, request_id=provider.hide(request_id_of(response.headers)))
                         if not isinstance(event, Finished):
                             yield event
                             continue
@@ -153,7 +155,7 @@ class Transport:
             if begin in (b"<", b"") or (begin in (b"{", b"[") and not is_lines):
                 whole = await _collected(pieces, head, self.limits.body_bytes)
         if whole is not None:
-            for event in _whole(whole, decoder):
+            for event in _whole(without(whole, self._secrets), decoder):
                 yield event
             return
         reader = (NdjsonReader if provider.paths.framing == "ndjson" else EventReader)(self.limits.record_bytes)
@@ -163,7 +165,7 @@ class Transport:
             n_before = n_records
             for name, record in reader.feed(head):
                 n_records += 1
-                for event in decoder.feed(name, record):
+                for event in decoder.feed(name, without(record, self._secrets)):
                     yield event
                 if n_records % TURN == 0:
                     await asyncio.sleep(0)
@@ -178,7 +180,7 @@ class Transport:
                 raise _failed("timeout", f"the answer has not ended in {self._deadlines.answer:g} s")
             head = await anext(pieces, b"")
         for name, record in reader.close():
-            for event in decoder.feed(name, record):
+            for event in decoder.feed(name, without(record, self._secrets)):
                 yield event
         for event in decoder.close():
             yield event
@@ -224,7 +226,7 @@ class Transport:
                 if response.status_code != 200:
                     raise ProviderFailed(await self._refusal(response))
                 async with aclosing(self._pieces(response, most)) as pieces:
-                    found = _parsed(await _collected(pieces, b"", most))
+                    found = _parsed(without(await _collected(pieces, b"", most), self._secrets))
                 if not isinstance(found, dict):
                     raise _failed("broken", "the answer is no JSON object")
                 return found
@@ -281,7 +283,7 @@ class Transport:
                 body = await _collected(pieces, b"", self.limits.error_bytes, cut=True)
         if status < 400:
             return Failed("broken", f"the answer has status {status}", status)
-        return read(status, headers, body)
+        return read(status, headers, without(body, self._secrets))
 
     @contextlib.contextmanager
     def _mapped_errors(self) -> Iterator[None]:

@@ -445,10 +445,10 @@ async def test_a_wrong_type_anywhere_in_a_list_is_never_an_unexpected_error(hub:
 
 async def test_a_repository_of_very_many_files_is_one_short_sentence(hub: Hub, pull: Puller) -> None:
     hub.put_repo("acme/tiny-GGUF", {f"{at}/tiny-Q4_K_M.gguf": b"" for at in range(300)})
-    with pytest.raises(InvalidRequest, match="several models in Q4_K_M: name one of .* and 280 more") as error:
+    with pytest.raises(InvalidRequest, match=r"several models in Q4_K_M: name one of .* and 280 more") as error:
         await pull("hf:acme/tiny-GGUF:Q4_K_M")
     assert len(error.value.message) < 600
-    with pytest.raises(InvalidRequest, match="has no 'Q9'; it has .* and 280 more"):
+    with pytest.raises(InvalidRequest, match=r"has no 'Q9'; it has .* and 280 more"):
         await pull("hf:acme/tiny-GGUF:Q9")
     hub.put_repo("acme/tiny-GGUF", {f"{at}-Q4_K_M.gguf": b"" for at in range(2_001)} | {"README.md": b""})
     with pytest.raises(BadReply, match=r"has 2,001 GGUF files, and the limit is 2,000; pull one by its address"):
