@@ -294,7 +294,11 @@ class CloudBackend:
         whole = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
         answer = veiled(whole, provider.secrets) if provider.secrets else whole
         n_prompt = self._of(model).estimate.tokens(fitted.weight)
-        async with aclosing(whole), aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
+        async with (
+            aclosing(whole),
+            aclosing(answer),
+            aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events,
+        ):
             async for event in events:
                 yield event
                 if fitted.request.trace and isinstance(event, Started):
