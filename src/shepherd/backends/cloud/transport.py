@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from shepherd.backends.cloud.connection import Connections, Proxied
 
-STEP_BYTES, TURN = 64 * 2**10, 32
-"""What is read in one step, and the steps, or records, after which other requests get their turn."""
+STEP_BYTES, TURN = 16 * 2**10, 32
+"""What is read in one step at most, and the records, or small steps, after which other requests get their turn."""
 _HEADERS = {
     "user-agent": "shepherd",
     "accept": "*/*",
@@ -203,7 +203,9 @@ class Transport:
                         raise RecordTooLong(f"it has more than {most_bytes:,} bytes")
                     if n_steps > self.limits.steps:
                         raise RecordTooLong(f"it comes in more than {self.limits.steps:,} pieces")
-                    if n_steps % TURN == 0:  # a connection that always has more does not let others go first
+                    if (
+                        n_steps % TURN == 0 or len(step) > STEP_BYTES // TURN
+                    ):  # a connection that always has more does not let others go first
                         await asyncio.sleep(0)
                     yield step
 
