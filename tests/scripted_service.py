@@ -58,6 +58,7 @@ class ScriptedService:
         """Of `stats` and `totals`; a test may change it."""
         self.n_lost = 0
         """Of `totals`; a test may change it."""
+        self.manages_models = True
         self.cleared: list[str] = []
         self.unloaded: list[str] = []
         self.copied: list[tuple[str, str]] = []

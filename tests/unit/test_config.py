@@ -826,12 +826,33 @@ def test_a_wrong_variable_or_flag_is_called_by_its_name(
         (TWO + "cach = 'main'", "unknown key 'routes[1].cach'; did you mean 'cache'?"),
         (TWO.replace('match = "*"\n', 'match = "q*"\n'), 'no route has match = "*"'),
         (TWO.replace('"*haiku*"', '"*"'), "routes[1] can never be reached, because routes[0] takes its requests first"),
+        (TWO + "archive = true", "routes[1] has archive = true and no user: requests that name no user"),
+        (
+            "[memory]\nenable_archival = false\n" + TWO + "user = 'ann'\narchive = true",
+            "routes[1] has archive = true, and memory.enable_archival = false: nothing is archived",
+        ),
+        (
+            TWO + "archive = true\n[server]\napi_keys = ['x']\n[[server.keys]]\nname = 'a'\nkey = 'k'\nuser = 'a'",
+            "routes[1] has archive = true and no user",
+        ),
     ],
 )
 def test_what_is_likely_a_mistake_is_warned_of(load: Load, tmp_path: Path, toml: str, says: str) -> None:
     (warning,) = load(toml).warnings
     assert warning.startswith(f"{tmp_path}/shepherd.toml: ")
     assert says in warning
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        TWO + "user = 'ann'\narchive = true",
+        TWO + "archive = true\n[[server.keys]]\nname = 'a'\nkey = 'k'\nuser = 'a'",
+        TWO + "archive = false",
+    ],
+)
+def test_a_route_that_archives_all_of_its_requests_is_not_warned_of(load: Load, toml: str) -> None:
+    assert load(toml).warnings == ()
 
 
 @pytest.mark.parametrize(

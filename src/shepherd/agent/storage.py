@@ -40,7 +40,7 @@ from shepherd.core import (
     ToolCall,
     ToolResult,
 )  # fmt: skip
-from shepherd.process.files import replace_private
+from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within, replace_private
 from shepherd.wire.base import Fields, wrong
 
 FORMAT, VERSION = "shepherd conversation", 1
@@ -395,7 +395,7 @@ def _listed(path: Path) -> SavedListing:
 
 def _read(path: Path) -> Json:
     try:
-        read = json.loads(path.read_bytes())
+        read = json.loads(read_within(path, MOST_DOCUMENT_BYTES))
     except OSError as error:
         raise SaveError(f"it cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -126,7 +126,7 @@ class EnrichedRequest:
 
 
 class MemoryBackend:
-    """One cache with a memory; satisfies `Backend`. Requests that name no user pass through unchanged."""
+    """One cache with a memory; satisfies `Backend`. Requests that name no user are passed on."""
 
     def __init__(self, backend: CountingBackend, stores: UserStores, archiving: Archiving | None = None) -> None:
         self._backend = backend
@@ -142,7 +142,15 @@ class MemoryBackend:
         self._histories.clear()
 
     def stream(self, request: Request) -> AsyncGenerator[Event, None]:
-        return self._remembered(request) if _wants_memory(request) else self._backend.stream(request)
+        if _wants_memory(request):
+            return self._remembered(request)
+        return self._unnamed(request) if request.archive and request.messages else self._backend.stream(request)
+
+    async def _unnamed(self, request: Request) -> AsyncGenerator[Event, None]:
+        """An answer that should be archived, where nothing says in whose memory: it says that it is not."""
+        async with aclosing(self._backend.stream(request)) as events:
+            async for event in events:
+                yield replace(event, archived=False) if isinstance(event, Started) else event
 
     async def _remembered(self, request: Request) -> AsyncGenerator[Event, None]:
         """Archive the request, recall for it, archive the answer."""

@@ -301,6 +301,11 @@ class App:
         return self._conversations
 
     @property
+    def manages_models(self) -> bool:
+        """Clients may pull models, give them other names, and delete those that were pulled."""
+        return self.config.server.manage_models
+
+    @property
     def catalogue(self) -> Catalogue:
         """Every model that a request can name. Raises: as `dispatcher`."""
         return self.dispatcher.catalogue

@@ -17,7 +17,7 @@ from shepherd.backends.cloud.provider import KINDS, find_kind
 from shepherd.cli import trust
 from shepherd.config import FoundKey, KeyStore, ProviderConfig, find_key, load
 from shepherd.core import ConfigError, InvalidRequest, ShepherdError
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -73,7 +73,7 @@ def _list_file(row: ProviderConfig) -> Path:
 def read_list(row: ProviderConfig, longest_s: float = LIST_S) -> list[dict[str, Any]] | None:
     """The stored list while it is valid; None = it must be requested."""
     try:
-        kept = json.loads(_list_file(row).read_bytes())
+        kept = json.loads(read_within(_list_file(row)))
         is_new = 0 <= time.time() - kept["time"] < longest_s and kept["address"] == _address(row)
         return [{**each, "name": str(each["name"])} for each in kept["models"]] if is_new else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from shepherd.backends.cloud.provider import ProviderKind, find_kind
 from shepherd.config.schema import ProviderConfig
 from shepherd.core import ConfigError, InvalidRequest
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 
 Place = Literal["configuration", "environment", "file", "keyring"]
 SERVICE = "shepherd"
@@ -128,7 +128,7 @@ class KeyStore:
 
     def _read(self) -> tuple[dict[str, str], list[str]]:
         try:
-            content = json.loads(self.path.read_bytes())
+            content = json.loads(read_within(self.path))
             keys, in_keyring = content["keys"], content.get("keyring", [])
             texts = [*keys, *keys.values(), *in_keyring]
         except FileNotFoundError:

@@ -19,6 +19,7 @@ from shepherd.config.kinds import Kind, PathBase, Table
 from shepherd.config.schema import ALIASES, REMOVED, SCHEMA, Source
 from shepherd.core import ConfigError
 from shepherd.core.encoding import text_of
+from shepherd.process.files import read_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def read_file(path: Path) -> Any:
 def read_bytes(path: Path) -> bytes:
     """Raises: `ConfigError`."""
     try:
-        return path.read_bytes()
+        return read_within(path)
     except FileNotFoundError as error:
         link = f"is a link to {os.readlink(path)}, which does not exist; mend or remove it" if path.is_symlink() else ""
         raise ConfigError(link or "this configuration file does not exist; check the path", file=str(path)) from error

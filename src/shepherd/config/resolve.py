@@ -27,6 +27,7 @@ from shepherd.config.schema import (
     Config,
     KeyConfig,
     McpServerConfig,
+    MemoryConfig,
     ModelConfig,
     NetworkConfig,
     ProviderConfig,
@@ -96,6 +97,8 @@ class Resolver:
         top_level: Config = self._table(Config())
         shared = {".".join(path): each for path, each in self.settings.items() if path[0] == "sampling"}
         backend = next((each.type for each in providers if each.name == default.provider), self._get("backend").value)
+        server = self._server(top_level.server)
+        self.warnings += _vain_archives(rules, rules_setting.file, top_level.memory, server)
         return replace(
             top_level,
             backend=backend if default.provider or backend in LOCAL_BACKENDS else "llamacpp",
@@ -105,7 +108,7 @@ class Resolver:
             aliases={name: meaning for name, meaning in meanings.items() if meaning.casefold() != name.casefold()},
             routes=tuple(rules),
             has_own_routes=has_own_routes,
-            server=self._server(top_level.server),
+            server=server,
             mcp_servers=self._mcp_servers(),
             sampling=_built(ModelConfig, "", shared).sampling,
             # thinking = false hides thoughts as well (C14), unless show_thinking is set.
@@ -568,6 +571,22 @@ class _DefaultTarget:
 
 
 _T = TypeVar("_T")
+
+
+def _vain_archives(
+    rules: Sequence[RouteConfig], file: str, memory: MemoryConfig, server: ServerConfig
+) -> Iterator[str]:
+    """A warning for every rule that should archive, and does not for all of its requests."""
+    names_users = bool(server.keys) and not server.api_keys and all(each.user for each in server.keys or ())
+    for index, rule in enumerate(rules):
+        begin = f"{file}: routes[{index}] has archive = true"
+        if rule.archive and not memory.enable_archival:
+            yield f"{begin}, and memory.enable_archival = false: nothing is archived"
+        elif rule.archive and not rule.user and not names_users:
+            yield (
+                f"{begin} and no user: requests that name no user (x-shepherd-user, or a key with a user) are not "
+                'archived; add user = "local" to archive them in your own memory'
+            )
 
 
 def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:

@@ -25,7 +25,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.config.layers import Setting
 from shepherd.config.schema import LOCAL_BACKENDS, PROVIDER_TYPES
 from shepherd.core import ConfigError
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 
 # -- which settings need trust ----------------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ NEEDS_TRUST: Mapping[str, str] = {
     "server.allow_hosts": _CLIENTS,
     "server.use_tools": "gives clients the tools",
     "server.manage_models": "lets clients pull and delete models",
+    "server.pull_hosts": "lets clients have addresses called",
     "server.shared_prefix": "lets users of the server guess the prompts of others",
     "server.debug": _FILES,
     "server.debug_dir": _FILES,
@@ -100,6 +101,7 @@ HARMLESS = (
 _NARROW: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools.files", "tools.enabled", "tools.allow", "tools.http.allow_hosts"), ((),)),
     **dict.fromkeys(("tools.command.keep_env", "server.origins", "server.allow_hosts", "images.hosts"), ((),)),
+    "server.pull_hosts": ((),),
     **dict.fromkeys(
         ("tools.http.allow_private", "tools.command.allow_sudo", "memory.enable_archival", "memory.recall"), (False,)
     ),
@@ -228,10 +230,18 @@ def digest_of(content: bytes, files: Collection[str]) -> str:
     for file in files:
         total.update(b"\0" + os.fsencode(file) + b"\0")
         try:
-            total.update(hashlib.sha256(Path(file).read_bytes() if os.path.isfile(file) else b"").digest())
+            total.update(_digest(Path(file)))
         except OSError:  # it cannot run, either
             total.update(b"unreadable")
     return total.hexdigest()
+
+
+def _digest(file: Path) -> bytes:
+    """Of the content; of no content where there is no file. Raises: `OSError`."""
+    if not file.is_file():
+        return hashlib.sha256().digest()
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def memory_file(path: Path) -> FolderFile:
@@ -250,7 +260,7 @@ class TrustStore:
     def entries(self) -> dict[str, str]:
         """The digests by path; none if the file cannot be read, so that everything is asked again."""
         try:
-            found = json.loads(self.path.read_bytes())["trusted"]
+            found = json.loads(read_within(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in found.items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return {}

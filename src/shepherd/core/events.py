@@ -262,6 +262,9 @@ class Assembler:
         self._started = Started("")
         self._finished = Finished("end")
         self._parts: list[Part] = []
+        self._open: Text | Reasoning | None = None
+        """The part that grows, without its text, which is in `_pieces`: joined once, in time proportional to it."""
+        self._pieces: list[str] = []
         self._call = CallStarted("", "")
         self._arguments: list[str] = []
         self._evicted = 0
@@ -282,7 +285,7 @@ class Assembler:
             case "open", ReasoningDelta():
                 self._add_reasoning(event)
             case "open", OpaqueBlock():
-                self._parts.append(event.block)
+                self._add(event.block)
             case "open", CallStarted():
                 self._call, self._arguments = event, []
                 self._state = "call"
@@ -304,7 +307,7 @@ class Assembler:
         if self._state != "done" or not self._started.model:
             raise GrammarError(f"the stream has not finished properly (state {self._state!r})")
         return Reply(
-            message=Message("assistant", tuple(self._parts), self._started.origin),
+            message=self.partial(),
             reason=self._finished.reason,
             usage=self._finished.usage,
             model=self._started.model,
@@ -318,24 +321,35 @@ class Assembler:
 
     def partial(self) -> Message:
         """The answer so far, complete parts only: what to keep of an answer that was cancelled."""
-        return Message("assistant", tuple(self._parts), self._started.origin)
+        return Message("assistant", (*self._parts, *self._grown()), self._started.origin)
+
+    def _grown(self) -> Iterator[Part]:
+        """The part that grows, as far as it has come."""
+        if self._open is not None:
+            yield replace(self._open, text="".join(self._pieces))
+
+    def _add(self, *parts: Part) -> None:
+        """What follows on the part that has grown."""
+        self._parts += (*self._grown(), *parts)
+        self._open, self._pieces = None, []
 
     def _add_text(self, event: TextDelta) -> None:
         if not event.text:
             raise GrammarError("a TextDelta is never empty")
         self._scores += event.scores
-        last = self._parts[-1] if self._parts else None
-        if isinstance(last, Text) and last.refused == event.refused:
-            self._parts[-1] = Text(last.text + event.text, last.aside, last.refused)
-        else:
-            self._parts.append(Text(event.text, refused=event.refused))
+        if not (isinstance(self._open, Text) and self._open.refused == event.refused):
+            self._add()
+            self._open = Text("", refused=event.refused)
+        self._pieces.append(event.text)
 
     def _add_reasoning(self, event: ReasoningDelta) -> None:
-        last = self._parts[-1] if self._parts else None
+        last = self._open
         if isinstance(last, Reasoning) and last.signature is None and not last.redacted and not event.redacted:
-            self._parts[-1] = replace(last, text=last.text + event.text, signature=event.signature)
+            self._open = replace(last, signature=event.signature)
         else:
-            self._parts.append(Reasoning(event.text, event.signature, event.redacted))
+            self._add()
+            self._open = Reasoning("", event.signature, event.redacted)
+        self._pieces.append(event.text)
 
     def _end_call(self, call: ToolCall | BadCall) -> None:
         if call.id != self._call.id:
@@ -345,7 +359,7 @@ class Assembler:
                 raise GrammarError(f"call {call.id!r} started as {self._call.name!r} and ended as {call.name!r}")
             if "".join(self._arguments) != call.arguments:
                 raise GrammarError(f"the deltas of call {call.id!r} do not spell its arguments")
-        self._parts.append(call)
+        self._add(call)
 
 
 def fold(events: Iterable[Event]) -> Reply:

@@ -23,6 +23,7 @@ from shepherd.core import ConfigError
 from shepherd.models import checkpoint, gguf
 from shepherd.models.label import labels, quant, stem
 from shepherd.models.pulled import PulledModel, models_folder, pulled_models, user_folders
+from shepherd.process.files import read_within
 
 MAX_FILES = 20_000
 """Directory entries read per store: a home folder that is configured by mistake must not hang a command."""
@@ -286,7 +287,7 @@ def projector_blob(blob: Path) -> Path | None:
 
 def _model_blob(store: Path, manifest: Path, layer: str = _MODEL_LAYER) -> Path | None:
     try:
-        layers = json.loads(manifest.read_bytes())["layers"]
+        layers = json.loads(read_within(manifest))["layers"]
         digest = next(each["digest"] for each in layers if each["mediaType"] == layer)
     except (OSError, ValueError, LookupError, TypeError, StopIteration):
         return None

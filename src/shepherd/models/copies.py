@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.process.files import replace_private, try_lock
+from shepherd.process.files import read_within, replace_private, try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Copies:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        names = json.loads(file.read_bytes())["names"]
+        names = json.loads(read_within(file))["names"]
         return {str(name): str(target) for name, target in names.items()}
     except FileNotFoundError:
         return {}

@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from shepherd.process.files import read_within
+
 logger = logging.getLogger(__name__)
 
 RECORD = "pulled.json"
@@ -111,7 +113,7 @@ def pulled_models(root: Path) -> Iterator[PulledModel]:
 
 def read_record(folder: Path) -> PulledModel:
     """Raises: `OSError`, `ValueError`, `KeyError` or `TypeError` where there is no model that is whole."""
-    record = json.loads((folder / RECORD).read_bytes())
+    record = json.loads(read_within(folder / RECORD))
     if record["version"] != _VERSION or record["origin"] not in get_args(Origin):
         raise ValueError(f"the record has the version {record['version']!r} and the origin {record['origin']!r}")
     files = tuple(ModelFile(**file) for file in record["files"])

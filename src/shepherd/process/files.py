@@ -1,8 +1,9 @@
-"""Replaces a file in one step: a reader sees the old content or the new one, and other users see neither; and locks one
-against other processes."""
+"""Replaces a file in one step: a reader sees the old content or the new one, and other users see neither; reads one up
+to a limit; and locks one against other processes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -12,6 +13,21 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+
+MOST_SETTINGS_BYTES = 4 * 2**20
+"""Of a file of settings, of names, of keys: a device or a wrong file has no end."""
+MOST_DOCUMENT_BYTES = 256 * 2**20
+"""Of a file that holds a whole conversation, with its images."""
+
+
+def read_within(path: Path, most_bytes: int = MOST_SETTINGS_BYTES) -> bytes:
+    """The content of a file, which may be a pipe. Raises: `OSError`, also behind `most_bytes`."""
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes, the limit for such a file", str(path))
+    return content
 
 
 def replace_private(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 from starlette.applications import Starlette
@@ -35,6 +35,7 @@ from shepherd.server.endpoints.mcp import Open, add_mcp_path, make_server
 from shepherd.server.http.admission import Admission, AdmissionMiddleware
 from shepherd.server.http.auth import LOCAL_ORIGIN, AuthMiddleware, Key, keys_for
 from shepherd.server.http.body import with_headers
+from shepherd.server.http.caller import Deed, check_deed
 from shepherd.server.http.errors import encode_error
 from shepherd.server.http.listen import loop_factory, serve
 from shepherd.server.http.path import PlainPathMiddleware
@@ -129,9 +130,21 @@ def create_app(
 
 
 def _path_of(row: Endpoint | PlainEndpoint, state: ServerState, path: str) -> Route:
-    route = Route(path, _Recorded(row, state) if isinstance(row, Endpoint) else row.handler)
+    handler = row.handler if isinstance(row, PlainEndpoint) else _Recorded(row, state)
+    if isinstance(row, PlainEndpoint) and row.deed is not None:
+        handler = _checked(row, row.deed, state)
+    route = Route(path, handler)
     route.methods = {*row.methods}  # not in the line above, which adds HEAD to GET
     return route
+
+
+def _checked(row: PlainEndpoint, deed: Deed, state: ServerState) -> Callable[[HTTPRequest], Awaitable[Response]]:
+    async def answer(request: HTTPRequest) -> Response:
+        check_deed(request.scope, deed, manages_models=state.service.manages_models)
+        found: Response = await row.handler(request)  # type: ignore[call-arg, arg-type, assignment]  # no ASGI application
+        return found
+
+    return answer
 
 
 class _Recorded:

@@ -30,6 +30,7 @@ from shepherd.server.endpoints.tokens import (
     count_responses,
     counting,
 )
+from shepherd.server.http.caller import Deed
 from shepherd.wire import rerank
 from shepherd.wire.anthropic import codec as anthropic
 from shepherd.wire.llama import completion as llama_completion
@@ -54,11 +55,12 @@ def _row(
     summary: str,
     *,
     methods: tuple[str, ...] = ("POST",),
+    deed: Deed | None = None,
 ) -> Endpoint:
     """`body`: the JSON Schema of a request, for `/docs` only: the codec decides what is accepted."""
     content = {"application/json": {"schema": body}}
     openapi = {"summary": summary, "requestBody": {"required": True, "content": content}}
-    return Endpoint(name, paths, respond, openapi, methods)
+    return Endpoint(name, paths, respond, openapi, methods, deed=deed)
 
 
 GENERATE_ENDPOINTS: tuple[Endpoint, ...] = (
@@ -115,7 +117,7 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     _row(
         "lora-adapters", ("/lora-adapters", "/v1/lora-adapters"), set_lora_adapters, LORA_SCHEMA,
-        "Set the scales of a model's adapters for requests that choose none (llama-server)",
+        "Set the scales of a model's adapters for requests that choose none (llama-server)", deed="adapters",
     ),
     _row(
         "tokenize", ("/tokenize", "/v1/tokenize"), query(answer_tokenize),
@@ -155,12 +157,12 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
     _row("ollama-show", ("/api/show",), query(answer_show), ollama.NAME_BODY, "The details of one model (Ollama)"),
     _row(
         "ollama-copy", ("/api/copy",), query(answer_copy),
-        ollama.COPY_BODY, "Give a model another name (Ollama), where the operator allows it",
+        ollama.COPY_BODY, "Give a model another name (Ollama), where the operator allows it", deed="models",
     ),
     _row(
         "ollama-delete", ("/api/delete",), query(answer_delete),
         ollama.NAME_BODY, "Delete a pulled model, or a name of /api/copy (Ollama), where the operator allows it",
-        methods=("DELETE",),
+        methods=("DELETE",), deed="models",
     ),
     _row(
         "ollama-pull", ("/api/pull",), pull.respond,

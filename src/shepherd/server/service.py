@@ -73,7 +73,7 @@ class Dispatcher(Protocol):
 
 
 class Catalogue(Protocol):
-    """As `app.directory.catalogue.Catalogue`; the last three raise `NotAllowed` unless the operator allows them."""
+    """As `app.directory.catalogue.Catalogue`."""
 
     def models(self) -> Sequence[ModelCard]: ...
 
@@ -99,6 +99,10 @@ class Service(Protocol):
 
     @property
     def catalogue(self) -> Catalogue: ...
+
+    @property
+    def manages_models(self) -> bool:
+        """Clients may pull, copy and delete models. Also before the models are loaded."""
 
     def health(self) -> Health:
         """Also before the models are loaded; so is all that follows."""

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shepherd.core import InvalidRequest
-from shepherd.process.files import replace_private
+from shepherd.process.files import read_within, replace_private
 from shepherd.process.pools import in_pool
 from shepherd.tools.base import Effect, Person, Question, ToolError, Verdict
 from shepherd.tools.sandbox.guarded import why_guarded
@@ -248,7 +248,7 @@ class ConsentStore:
 
     def _read(self) -> dict[str, Any]:
         try:
-            read = json.loads(self.path.read_bytes())
+            read = json.loads(read_within(self.path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:

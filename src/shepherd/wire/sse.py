@@ -42,45 +42,45 @@ class RecordTooLong(ValueError):
 
 
 class LineReader:
-    """Lines in a stream of bytes, which LF, CRLF or CR end, wherever it is cut; those of NDJSON are records."""
+    """Lines in a stream of bytes, which LF, CRLF or CR end, wherever it is cut; those of NDJSON are records.
+
+    The time is proportional to the bytes, however many lines they are.
+    """
 
     def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
         self._limit = limit
         self._rest = bytearray()
-        self._searched = 0
         self._skip_lf = False
         """The last piece ended with CR: an LF at the start of the next one belongs to it."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The lines that have ended, without their ends. Raises: `RecordTooLong`."""
         if self._skip_lf and piece:
-            piece = piece.removeprefix(b"\n")
-            self._skip_lf = False
-        self._rest += piece
-        start, at = 0, self._searched
-        rest = self._rest
-        while True:
-            lf, cr = rest.find(b"\n", at), rest.find(b"\r", at)
-            end = lf if cr < 0 else cr if lf < 0 else min(lf, cr)
-            if end < 0:
-                break
-            yield bytes(rest[start:end])
-            at = end + 1
-            if rest[end] == 13:
-                if at == len(rest):
-                    self._skip_lf = True
-                elif rest[at] == 10:
-                    at += 1
-            start = at
-        del rest[:start]
-        self._searched = len(rest)
-        if len(rest) > self._limit:
-            raise RecordTooLong(f"a line has more than {self._limit} bytes")
+            piece, self._skip_lf = piece.removeprefix(b"\n"), False
+        if b"\r" in piece:
+            self._skip_lf = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            yield self._with(end)
+        self._keep(rest)
 
     def close(self) -> bytes:
         """What stands behind the last end of a line."""
         rest, self._rest = bytes(self._rest), bytearray()
         return rest
+
+    def _with(self, end: bytes) -> bytes:
+        """The line that `end` ends."""
+        if not self._rest and len(end) <= self._limit:
+            return end
+        self._keep(end)
+        return self.close()
+
+    def _keep(self, piece: bytes) -> None:
+        self._rest += piece
+        if len(self._rest) > self._limit:
+            raise RecordTooLong(f"a line has more than {self._limit:,} bytes")
 
 
 class EventReader:
@@ -122,9 +122,9 @@ class EventReader:
         match name:
             case b"data":
                 self._data.append(value)
-                self._n_bytes += len(value)
+                self._n_bytes += len(value) + 1  # the line's end: empty lines take room, too
                 if self._n_bytes > self._limit:
-                    raise RecordTooLong(f"an event has more than {self._limit} bytes")
+                    raise RecordTooLong(f"an event has more than {self._limit:,} bytes")
             case b"event":
                 self._name = value.decode("utf-8", "replace")
             case b"error":
@@ -134,8 +134,8 @@ class EventReader:
 class NdjsonReader:
     """Lines that are not blank, with the methods of `EventReader`: records without a name."""
 
-    def __init__(self) -> None:
-        self._lines = LineReader()
+    def __init__(self, limit: int = MAX_RECORD_BYTES) -> None:
+        self._lines = LineReader(limit)
 
     def feed(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
         for line in self._lines.feed(piece):

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from shepherd.core import BadCall, ToolCall
+from shepherd.core import BadCall, InvalidRequest, ToolCall
 from shepherd.wire.arguments import plain
-from shepherd.wire.base import Json
+from shepherd.wire.base import Json, check_values
 
 
 class BrokenAnswer(Exception):
@@ -17,8 +17,14 @@ class BrokenAnswer(Exception):
 
 
 def record_of(data: bytes) -> Json:
-    """A record; its texts may begin or end with half of a character. Raises: `BrokenAnswer`, for what is no JSON
-    object."""
+    """A record; its texts may begin or end with half of a character.
+
+    Raises: `BrokenAnswer`, for what is no JSON object, or has more values than memory should hold.
+    """
+    try:
+        check_values(data, "a record")
+    except InvalidRequest as error:
+        raise BrokenAnswer(error.message.partition(";")[0]) from error
     try:
         record = json.loads(str(data, "utf-8", "surrogatepass"))  # of bytes, it would find out the encoding first
     except (ValueError, RecursionError) as error:

@@ -608,6 +608,17 @@ async def test_over_http_a_full_disk_is_seen_in_the_health_the_metrics_and_the_a
             assert app.totals().n_archived == n_archived + 2
 
 
+async def test_an_answer_that_is_archived_in_nobodys_memory_says_so(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+    made = make(tmp_path, ARCHIVING.replace('user = "ann"\n', ""), model="embedded")
+    async with loaded(made) as app, client_of(app) as client:
+        for stream in (False, True):
+            answer = await client.post("/v1/chat/completions", json={**body, "stream": stream})
+            assert (answer.status_code, answer.headers["x-shepherd-archived"]) == (200, "false")
+        named = await client.post("/v1/chat/completions", json=body, headers={"x-shepherd-user": "local"})
+        assert (named.status_code, "x-shepherd-archived" in named.headers) == (200, False)
+
+
 def test_compacted_conversations_are_beside_the_memory_unless_nothing_is_kept_on_the_disk(tmp_path: Path) -> None:
     env = {"RAG_DB_PATH": str(tmp_path / "env" / "memory.db")}
     off = "[memory]\nenable_archival = false\n"

@@ -161,3 +161,11 @@ def test_a_partial_answer_holds_complete_parts_only() -> None:
 def test_what_no_model_generates_cannot_be_replayed(part: Part) -> None:
     with pytest.raises(ValueError, match="cannot hold"):
         list(replay(Message("assistant", (part,))))
+
+
+def test_a_long_text_is_put_together_in_time_that_is_proportional_to_it() -> None:
+    """A text that is copied for each delta of it would take minutes here."""
+    piece, n_deltas = "w" * 2**16, 2_000
+    for delta in (TextDelta(piece), ReasoningDelta(piece)):
+        reply = fold([Started("m"), *[delta] * n_deltas, Finished("end")])
+        assert [len(getattr(part, "text", "")) for part in reply.message.parts] == [n_deltas * len(piece)]

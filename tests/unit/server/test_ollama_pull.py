@@ -47,7 +47,7 @@ def hub() -> Iterator[Hub]:
 async def service(hub: Hub, tmp_path: Path) -> Any:
     env: Mapping[str, str] = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
     config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
-    app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
+    app = App(replace(config, server=replace(config.server, manage_models=True, pull_hosts=("127.0.0.1",))), env=env)
     async with loaded(app, lazy=True):
         yield Pulling(app)
 
@@ -152,3 +152,52 @@ async def test_a_hub_that_refuses_for_long_is_429_with_its_time(
     async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
         answer = await client.post("/api/pull", json={"model": f"ollama:{hub.host}/library/lamb"})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "900")
+
+
+CLOSED = (
+    "ollama:{host}/library/lamb", "http://{host}/files/lamb.gguf", "http://localhost:{port}/files/lamb.gguf",
+    "http://[::1]:{port}/files/lamb.gguf", "http://[::ffff:127.0.0.1]:{port}/files/lamb.gguf",
+    "http://2130706433:{port}/files/lamb.gguf", "http://10.0.0.1/lamb.gguf", "http://192.168.1.1:8080/lamb.gguf",
+    "http://169.254.169.254/latest/lamb.gguf", "http://0.0.0.0:{port}/files/lamb.gguf",
+    "http://name:word@{host}/files/lamb.gguf", "ollama:localhost:{port}/library/lamb",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLOSED)
+async def test_a_client_reaches_no_private_address_with_a_pull(hub: Hub, tmp_path: Path, name: str) -> None:
+    hub.files["lamb.gguf"] = LAMB
+    env = {"SHEPHERD_MODELS": str(tmp_path / "models"), "HF_ENDPOINT": hub.url}
+    config = configuration.load(env=env, cwd=tmp_path, user_dir=tmp_path)
+    app = App(replace(config, server=replace(config.server, manage_models=True)), env=env)
+    port = hub.host.partition(":")[2]
+    async with loaded(app, lazy=True), client_of(app) as client:
+        answer = await client.post("/api/pull", json={"model": name.format(host=hub.host, port=port), "stream": False})
+    assert answer.status_code == 403, answer.text
+    assert "is not an address of the public internet, and may not be called" in answer.json()["error"]
+    assert "tools.http" not in answer.text
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize("to", ["http://localhost:{port}/files/other", "http://10.0.0.1/x", "http://169.254.169.254/"])
+async def test_a_redirect_of_a_pull_leads_to_no_private_address(
+    listening: Listening, hub: Hub, service: Pulling, to: str
+) -> None:
+    to = to.format(port=hub.host.partition(":")[2])
+    for kind in ("manifests", "blobs"):
+        hub.fail(kind, Status(307, {"Location": to}))
+        async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+            answer = await client.post("/api/pull", json={"model": f"ollama:{hub.host}/library/lamb", "stream": False})
+        assert (answer.status_code, "may not be called" in answer.text) == (403, True), answer.text
+    assert not any("other" in path for _, path, _ in hub.seen)
+
+
+async def test_what_the_operator_opens_is_pulled_also_by_its_name(
+    listening: Listening, hub: Hub, service: Pulling, tmp_path: Path
+) -> None:
+    hub.files["lamb.gguf"] = LAMB
+    async with listening(service) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        answer = await client.post("/api/pull", json={"model": f"http://{hub.host}/files/lamb.gguf", "stream": False})
+    assert answer.json() == {"status": "success"}
+    (_, _, headers), *_ = [each for each in hub.seen if "/files/" in each[1]]
+    assert headers["Host"] == hub.host
+    assert [model.path.read_bytes() for model in pulled.pulled_models(tmp_path / "models")] == [LAMB]

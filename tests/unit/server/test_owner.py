@@ -12,6 +12,7 @@ import pytest
 from tests.in_process import client_of
 from tests.scripted_service import ScriptedService, saying
 
+from shepherd.core.status import Health
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.memory.users import UserStores
 from shepherd.server.app import create_app
@@ -20,6 +21,7 @@ from shepherd.server.endpoints.memory_request import MemoryEndpoint
 from shepherd.server.http.auth import Key
 from shepherd.server.http.caller import USER
 from shepherd.server.response_store import FILE, ResponseStore
+from shepherd.server.routes import ENDPOINTS, GENERATE_ENDPOINTS
 from shepherd.wire.base import Json
 
 R = "/v1/responses"
@@ -282,3 +284,67 @@ async def test_the_only_key_may_empty_the_caches_for_its_user(service: ScriptedS
         assert "s-of-bob" in (await ada.get("/v1/caches")).text
         assert (await ada.delete("/v1/caches/main")).status_code == 200
         assert (await ada.post(f"{M}/forget", json={"matching": "x"})).status_code == 200
+
+
+PROMPTLESS = ("/api/chat", "/api/generate", "/api/embed", "/api/embeddings")
+DEEDS: tuple[tuple[str, str, Json | list[Json] | None], ...] = (
+    ("DELETE", "/v1/caches/main", None),
+    ("POST", f"{M}/forget", {"matching": "x"}),
+    ("POST", "/api/pull", {"model": "http://127.0.0.1:9/other.gguf"}),
+    ("POST", "/api/copy", {"source": "fake", "destination": "mine"}),
+    ("DELETE", "/api/delete", {"model": "fake"}),
+    ("POST", "/lora-adapters", []),
+    ("POST", "/v1/lora-adapters", []),
+    *(("POST", path, {"model": "fake", "keep_alive": 0, "stream": False}) for path in PROMPTLESS),
+)
+"""Requests that change what all users share."""
+OTHERS = {
+    "/v1/chat/completions/input_tokens", "/apply-template", "/tokenize", "/detokenize", f"{R}/input_tokens",
+    "/v1/messages/count_tokens", "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/v1/score", "/api/show",  # they compute
+    "/api/push", "/api/blobs/{digest:path}",  # nothing has them
+    f"{R}/{{response_id}}", f"{R}/{{response_id}}/cancel", "/api/event_logging/batch",  # its own, or nothing
+}  # fmt: skip
+
+
+def test_each_path_that_may_change_something_is_known_to_change_what_is_shared_or_not() -> None:
+    generating = {row.paths[0] for row in GENERATE_ENDPOINTS}
+    memory = {row.path for row in MEMORY_ENDPOINTS}
+    rows = [row for row in ENDPOINTS if {"POST", "PUT", "DELETE"} & {*row.methods}]
+    deeds = {re.sub("/main$", "/{name:path}", path) for _, path, _ in DEEDS}
+    unknown = {row.paths[0] for row in rows} - generating - memory - deeds - OTHERS
+    assert unknown == set()
+
+
+@pytest.mark.parametrize(("method", "path", "body"), DEEDS, ids=lambda value: value if isinstance(value, str) else "")
+async def test_a_key_of_one_user_changes_nothing_that_all_share(
+    service: ScriptedService, method: str, path: str, body: Any
+) -> None:
+    asked: Any = {} if body is None else {"json": body}
+    async with client_of(create_app(service, api_keys=BOUND), ADA) as ada:
+        refused = await ada.request(method, path, **asked)
+    assert (refused.status_code, 'this API key acts as user \\"ada\\" only; use a key' in refused.text) == (403, True)
+    assert (service.cleared, service.copied, service.deleted, service.unloaded) == ([], [], [], [])
+    alone = create_app(service, api_keys=(Key.of(ADA, name="ada", user="ada"),))
+    for app, secret in ((create_app(service, api_keys=BOUND), PLAIN), (alone, ADA)):
+        async with client_of(app, secret) as client:
+            assert "acts as user" not in (await client.request(method, path, **asked)).text
+
+
+async def test_a_key_of_one_user_does_not_decide_how_long_a_model_stays(service: ScriptedService) -> None:
+    body = {"model": "fake", "messages": [{"role": "user", "content": "a"}], "keep_alive": -1, "stream": False}
+    app = create_app(service, api_keys=BOUND)
+    for secret, extra in ((ADA, None), (PLAIN, -1.0)):
+        async with client_of(app, secret) as client:
+            assert (await client.post("/api/chat", json=body)).status_code == 200
+        assert service.requests[-1].extra.get("keep_alive") == extra
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/api/pull"), ("POST", "/api/copy"), ("DELETE", "/api/delete")])
+async def test_what_the_operator_forbids_is_forbidden_while_models_load_too(method: str, path: str) -> None:
+    loading = ScriptedService(saying("One"), health=Health("loading", "llamacpp", "m"))
+    body = {"model": "m", "source": "m", "destination": "n"}
+    async with client_of(create_app(loading), "") as client:
+        assert (await client.request(method, path, json=body)).status_code == 503
+        loading.manages_models = False
+        refused = await client.request(method, path, json=body)
+    assert (refused.status_code, "manage_models = true in [server]" in refused.text) == (403, True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.wire.sse import DONE, PING, EventReader, LineReader, RecordTooLong, encode_event
+from shepherd.wire.sse import DONE, PING, EventReader, LineReader, NdjsonReader, RecordTooLong, encode_event
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,17 @@ def test_a_record_without_end_is_refused() -> None:
     reader = EventReader(limit=100)
     with pytest.raises(RecordTooLong):
         list(reader.feed(b"data: 1234567890\n" * 20))
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r", b":\n", b": x\r\n", b"data\n\n"])
+def test_a_flood_of_short_lines_takes_time_in_proportion_to_its_bytes(line: bytes) -> None:
+    """A search for the next end of a line that begins again at every line would take hours here."""
+    flood = line * (4 * 2**20 // len(line))
+    assert sum(1 for _ in EventReader().feed(flood)) == flood.count(b"data")
+    assert sum(1 for _ in NdjsonReader().feed(flood)) == (flood.count(line.strip()) if line.strip() else 0)
+
+
+def test_an_event_of_empty_lines_of_data_without_end_is_refused() -> None:
+    reader = EventReader(limit=100)
+    with pytest.raises(RecordTooLong, match="an event has more than 100 bytes"):
+        list(reader.feed(b"data\n" * 101))

@@ -28,7 +28,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
-from shepherd.core import ConfigError, EngineError, InvalidRequest, NotAllowed, Request, ShepherdError, UnknownModel
+from shepherd.core import ConfigError, EngineError, InvalidRequest, Request, ShepherdError, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
@@ -461,21 +461,21 @@ class Catalogue:
     async def pull(self, name: str, show: Callable[[PullEvent], None]) -> None:
         """Get a model that is not on this machine, for a client; `show` gets what happens, on the event loop.
 
-        Raises: `NotAllowed` unless the operator allows it; `ShepherdError`, in one sentence.
+        Whether the operator allows it, the server asks. Raises: `ShepherdError`, in one sentence; `NotAllowed` for an
+        address that clients may not have called.
         """
-        self._check_managing()
         from shepherd.app.directory.pulling import pull_model  # noqa: PLC0415 - few servers pull
         from shepherd.models.pull.source import parse_ollama  # noqa: PLC0415
 
-        await pull_model(self._config, parse_ollama(name), env=self._env, keys=self._keys, show=show)
+        source = parse_ollama(name)
+        await pull_model(self._config, source, env=self._env, keys=self._keys, show=show, is_of_client=True)
         await self.look_again()
 
     async def copy(self, source: str, name: str) -> None:
         """Give a model another name, for a client, also after a restart.
 
-        Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; as `Names.copy`.
+        Raises: `UnknownModel`; as `Names.copy`.
         """
-        self._check_managing()
         await self.look_again()
         if not self._exists(source):
             raise UnknownModel(source, known=self.known())
@@ -483,9 +483,7 @@ class Catalogue:
 
     async def delete(self, name: str) -> None:
         """Take away a name that a client has given; or unload a pulled model as soon as nothing uses it, and remove its
-        files. Raises: `NotAllowed` unless the operator allows it; `UnknownModel`; `InvalidRequest` for what the
-        configuration names."""
-        self._check_managing()
+        files. Raises: `UnknownModel`; `InvalidRequest` for what the configuration names."""
         await self.look_again()
         if await asyncio.to_thread(self.names.forget, name):
             return
@@ -508,14 +506,6 @@ class Catalogue:
         except OSError as error:
             raise EngineError(f"the files of {name!r} cannot be removed: {error.strerror or error}") from error
         await self.look_again()
-
-    def _check_managing(self) -> None:
-        if not self._config.server.manage_models:
-            raise NotAllowed(
-                "this server lets no client pull, copy or delete models; its operator allows it with "
-                "manage_models = true in [server]",
-                status=403,
-            )
 
     async def unload(self, model: str) -> bool:
         """Free the model of this name as soon as nothing uses it; False when it was not loaded."""

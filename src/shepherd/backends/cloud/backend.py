@@ -29,6 +29,7 @@ from shepherd.backends.cloud.fit import Estimate
 from shepherd.backends.cloud.kept import KeptAnswers, kept_message
 from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
+from shepherd.backends.cloud.secret import veiled
 from shepherd.backends.cloud.transport import Transport, encoded
 from shepherd.core import (
     BadReply,
@@ -65,7 +66,8 @@ LIST_S = 300.0
 """For so long a list of models is not asked for again, whether it came or not."""
 LIST_WAIT_S = 5.0
 """An answer waits no longer for the facts of its model."""
-MAX_PAGES = 20
+MAX_PAGES, MAX_MODELS = 20, 10_000
+"""Of a provider's list of models."""
 ASKS_FROM = 4_000
 """Tokens of a prompt from which on its model's window matters, so that the provider is asked for it."""
 LARGE = 50_000
@@ -290,9 +292,14 @@ class CloudBackend:
 
         body = await in_pool("prompts", made) if fitted.weight > LARGE else made()
         decoder = codec.decoder(request, fitted.endpoint)
-        answer = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
+        whole = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
+        answer = veiled(whole, provider.secrets) if provider.secrets else whole
         n_prompt = self._of(model).estimate.tokens(fitted.weight)
-        async with aclosing(answer), aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events:
+        async with (
+            aclosing(whole),
+            aclosing(answer),
+            aclosing(stop.cut(answer, stops, n_prompt) if stops else answer) as events,
+        ):
             async for event in events:
                 yield event
                 if fitted.request.trace and isinstance(event, Started):
@@ -386,9 +393,10 @@ class CloudBackend:
         body: Json | None = None,
         wait_s: float | None = None,
         headers: Mapping[str, str] = EMPTY_MAPPING,
+        most_bytes: int | None = None,
     ) -> Json | Failed:
         try:
-            return await self._transport.fetch(url, body, wait_s, headers)
+            return await self._transport.fetch(url, body, wait_s, headers, most_bytes)
         except ProviderFailed as error:
             return error.failed
 
@@ -535,11 +543,15 @@ class CloudBackend:
             if isinstance(body, Failed):
                 return body
             for name, facts in models.listed(body):
+                if len(names) == MAX_MODELS:
+                    return Failed("broken", f"the list of models has more than {MAX_MODELS:,}")
                 names.append(name)
                 self._live[name] = facts.over(self._live.get(name, Facts()))
             if not (more := models.next_page(body)):
                 break
             url = f"{first}{'&' if '?' in first else '?'}{more}"
+        else:
+            return Failed("broken", f"the list of models has more than {MAX_PAGES} pages")
         return names
 
     # -- vectors
@@ -577,8 +589,8 @@ class CloudBackend:
     async def _vectors(
         self, url: str, model: str, sent: Json, n_inputs: int, dimensions: int | None
     ) -> tuple[list[list[float]], int]:
-        attempt, waited = 1, 0.0
-        while isinstance(body := await self._fetched(url, sent), Failed):
+        attempt, waited, most_bytes = 1, 0.0, self._transport.limits.body_bytes
+        while isinstance(body := await self._fetched(url, sent, most_bytes=most_bytes), Failed):
             waited += await self._waited(body, attempt, waited, model)
             attempt += 1
         rows = body.get("data", body.get("embeddings"))

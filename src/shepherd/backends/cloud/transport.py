@@ -27,8 +27,9 @@ from urllib.request import getproxies
 
 from shepherd.backends.cloud.failure import Failed, FailureKind, ProviderFailed, page_words, read, request_id_of
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
-from shepherd.core import Event, Finished, Started
-from shepherd.wire.base import Json
+from shepherd.backends.cloud.secret import spelled, without
+from shepherd.core import Event, Finished, InvalidRequest, Started
+from shepherd.wire.base import Json, check_values
 from shepherd.wire.client import Decoder, Failure
 from shepherd.wire.sse import MAX_RECORD_BYTES, EventReader, NdjsonReader, RecordTooLong
 from shepherd.wire.values import BrokenAnswer
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
 
     from shepherd.backends.cloud.connection import Connections, Proxied
 
-MAX_BODY_BYTES = MAX_RECORD_BYTES
-MAX_ERROR_BYTES = 2**20
-"""Of the body of an error; what follows is not read."""
+STEP_BYTES, TURN = 16 * 2**10, 32
+"""What is read in one step at most, and the records, or small steps, after which other requests get their turn."""
 _HEADERS = {
     "user-agent": "shepherd",
     "accept": "*/*",
@@ -60,8 +60,29 @@ class Deadlines:
     """Without a byte; models think for minutes before the first one."""
     record: float = 600.0
     """Without a whole record: a server that drips bytes never ends."""
+    answer: float = 6 * 3600.0
+    """For a whole stream: a server that repeats itself never ends."""
     whole: float = 60.0
     """For answers that are no stream: a count, a list of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what a provider sends; unpacked, where it is compressed."""
+
+    stream_bytes: int = 128 * 2**20
+    """400,000 tokens as providers send them, 80,000 with the likelihoods of 20 others each."""
+    record_bytes: int = MAX_RECORD_BYTES
+    records: int = 1_000_000
+    """Of a stream: each is a token, or more."""
+    steps: int = 4_000_000
+    """Pieces in which a body comes: a record has a few."""
+    body_bytes: int = MAX_RECORD_BYTES
+    """Of an answer that is no stream."""
+    list_bytes: int = 8 * 2**20
+    """Of a page of a list of models, a count, or what is known of a model."""
+    error_bytes: int = 2**20
+    """Of the body of an error; what follows is not read."""
 
 
 class Transport:
@@ -72,6 +93,7 @@ class Transport:
         provider: Provider,
         *,
         deadlines: Deadlines | None = None,
+        limits: Limits = Limits(),
         proxy: str | None = None,
         ca_file: str | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -79,11 +101,13 @@ class Transport:
         """`proxy`, `ca_file`: in place of those of the environment; the proxy `none`: without one."""
         self.provider = provider
         self._deadlines = deadlines or Deadlines()
+        self.limits = limits
         self._proxy = proxy
         self._ca_file = ca_file
         self._clock = clock
         self._headers = {**_HEADERS, **{name.lower(): value for name, value in provider.headers.items()}}
         self._client: Connections | Proxied | None = None
+        self._secrets = spelled(provider.secrets)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -105,10 +129,10 @@ class Transport:
             async with self._sent("POST", url, body, self._deadlines.idle, headers) as response:
                 if response.status_code != 200:
                     raise ProviderFailed(await self._refusal(response))
-                async with aclosing(self._pieces(response)) as pieces:
+                async with aclosing(self._pieces(response, self.limits.stream_bytes)) as pieces:
                     async for event in self._events(provider, response, pieces, decoder):
                         if isinstance(event, Started):
-                            event = replace(event, request_id=request_id_of(response.headers))
+                            event = replace(event, request_id=provider.hide(request_id_of(response.headers)))
                         if not isinstance(event, Finished):
                             yield event
                             continue
@@ -129,35 +153,61 @@ class Transport:
                 begin = await anext(pieces, b"")
                 head += begin
             if begin in (b"<", b"") or (begin in (b"{", b"[") and not is_lines):
-                whole = await _collected(pieces, head, MAX_BODY_BYTES)
+                whole = await _collected(pieces, head, self.limits.body_bytes)
         if whole is not None:
-            for event in _whole(whole, decoder):
+            for event in _whole(without(whole, self._secrets), decoder):
                 yield event
             return
-        reader = NdjsonReader() if provider.paths.framing == "ndjson" else EventReader()
-        n_records, last = 0, self._clock()
+        reader = (NdjsonReader if provider.paths.framing == "ndjson" else EventReader)(self.limits.record_bytes)
+        n_records, begun = 0, self._clock()
+        last = begun
         while head:
+            n_before = n_records
             for name, record in reader.feed(head):
                 n_records += 1
-                for event in decoder.feed(name, record):
+                for event in decoder.feed(name, without(record, self._secrets)):
                     yield event
+                if n_records % TURN == 0:
+                    await asyncio.sleep(0)
+            if n_records > self.limits.records:
+                raise RecordTooLong(f"it has more than {self.limits.records:,} records")
             now = self._clock()
-            if n_records:
-                n_records, last = 0, now
+            if n_records > n_before:
+                last = now
             elif now - last > self._deadlines.record:
                 raise _failed("timeout", f"no record of the answer has ended for {self._deadlines.record:g} s")
+            if now - begun > self._deadlines.answer:
+                raise _failed("timeout", f"the answer has not ended in {self._deadlines.answer:g} s")
             head = await anext(pieces, b"")
         for name, record in reader.close():
-            for event in decoder.feed(name, record):
+            for event in decoder.feed(name, without(record, self._secrets)):
                 yield event
         for event in decoder.close():
             yield event
 
-    def _pieces(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-        """What the body is when it is unpacked; no piece is empty."""
-        if "content-encoding" in response.headers:
-            return response.aiter_bytes()
-        return cast("AsyncGenerator[bytes, None]", response.stream.__aiter__())  # type: ignore[union-attr]  # not a sync one
+    async def _pieces(self, response: httpx2.Response, most_bytes: int | None = None) -> AsyncGenerator[bytes, None]:
+        """What the body is when it is unpacked, in pieces of at most `STEP_BYTES`, none of them empty. Raises:
+        `RecordTooLong` behind `most_bytes`."""
+        packing = response.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in ("identity", "gzip", "deflate"):  # others turn a few bytes into gigabytes at once
+            raise _failed("broken", f"the answer is compressed as {packing[:20]!r}, which it was asked not to be")
+        plain = "content-encoding" not in response.headers
+        body = response.stream.__aiter__() if plain else response.aiter_bytes()  # type: ignore[union-attr]  # not a sync one
+        n_bytes, n_steps = 0, 0
+        async with aclosing(cast("AsyncGenerator[bytes, None]", body)) as pieces:
+            async for piece in pieces:
+                for at in range(0, len(piece), STEP_BYTES):
+                    step = piece[at : at + STEP_BYTES]
+                    n_bytes, n_steps = n_bytes + len(step), n_steps + 1
+                    if most_bytes is not None and n_bytes > most_bytes:
+                        raise RecordTooLong(f"it has more than {most_bytes:,} bytes")
+                    if n_steps > self.limits.steps:
+                        raise RecordTooLong(f"it comes in more than {self.limits.steps:,} pieces")
+                    if (
+                        n_steps % TURN == 0 or len(step) > STEP_BYTES // TURN
+                    ):  # a connection that always has more does not let others go first
+                        await asyncio.sleep(0)
+                    yield step
 
     # -- everything else
 
@@ -167,17 +217,18 @@ class Transport:
         body: Json | None = None,
         deadline_s: float | None = None,
         headers: Mapping[str, str] = EMPTY_MAPPING,
+        most_bytes: int | None = None,
     ) -> Json:
-        """A JSON object that is no stream. Raises: `ProviderFailed`."""
+        """A JSON object that is no stream, of at most `most_bytes`, or as a list. Raises: `ProviderFailed`."""
         content = None if body is None else encoded(body)
-        deadline = deadline_s or self._deadlines.whole
+        deadline, most = deadline_s or self._deadlines.whole, most_bytes or self.limits.list_bytes
         with self._mapped_errors():
             method = "GET" if body is None else "POST"
             async with asyncio.timeout(deadline), self._sent(method, url, content, deadline, headers) as response:
                 if response.status_code != 200:
                     raise ProviderFailed(await self._refusal(response))
-                async with aclosing(self._pieces(response)) as pieces:
-                    found = _parsed(await _collected(pieces, b"", MAX_BODY_BYTES))
+                async with aclosing(self._pieces(response, most)) as pieces:
+                    found = _parsed(without(await _collected(pieces, b"", most), self._secrets))
                 if not isinstance(found, dict):
                     raise _failed("broken", "the answer is no JSON object")
                 return found
@@ -231,10 +282,10 @@ class Transport:
         body = b""
         with contextlib.suppress(TimeoutError, *_library_errors()):
             async with asyncio.timeout(self._deadlines.whole), aclosing(self._pieces(response)) as pieces:
-                body = await _collected(pieces, b"", MAX_ERROR_BYTES, cut=True)
+                body = await _collected(pieces, b"", self.limits.error_bytes, cut=True)
         if status < 400:
             return Failed("broken", f"the answer has status {status}", status)
-        return read(status, headers, body)
+        return read(status, headers, without(body, self._secrets))
 
     @contextlib.contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -243,8 +294,10 @@ class Transport:
             yield
         except Failure as error:
             raise ProviderFailed(read(error.status or 200, {}, error.body)) from error
-        except (BrokenAnswer, RecordTooLong) as error:
+        except BrokenAnswer as error:
             raise _failed("broken", f"the answer breaks its protocol: {error}") from error
+        except RecordTooLong as error:  # not tried again: it would be as long
+            raise ProviderFailed(Failed("broken", f"the answer is too long: {error}")) from error
         except TimeoutError as error:
             raise _failed("timeout", "the answer takes too long") from error
         except _library_errors() as error:
@@ -318,8 +371,12 @@ def _whole(body: bytes, decoder: Decoder) -> Iterable[Event]:
 
 
 def _parsed(body: bytes) -> Any:
+    """Raises: `RecordTooLong` for more values than memory should hold."""
     try:
+        check_values(body, "the body")
         return json.loads(body)
+    except InvalidRequest as error:
+        raise RecordTooLong(error.message.partition(";")[0]) from error
     except (ValueError, RecursionError):
         return None
 
@@ -331,12 +388,12 @@ async def _collected(pieces: AsyncIterator[bytes], head: bytes, limit: int, *, c
         if len(held) > limit:
             if cut:
                 break
-            raise RecordTooLong(f"the body has more than {limit} bytes")
+            raise RecordTooLong(f"the body has more than {limit:,} bytes")
     return bytes(held[:limit])
 
 
 async def _drained(pieces: AsyncIterator[bytes]) -> None:
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, RecordTooLong):
         async with asyncio.timeout(DRAIN_S):
             async for _ in pieces:
                 pass

@@ -21,6 +21,7 @@ from pathlib import Path
 from shepherd.core import ConfigError
 from shepherd.core.encoding import text_of
 from shepherd.dialects import Dialect, Template, detect, get, names
+from shepherd.process.files import read_within
 
 FOR_TOOLS = "tool_use"
 """The name under which models keep a second template, for requests with tools."""
@@ -203,6 +204,6 @@ def built_in(control: Collection[str], family: str = "") -> tuple[str, Mapping[s
 def read_text(path: Path, key: str) -> str:
     """The file's text. Raises: `ConfigError`."""
     try:
-        return text_of(path.read_bytes())
+        return text_of(read_within(path)).replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as a chat template: {error}", key=key) from error

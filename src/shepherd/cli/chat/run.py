@@ -28,6 +28,7 @@ from shepherd.cli.terminal.reader import piped_text
 from shepherd.cli.terminal.view import PipeView, TerminalView, View
 from shepherd.cli.text import json_text
 from shepherd.core import Audio, Image, ShepherdError, Text
+from shepherd.process.files import MOST_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from shepherd.config import Config
@@ -70,7 +71,9 @@ def _prompt(prompt: str | None, *, piped: bool) -> tuple[str, Text | Image | Aud
     without any."""
     # An argument has surrogates for invalid bytes; they become U+FFFD.
     typed = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    raw = sys.stdin.buffer.read() if piped else b""
+    raw = sys.stdin.buffer.read(MOST_DOCUMENT_BYTES + 1) if piped else b""
+    if len(raw) > MOST_DOCUMENT_BYTES:
+        raise click.UsageError(f"The pipe has more than {MOST_DOCUMENT_BYTES:,} bytes; give a shorter text.")
     media = attach.media_of(raw, "the file in the pipe")
     if media is not None and typed.strip():
         return typed, media

@@ -33,11 +33,12 @@ from shepherd.cli.command.server_client import find_address, transport_error
 from shepherd.cli.loading import progress_shown
 from shepherd.cli.terminal.view import PipeView
 from shepherd.cli.text import json_text
-from shepherd.core import ConfigError
+from shepherd.core import BadReply, ConfigError
+from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within
 from shepherd.server.observe.debug_files import FILES
 from shepherd.server.observe.recordings import Recording, read
 from shepherd.server.observe.secrets import is_secret_name
-from shepherd.wire.sse import EventReader, NdjsonReader
+from shepherd.wire.sse import EventReader, NdjsonReader, RecordTooLong
 
 if TYPE_CHECKING:
     from shepherd.server.observe.observer import ObserverFactory
@@ -149,7 +150,7 @@ def from_debug_files(folder: Path) -> Recording:
 def in_file(path: Path) -> Any:
     """The JSON in a file, or else its text. Raises: `ConfigError`."""
     try:
-        return as_value(path.read_text("utf-8", "replace"))
+        return as_value(read_within(path, MOST_DOCUMENT_BYTES).decode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -235,7 +236,7 @@ class ReplayResult:
 
 def connect(url: str, key: str | None = None) -> httpx2.AsyncClient:
     """A client of the server to which recordings are sent."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {"accept-encoding": "identity"} | ({"authorization": f"Bearer {key}"} if key else {})
     return httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
 
 
@@ -268,6 +269,10 @@ async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult
                     first_ms = round((time.perf_counter() - begun) * 1e3, 1)
     except httpx2.TransportError as error:
         raise transport_error(error, str(client.base_url).rstrip("/"), TIMEOUT_S) from error
+    except RecordTooLong as error:
+        raise BadReply(
+            f"an answer of {client.base_url.host} is too long: {error}", backend=client.base_url.host
+        ) from error
     ms = round((time.perf_counter() - begun) * 1e3, 1)
     reply.failed |= answer.status_code >= 400
     return ReplayResult(recording, answer.status_code, reply, None if reply.failed else first_ms, ms)
@@ -275,17 +280,32 @@ async def play(client: httpx2.AsyncClient, recording: Recording) -> ReplayResult
 
 async def events(answer: httpx2.Response) -> AsyncIterator[Any]:
     """The JSON values of an answer as they come: each event of a stream, each line, or the whole body."""
-    readers = {"text/event-stream": EventReader, "application/x-ndjson": NdjsonReader}
+    readers: dict[str, type[EventReader | NdjsonReader]] = {
+        "text/event-stream": EventReader,
+        "application/x-ndjson": NdjsonReader,
+    }
     made = readers.get(answer.headers.get("content-type", "").partition(";")[0])
+    pieces = _within(answer)
     if made is None:
-        yield as_value((await answer.aread()).decode("utf-8", "replace"))
+        yield as_value(b"".join([piece async for piece in pieces]).decode("utf-8", "replace"))
         return
     reader = made()
-    async for piece in answer.aiter_bytes():
+    async for piece in pieces:
         for _, record in reader.feed(piece):
             yield as_value(record.decode("utf-8", "replace"))
     for _, record in reader.close():
         yield as_value(record.decode("utf-8", "replace"))
+
+
+async def _within(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """The pieces of an answer. Raises: `BadReply` behind `MOST_DOCUMENT_BYTES`."""
+    n_bytes = 0
+    async for piece in answer.aiter_raw():
+        n_bytes += len(piece)
+        if n_bytes > MOST_DOCUMENT_BYTES:
+            host = answer.url.host
+            raise BadReply(f"an answer of {host} has more than {MOST_DOCUMENT_BYTES:,} bytes", backend=host)
+        yield piece
 
 
 async def all_played(

@@ -5,7 +5,9 @@ Not here: the requests (`top.py`, `launch.py`, `replay.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,14 @@ from shepherd.cli.command.replies import error_message
 from shepherd.cli.command.serve import url
 from shepherd.cli.text import clean
 from shepherd.core import BackendError, BadReply, EngineDown, NotAllowed, ShepherdError, TimedOut, Unreachable
+from shepherd.models.pull.network import limit
 from shepherd.server.http.caller import is_loopback
 
 if TYPE_CHECKING:
     from shepherd.config import Config
+
+MOST_BYTES = 32 * 2**20
+"""Of one answer; the figures of a busy server have some hundred kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,16 @@ def local(address: str) -> str:
 
 
 def connect(address: Address, timeout_s: float = 10.0) -> httpx2.Client:
-    """A client of the server. A proxy of the environment cannot reach a server on this machine."""
+    """A client of the server, whose answers have at most `MOST_BYTES`. A proxy of the environment cannot reach a server
+    on this machine."""
     key = address.key
-    headers = {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
+    headers = {b"accept-encoding": b"identity"}
+    headers |= {b"authorization": b"Bearer " + key.encode("utf-8", "surrogateescape")} if key else {}
     host = httpx2.URL(address.url).host.strip("[]")
-    return httpx2.Client(base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host))
+    hooks: dict[str, list[Callable[..., Any]]] = {"response": [partial(limit, most_bytes=MOST_BYTES)]}
+    return httpx2.Client(
+        base_url=address.url, headers=headers, timeout=timeout_s, trust_env=not is_loopback(host), event_hooks=hooks
+    )
 
 
 def transport_error(error: httpx2.TransportError, url: str, timeout_s: float) -> ShepherdError:

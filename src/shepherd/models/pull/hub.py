@@ -14,23 +14,28 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import httpx2
 
 from shepherd.core import BadReply, Refused
 from shepherd.models.pull.network import Network, limit, reaching, refuse
-from shepherd.models.pull.plan import Plan, RepoFile, candidates, choose, local_name, projector
+from shepherd.models.pull.plan import MAX_FILE_BYTES, Plan, RepoFile, candidates, choose, local_name, projector
 from shepherd.models.pull.source import HubSource
 from shepherd.models.pulled import ModelFile
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, ModelInfo
+    from huggingface_hub.hf_api import RepoSibling
 
 TIMEOUT_S = 30.0
 """For one answer of the hub's API."""
-MAX_LISTING_BYTES = 64 * 2**20
-"""Of one answer: a list of 200,000 files."""
+MAX_LISTING_BYTES = 16 * 2**20
+"""Of one answer: a list of 50,000 files."""
+
+
+MAX_FILES = 2_000
+"""GGUF files of a repository; real ones have some hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Repo:
     name: str
     commit: str
     files: tuple[RepoFile, ...]
+    """Those in GGUF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +116,34 @@ def list_repo(name: str, *, env: Mapping[str, str], network: Network) -> Repo:
     host = endpoint(env)
     with _hub_errors(host, what=f"repository {name}", page=f"{host}/{name}"):
         found = _api(host, network).model_info(name, files_metadata=True, timeout=TIMEOUT_S)
-        files = tuple(
-            RepoFile(each.rfilename, each.size, each.lfs.sha256 if each.lfs else "")
-            for each in found.siblings or ()
-            if each.size is not None
-        )
-        if not isinstance(found.sha, str) or not found.sha:
-            raise ValueError("no commit")
+        files = tuple(filter(None, map(_file, found.siblings or ())))
+        if not _is_text(found.sha) or not _is_text(found.id):
+            raise ValueError("no commit, or no name")
+        if len(files) > MAX_FILES:
+            raise BadReply(
+                f"{name} has {len(files):,} GGUF files, and the limit is {MAX_FILES:,}; pull one by its address",
+                backend=host,
+            )
         # A repository that was renamed is known here by the name that the user gave.
         return Repo(found.id if found.id.lower() == name.lower() else name, found.sha, files)
+
+
+def _file(listed: RepoSibling) -> RepoFile | None:
+    """None for what is no GGUF file, or is listed without a size. Raises: `ValueError`, `AttributeError` for a row that
+    is none."""
+    size, sha256 = listed.size, listed.lfs.sha256 if listed.lfs else ""
+    if size is None or (_is_text(listed.rfilename) and not listed.rfilename.lower().endswith(".gguf")):
+        return None
+    if not _is_text(listed.rfilename) or type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
+        raise ValueError("a file has a name or a size that is none")
+    if sha256 and not (isinstance(sha256, str) and re.fullmatch("[0-9a-f]{64}", sha256)):
+        raise ValueError("a file has a checksum that is none")
+    return RepoFile(listed.rfilename, size, sha256 or "")
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """Half of a surrogate pair, which JSON can name, is in no address."""
+    return isinstance(value, str) and re.fullmatch(r"[^\ud800-\udfff]+", value) is not None
 
 
 def search(words: str, *, env: Mapping[str, str], network: Network, n_most: int = 20) -> list[FoundModel]:
@@ -126,15 +151,15 @@ def search(words: str, *, env: Mapping[str, str], network: Network, n_most: int 
     host = endpoint(env)
     with _hub_errors(host, what="list of models", page=""):
         found = _api(host, network).list_models(search=words, filter="gguf", sort="downloads", limit=n_most)
-        return [
-            FoundModel(
-                each.id,
-                each.downloads or 0,
-                next((tag.removeprefix("license:") for tag in each.tags or () if tag.startswith("license:")), ""),
-                bool(each.gated),
-            )
-            for each in found
-        ]
+        return list(map(_found, found))
+
+
+def _found(listed: ModelInfo) -> FoundModel:
+    """Raises: `ValueError`, `AttributeError` for a row that is none."""
+    if not _is_text(listed.id) or type(listed.downloads or 0) is not int:
+        raise ValueError("a model has a name or a number of downloads that is none")
+    licences = (tag.removeprefix("license:") for tag in listed.tags or () if tag.startswith("license:"))
+    return FoundModel(listed.id, listed.downloads or 0, next(licences, ""), bool(listed.gated))
 
 
 def _api(host: str, network: Network) -> HfApi:
@@ -166,6 +191,7 @@ def _reach(network: Network) -> None:
 
 def _limit(answer: httpx2.Response) -> None:
     limit(answer, MAX_LISTING_BYTES)
+    answer.headers.pop("link", None)  # to a next page: one has all that is asked for, and pages could go on for ever
 
 
 @contextmanager
@@ -184,7 +210,7 @@ def _hub_errors(host: str, *, what: str, page: str) -> Iterator[None]:
         raise BadReply(f"{host} answers in an unknown way (HTTP {error.response.status_code})", backend=host) from error
     except HFValidationError as error:
         raise BadReply(f"{what} cannot be a name on {host}", backend=host) from error
-    except (ValueError, TypeError, KeyError, AttributeError, httpx2.ResponseNotRead) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, httpx2.ResponseNotRead) as error:
         raise BadReply(
             f"{host} does not answer like a hub of Hugging Face, but with a web page or the like; check HF_ENDPOINT, "
             "and whether this network wants a login",

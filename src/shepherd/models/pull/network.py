@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.request import getproxies
 
 import httpx2
 
@@ -30,8 +31,13 @@ from shepherd.core import (
     Unreachable,
 )
 
+Reach = Callable[[str], Awaitable[Sequence[str]]]
+"""The IP addresses that a URL may be reached at, in the order in which to try them. Raises: `NotAllowed`,
+`Unreachable`."""
 MOST_REDIRECT_BYTES = 2**20
 """Of the page of a redirect, which nothing reads."""
+LIST_S = 120.0
+"""For a whole list, manifest or page of a redirect: one that comes in drops has no end otherwise."""
 _PASSING = (408, 500, 502, 503, 504)
 _HERE = ("localhost", "127.0.0.1", "[::1]")
 _PROXY_LOGIN = (
@@ -50,6 +56,9 @@ class Network:
     """The certificates that are trusted, in place of the system's."""
     hub_token: str = field(default="", repr=False)
     """For the hub of Hugging Face, where its own library knows none."""
+    reach: Reach | None = field(default=None, repr=False)
+    """Which addresses may be called, for a pull that a client asked for; None = all. The hub is not asked about: the
+    operator has chosen it."""
 
     def client_options(self) -> dict[str, Any]:
         """Of a client of `httpx2`. Raises: `ConfigError` where they cannot be used."""
@@ -73,12 +82,53 @@ class Network:
             if answer.has_redirect_location:
                 limit(answer, MOST_REDIRECT_BYTES)
 
-        return httpx2.AsyncClient(**self.client_options(), event_hooks={"response": [look]})
+        options, hooks = self.client_options(), {"response": [look]}
+        if (reach := self.reach) is None:
+            return httpx2.AsyncClient(**options, event_hooks=hooks)
+        reads_env = options.get("trust_env", True) and not getproxies().keys().isdisjoint(("http", "https", "all"))
+        if "proxy" not in options and not reads_env:
+            checked = _Checked(reach, httpx2.AsyncHTTPTransport(verify=options["verify"]))
+            return httpx2.AsyncClient(**options, transport=checked, event_hooks=hooks)
+
+        async def ask(request: httpx2.Request) -> None:
+            with suppress(Unreachable):  # a name that only the proxy knows
+                await reach(str(request.url))
+
+        return httpx2.AsyncClient(**options, event_hooks={**hooks, "request": [ask]})
+
+
+class _Checked(httpx2.AsyncBaseTransport):
+    """Connects to the addresses that were checked: a name server that answers differently the second time changes
+    nothing. Each redirect is a request of its own."""
+
+    def __init__(self, reach: Reach, transport: httpx2.AsyncBaseTransport) -> None:
+        self._reach, self._transport = reach, transport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        name = request.url.host
+        failure: httpx2.TransportError = httpx2.ConnectError("no address")
+        for address in await self._reach(str(request.url)):
+            moved = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,  # with the host's name
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": name},
+            )
+            try:
+                return await self._transport.handle_async_request(moved)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
 class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    def __init__(self, body: Any, host: str, most_bytes: int) -> None:
+    def __init__(self, body: Any, host: str, most_bytes: int, clock: Callable[[], float]) -> None:
         self._body, self._host, self._most, self._n_bytes = body, host, most_bytes, 0
+        self._clock, self._until = clock, clock() + LIST_S
 
     def _counted(self, chunk: bytes) -> bytes:
         self._n_bytes += len(chunk)
@@ -86,6 +136,11 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
             raise BadReply(
                 f"{self._host} answers with more than {self._most:,} bytes where a short list is expected; check the "
                 "name and the host",
+                backend=self._host,
+            )
+        if self._clock() > self._until:
+            raise BadReply(
+                f"{self._host} has not ended its answer in {LIST_S:g} s; try again, or choose another source",
                 backend=self._host,
             )
         return chunk
@@ -104,13 +159,13 @@ class _Short(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-def limit(answer: httpx2.Response, most_bytes: int) -> None:
-    """Let reading `answer` fail behind `most_bytes`. The request must ask for no compression: a few bytes can hold any
-    number. Raises: `BadReply`, also when the body is read."""
+def limit(answer: httpx2.Response, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+    """Let reading `answer` fail behind `most_bytes`, and after `LIST_S`. The request must ask for no compression: a few
+    bytes can hold any number. Raises: `BadReply`, also when the body is read."""
     host, encoding = answer.url.host, answer.headers.get("content-encoding", "identity")
     if encoding != "identity" and answer.request.method != "HEAD":
         raise BadReply(f"{host} compresses its answer ({encoding[:20]}), which it was asked not to do", backend=host)
-    answer.stream = _Short(answer.stream, host, most_bytes)
+    answer.stream = _Short(answer.stream, host, most_bytes, clock)
 
 
 @contextmanager

@@ -25,6 +25,10 @@ PREFERRED = (
 """The formats that are chosen, the best first: the smallest ones that lose little. Smaller ones lose more."""
 SMALL_SHARE = 8
 """A model whose Q8_0 takes at most 1/8 of the memory is taken in that format: small models lose most below it."""
+MAX_FILE_BYTES = 2**60
+"""Of one file; a source that names more is wrong."""
+_NAMED = 20
+"""Models that an error names."""
 _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
@@ -147,12 +151,18 @@ def _labelled(repo: str, found: Sequence[Candidate], label: str) -> Candidate:
     if len(exact) == 1:
         return exact[0]
     if exact:
-        names = ", ".join(each.folder for each in exact)
+        names = _some([each.folder for each in exact])
         raise InvalidRequest(f"{repo} has several models in {label}: name one of {names}", field="model")
     near = difflib.get_close_matches(label.upper(), [each.label for each in found], 3)
-    has = ", ".join(f"{each.label} ({gib(each.size_bytes)})" for each in found[:30])
+    has = _some([f"{each.label} ({gib(each.size_bytes)})" for each in found])
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise InvalidRequest(f"{repo} has no {label!r}; it has {has}{hint}", field="model", status=404)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names for a sentence; of a long list the first ones, and how many more there are."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(name[:100] for name in names[:_NAMED]) + more
 
 
 def _names(file: RepoFile) -> tuple[str, ...]:
@@ -178,6 +188,6 @@ def _kind(path: str) -> str:
 def local_name(path: str, host: str) -> str:
     """The name on this machine of a file that the source calls `path`. Raises: `BadReply` where it is unsafe."""
     name = path.rpartition("/")[2]
-    if not re.fullmatch(r"[^\\/:*?\"<>|\0-\x1f\x7f]{1,200}", name) or name.startswith("."):
+    if not re.fullmatch(r"[^\\/:*?\"<>|\0-\x1f\x7f\ud800-\udfff]{1,200}", name) or name.startswith("."):
         raise BadReply(f"{host} names a file {path[:200]!r}, which cannot be a file's name here", backend=host)
     return name

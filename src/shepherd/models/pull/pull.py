@@ -198,7 +198,7 @@ async def _fetch(
         attempt = partial(
             receive, client, file, plan.urls[file.name], found,
             headers=plan.headers,
-            idle_s=timeouts.idle_s,
+            timeouts=timeouts,
             page=plan.address if plan.origin == "hf" else "",
             show=lambda n_bytes: show(Fetched(file, n_bytes)),
         )  # fmt: skip

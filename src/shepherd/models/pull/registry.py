@@ -15,7 +15,7 @@ import httpx2
 
 from shepherd.core import BadReply, InvalidRequest
 from shepherd.models.pull.network import limit, reaching, refuse
-from shepherd.models.pull.plan import Plan
+from shepherd.models.pull.plan import MAX_FILE_BYTES, Plan
 from shepherd.models.pull.source import OllamaSource
 from shepherd.models.pulled import ModelFile, Role
 
@@ -54,7 +54,7 @@ async def plan_ollama(client: httpx2.AsyncClient, source: OllamaSource, *, idle_
         layers = manifest.get("layers", []) if "manifests" in manifest else manifest["layers"]
         kinds = {str(layer["mediaType"]).removeprefix(_KIND): layer for layer in layers}
         files = [file for layer in layers if (file := _file(source, layer)) is not None]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadReply(
             f"{source.host} does not answer like a registry of Ollama, but with a web page or the like; check the "
             "name, and whether this network wants a login",
@@ -90,8 +90,8 @@ def _file(source: OllamaSource, layer: Any) -> ModelFile | None:
     role, pattern = _ROLES.get(str(layer["mediaType"]).removeprefix(_KIND), (None, ""))
     digest, size = layer["digest"], layer["size"]
     match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
-    if match is None or not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ValueError(f"a layer has the digest {digest!r} and the size {size!r}")
+    if match is None or type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
+        raise ValueError("a layer has a digest or a size that is none")
     if role is None or size == 0:
         return None
     name = pattern.format(name=source.name, tag=source.tag)

@@ -17,7 +17,7 @@ from shepherd.core import InvalidRequest
 OLLAMA_HOST = "registry.ollama.ai"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}"
 """One part of a name, which becomes the name of a folder: it begins with no dot."""
-_HUB = re.compile(rf"(?:hf:|hf\.co/|huggingface\.co/)({_PART}/{_PART})(?::([^/\\:]+))?")
+_HUB = re.compile(rf"(?:hf:|hf\.co/|huggingface\.co/)({_PART}/{_PART})(?::([^/\\:]{{1,200}}))?")
 _HUB_PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(?:resolve|blob)/[^/]+/(.+\.gguf))?/?", re.IGNORECASE)
 _HUB_HOSTS = ("huggingface.co", "hf.co")
 _HOST = r"localhost|[A-Za-z0-9][A-Za-z0-9.-]*(?:\.[A-Za-z0-9-]+(?::[0-9]{1,5})?|:[0-9]{1,5})"

@@ -22,7 +22,7 @@ from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.models.pull.plan import Plan
 from shepherd.models.pulled import PARTIAL, ModelFile, pulled_models
 from shepherd.models.sizing import gib
-from shepherd.process.files import try_lock
+from shepherd.process.files import read_within, try_lock
 
 SPARE_BYTES = 2**28
 """Left free on the disk."""
@@ -154,7 +154,7 @@ def _lock(staged: Path) -> Iterator[bool]:
 
 def _read_plan(staged: Path) -> dict[str, object]:
     try:
-        found = json.loads(plan_file(staged).read_bytes())
+        found = json.loads(read_within(plan_file(staged)))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ T = TypeVar("T")
 CHUNK_BYTES = 2**20
 SPAN_BYTES = 32 * 2**30
 """The most of one request: networks that deliver files refuse answers of more than 50 GB."""
+SLOWEST_BYTES_PER_S = 1024
+"""A source that sends a byte now and then would hold a pull for years."""
 MAGIC = b"GGUF"
 
 
@@ -40,7 +43,10 @@ class Timeouts:
     """The first pause; each further one is twice as long."""
     most_s: float = 120.0
     """The longest pause, also where the source asks for a longer one: then the transfer fails."""
+    slow_s: float = 300.0
+    """A file may come more slowly than `SLOWEST_BYTES_PER_S` for so long; then the transfer fails."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +121,27 @@ async def receive(
     partial: PartialFile,
     *,
     headers: Mapping[str, str],
-    idle_s: float,
+    timeouts: Timeouts,
     page: str,
     show: Callable[[int], None],
 ) -> None:
     """Append the rest of the file, or its next `SPAN_BYTES`. `show` gets its size, after each chunk.
     Raises: `BackendError`, retryable where the same may succeed later; `NotAllowed`, `InvalidRequest`, `OSError`."""
     start, stop = partial.n_bytes, min(partial.n_bytes + SPAN_BYTES, file.size_bytes)
+    begun_s = timeouts.clock()
+
+    def keep_up(n_bytes: int) -> None:
+        if timeouts.clock() - begun_s > timeouts.slow_s + n_bytes / SLOWEST_BYTES_PER_S:
+            raise BadReply(
+                f"{host} sends {file.name} more slowly than {SLOWEST_BYTES_PER_S:,} bytes a second; what came is kept: "
+                "pull it again later",
+                backend=host,
+            )
+
     asked = {**headers, "Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}
     with reaching(url):
         async with client.stream(
-            "GET", url, headers=asked, timeout=httpx2.Timeout(idle_s), follow_redirects=True
+            "GET", url, headers=asked, timeout=httpx2.Timeout(timeouts.idle_s), follow_redirects=True
         ) as answer:
             host = answer.url.host
             refuse(answer, what=file.name, page=page)
@@ -137,7 +153,7 @@ async def receive(
             n_bytes, writing = partial.n_bytes, asyncio.create_task(asyncio.sleep(0))
             try:
                 # While a thread hashes and writes one chunk, the next one comes.
-                async for chunk in _chunks(answer.aiter_raw()):
+                async for chunk in _chunks(answer.aiter_raw(), keep_up):
                     if n_bytes == 0 and file.role != "other" and not (begin := b"".join(chunk)).startswith(MAGIC):
                         raise wrong_start(host, file.name, begin)
                     n_bytes += sum(map(len, chunk))
@@ -152,18 +168,21 @@ async def receive(
                 raise Unreachable(f"{host} ended {file.name} too early", backend=host)
 
 
-async def _chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+async def _chunks(pieces: AsyncIterator[bytes], keep_up: Callable[[int], None]) -> AsyncIterator[list[bytes]]:
     """The pieces, as many together as a thread is worth: `CHUNK_BYTES` and more, and the rest at the end, also if the
-    connection breaks (`httpx2.TransportError`). They are not joined, and not cut: that costs a third of the time."""
-    chunk, n_bytes, failure = list[bytes](), 0, None
+    connection breaks (`httpx2.TransportError`) or `keep_up`, which gets the bytes so far, raises `BadReply`. They are
+    not joined, and not cut: that costs a third of the time."""
+    chunk, n_bytes, n_all = list[bytes](), 0, 0
+    failure: Exception | None = None
     try:
         async for piece in pieces:
             chunk.append(piece)
-            n_bytes += len(piece)
+            n_bytes, n_all = n_bytes + len(piece), n_all + len(piece)
+            keep_up(n_all)
             if n_bytes >= CHUNK_BYTES:
                 yield chunk
                 chunk, n_bytes = [], 0
-    except httpx2.TransportError as error:
+    except (httpx2.TransportError, BadReply) as error:
         failure = error
     if chunk:
         yield chunk

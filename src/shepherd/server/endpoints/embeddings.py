@@ -12,6 +12,7 @@ from shepherd.core.status import Embeddings
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import RequestContext
 from shepherd.server.endpoints.ollama import load_or_unload
+from shepherd.server.http.caller import caller_of
 from shepherd.wire.base import Json
 from shepherd.wire.ollama import embed as ollama_embed
 from shepherd.wire.openai import embeddings as openai_embeddings
@@ -74,12 +75,12 @@ async def _embed_for_ollama(context: RequestContext, wanted: ollama_embed.EmbedR
     """The vectors; afterwards the model stays loaded as long as the body asks."""
     service, path = context.state.service, context.path
     if not wanted.texts:
-        await load_or_unload(service, wanted.model, wanted.keep_alive_s, path)
+        await load_or_unload(context, wanted.model, wanted.keep_alive_s)
         return Embeddings(wanted.model, (), ())
     made = await service.dispatcher.embed(
         wanted.model, wanted.texts, dimensions=wanted.dimensions, truncate=wanted.truncate, endpoint=path
     )
     _check_pooled(made)
-    if wanted.keep_alive_s is not None:
-        await load_or_unload(service, made.model, wanted.keep_alive_s, path)
+    if wanted.keep_alive_s is not None and not caller_of(context.scope).is_one_of_many:
+        await load_or_unload(context, made.model, wanted.keep_alive_s)
     return made

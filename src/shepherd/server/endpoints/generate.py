@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.app.media import fetching_once
-from shepherd.core import Assembler, Event, Evicted, Started
+from shepherd.core import Assembler, Event, Evicted, Request, Started
 from shepherd.server.endpoints.handler import BURST_BYTES, RequestContext, backend_headers, log_failure, within
 from shepherd.server.endpoints.ollama import stream_load
 from shepherd.server.http.admission import admit_choices
@@ -61,6 +61,8 @@ class Generate:
 
         decoded = await context.decode(await context.read_body(), decode)
         admit_choices(context.scope, len(decoded.requests))
+        if any(each.extra.get("keep_alive") == 0 and _only_loads(each) for each in decoded.requests):
+            context.check_deed("stay")
         decoded = with_caller(decoded, context.scope, trace=context.observers.wants_trace)
         context.observers.decode(decoded)
         context.record.take(decoded)
@@ -75,6 +77,11 @@ class Generate:
                 raise  # the client gets a status
             with contextlib.suppress(ClientTooSlow):
                 await answer.fail(error)
+
+
+def _only_loads(request: Request) -> bool:
+    """Whether it has no prompt: Ollama's way to load a model, or with `keep_alive` 0 to unload it."""
+    return not (request.messages or request.completion)
 
 
 class _Answer:
@@ -100,9 +107,7 @@ class _Answer:
         """Send all of it. Raises: `ClientTooSlow`; what the service raises."""
         service, path = self._context.state.service, self._context.path
         streams = [
-            service.conversations.stream(one, endpoint=path)
-            if one.messages or one.completion
-            else stream_load(service, one, path)
+            stream_load(service, one, path) if _only_loads(one) else service.conversations.stream(one, endpoint=path)
             for one in self._decoded.requests
         ]
         async with aclosing(merge_choices(streams)) as events:

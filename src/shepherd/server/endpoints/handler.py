@@ -27,6 +27,7 @@ from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.process.pools import in_pool
 from shepherd.server.http.admission import note_answered
 from shepherd.server.http.body import BodyTooLarge, ClientGone, RawHeaders, json_bytes, read_body, send_json
+from shepherd.server.http.caller import Deed, check_deed
 from shepherd.server.http.errors import Stopping, encode_error
 from shepherd.server.http.send_buffer import ClientTooSlow
 from shepherd.server.observe.metrics import Metrics
@@ -118,6 +119,8 @@ class Endpoint:
     methods: tuple[str, ...] = ("POST",)
     """The first is the one in `/docs`."""
     documented: bool = True
+    deed: Deed | None = None
+    """What each of its requests does to what all users share: asked before anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ class PlainEndpoint:
     """The name and the docstring of a function are in `/docs`."""
     openapi: Mapping[str, Any] = field(default_factory=dict)
     documented: bool = True
+    deed: Deed | None = None
+    """As that of `Endpoint`."""
 
 
 class RequestContext:
@@ -145,6 +150,10 @@ class RequestContext:
         self.send = self.record.counting(send)
         self.observers = Observers(state.observe, self.record)
         self._is_closed = False
+
+    def check_deed(self, deed: Deed) -> None:
+        """Raises: as `caller.check_deed`."""
+        check_deed(self.scope, deed, manages_models=self.state.service.manages_models)
 
     async def read_body(self) -> bytes:
         """The whole body. Raises: as `body.read_body`."""
@@ -261,6 +270,8 @@ async def handle(endpoint: Endpoint, state: ServerState, scope: Scope, receive: 
     context = RequestContext(scope, receive, send, endpoint, state)
     record = context.record
     try:
+        if endpoint.deed is not None:
+            context.check_deed(endpoint.deed)
         await endpoint.respond(context)
     except ClientGone:
         record.reason = "client gone"

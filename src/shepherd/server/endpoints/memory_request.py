@@ -28,7 +28,7 @@ from shepherd.memory.users import LOCAL
 from shepherd.process.pools import in_pool
 from shepherd.server.endpoints.handler import Endpoint, RequestContext
 from shepherd.server.http.body import RawHeaders, json_bytes
-from shepherd.server.http.caller import USER, address_of, caller_of, is_loopback, other_user, refuse_one_of_many
+from shepherd.server.http.caller import USER, address_of, caller_of, is_loopback, other_user
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json, Range, decode_json, shown, wrong
 
@@ -90,7 +90,7 @@ class MemoryEndpoint:
             context.observers.receive(context.scope, body)
         user, arguments = await context.decode(body, lambda body: _decode(self, context.scope, body))
         if self.forgets and not arguments["dry_run"]:
-            refuse_one_of_many(context.scope)
+            context.check_deed("caches")
         if self.lines is not None:
             await context.while_connected(_export(context, self.lines, user, arguments))
             return

@@ -21,7 +21,7 @@ from shepherd.core.status import ModelCard
 from shepherd.server.endpoints.handler import PlainEndpoint, RequestContext, json_response, state_of
 from shepherd.server.endpoints.models import abilities, named_card
 from shepherd.server.http.body import send_json
-from shepherd.server.http.caller import refuse_one_of_many
+from shepherd.server.http.caller import caller_of
 from shepherd.server.http.errors import encode_error
 from shepherd.server.service import Service
 from shepherd.wire.base import Fields, Json
@@ -46,12 +46,16 @@ async def stream_load(service: Service, request: Request, endpoint: str) -> Asyn
     yield Finished("end")
 
 
-async def load_or_unload(service: Service, model: str, keep_alive_s: float | None, endpoint: str) -> None:
-    """The same for a model that makes vectors, which is unloaded by its own name."""
+async def load_or_unload(context: RequestContext, model: str, keep_alive_s: float | None) -> None:
+    """The same for a model that makes vectors, which is unloaded by its own name. A key of one user beside other keys
+    does not decide how long it stays."""
+    service = context.state.service
     if keep_alive_s == 0:
+        context.check_deed("stay")
         await service.catalogue.unload(model)
     else:
-        await service.dispatcher.load(model, keep_alive_s, endpoint=endpoint)
+        stay_s = None if caller_of(context.scope).is_one_of_many else keep_alive_s
+        await service.dispatcher.load(model, stay_s, endpoint=context.path)
 
 
 # ---- lists
@@ -106,20 +110,14 @@ async def answer_show(context: RequestContext, body: Json) -> Json:
 
 
 async def answer_copy(context: RequestContext, body: Json) -> Json:
-    _check_caller(context)
     fields = Fields(body)
     await context.state.service.catalogue.copy(fields.get_string("source"), fields.get_string("destination"))
     return {"status": "success"}
 
 
 async def answer_delete(context: RequestContext, body: Json) -> Json:
-    _check_caller(context)
     await context.state.service.catalogue.delete(named_in(body))
     return {"status": "success"}
-
-
-def _check_caller(context: RequestContext) -> None:
-    refuse_one_of_many(context.scope, "this changes the models of all users")
 
 
 def named_in(body: Json) -> str:

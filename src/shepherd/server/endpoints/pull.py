@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
-from shepherd.core import UnknownModel
+from shepherd.core import EngineDown, UnknownModel
 from shepherd.server.endpoints.handler import RequestContext, log_failure, within
 from shepherd.server.endpoints.ollama import find_card, named_in
 from shepherd.server.http.body import json_bytes
@@ -37,10 +37,14 @@ async def respond(context: RequestContext) -> None:
     body = await context.decode(await context.read_body(), decode_json)
     name, streams = named_in(body), Fields(body).find_boolean("stream") is not False
     context.record.model, context.record.reason = name, "answered"
-    await context.state.service.catalogue.look_again()
     try:
+        await context.state.service.catalogue.look_again()
         find_card(context.state.service, name)
+    except EngineDown:
+        context.check_deed("models")
+        raise
     except UnknownModel:
+        context.check_deed("models")
         if streams:
             await context.while_connected(_send_stream(context, name))
             return

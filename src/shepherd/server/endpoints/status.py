@@ -16,7 +16,7 @@ from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
 from shepherd.server.endpoints.openapi import OK, documented_path
-from shepherd.server.http.caller import caller_of, refuse_one_of_many, sees
+from shepherd.server.http.caller import caller_of, sees
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
 
@@ -68,7 +68,6 @@ async def caches(request: HTTPRequest) -> Response:
 async def clear(request: HTTPRequest) -> Response:
     """Empty a cache; running answers continue."""
     name = request.path_params["name"]
-    refuse_one_of_many(request.scope)
     service = state_of(request).service
     if not (known := service.stats()):
         refuse_while_loading(service)
@@ -103,6 +102,6 @@ STATUS_ENDPOINTS = (
     PlainEndpoint(("GET", "HEAD"), ("/health", "/v1/health"), report_health, {"responses": _NOT_READY}),
     PlainEndpoint(("GET", "HEAD"), ("/", "/v1"), root),
     PlainEndpoint(("GET", "HEAD"), ("/v1/caches",), caches),
-    PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear),
+    PlainEndpoint(("DELETE",), ("/v1/caches/{name:path}",), clear, deed="caches"),
     PlainEndpoint(("GET", "HEAD"), ("/metrics",), measure, {"responses": _TEXT}),
 )

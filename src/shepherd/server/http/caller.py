@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from starlette.types import Scope
 
@@ -87,12 +88,32 @@ def other_user(place: str, named: str, user: str | None) -> str:
     return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
 
 
-def refuse_one_of_many(scope: Scope, why: str = "this empties caches that hold the conversations of all users") -> None:
-    """Raises: `NotAllowed`, which says `why`, for a key of one user beside other keys."""
+Deed = Literal["models", "caches", "adapters", "stay"]
+"""What a request does to what all users share."""
+_DEEDS: dict[Deed, str] = {
+    "models": "this changes the models of all users",
+    "caches": "this empties caches that hold the conversations of all users",
+    "adapters": "this changes the adapters in the answers of all users",
+    "stay": "this unloads a model of all users",
+}
+
+
+def check_deed(scope: Scope, deed: Deed, *, manages_models: bool) -> None:
+    """The one rule for what changes something that all users share. `manages_models`: the operator lets clients do it.
+
+    Raises: `NotAllowed` for a key of one user beside other keys, and for models that clients may not change.
+    """
     caller = caller_of(scope)
     if caller.is_one_of_many:
         raise NotAllowed(
-            f"{why}, and this API key acts as user {shown(caller.user)} only; use a key without user (server.keys)",
+            f"{_DEEDS[deed]}, and this API key acts as user {shown(caller.user)} only; use a key without user "
+            "(server.keys)",
+            status=403,
+        )
+    if deed == "models" and not manages_models:
+        raise NotAllowed(
+            "this server lets no client pull, copy or delete models; its operator allows it with "
+            "manage_models = true in [server]",
             status=403,
         )
 
@@ -164,6 +185,11 @@ def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[
         named["background"] = True
     if (native := decoded.request.native) is not None and (headers := forwarded_headers(scope, native.protocol)):
         named["native"] = replace(native, headers=headers)
-    if not named:
-        return decoded
-    return replace(decoded, requests=tuple(replace(request, **named) for request in decoded.requests))
+    requests = decoded.requests
+    if caller_of(scope).is_one_of_many:  # how long a model stays concerns all users
+        requests = tuple(replace(each, extra=without_stay(each.extra)) for each in requests)
+    return replace(decoded, requests=tuple(replace(request, **named) for request in requests))
+
+
+def without_stay(extra: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in extra.items() if name != "keep_alive"}

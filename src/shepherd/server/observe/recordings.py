@@ -23,6 +23,7 @@ from typing import Any
 from starlette.types import Scope
 
 from shepherd.core import ConfigError
+from shepherd.process.files import MOST_DOCUMENT_BYTES, read_within
 from shepherd.server.observe.file_writer import MAX_WAITING_BYTES, FileWriter, write_private
 from shepherd.server.observe.observer import Observer
 from shepherd.server.observe.record import Record
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Recording]:
 def _read_one(path: Path) -> Recording:
     """The recording in a file. Raises: `ConfigError` when it holds none."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_within(path, MOST_DOCUMENT_BYTES))
         return Recording(
             path=str(found["path"]),
             body=found["body"],

@@ -35,7 +35,7 @@ class Lines:
     """Bytes in pieces of any size -> whole lines, in time proportional to their length."""
 
     limit: int = LINE_BYTES
-    held: list[bytes] = field(default_factory=list)
+    held: bytearray = field(default_factory=bytearray)
     n_held: int = 0
     """Bytes of the unfinished line, including those dropped."""
 
@@ -48,18 +48,16 @@ class Lines:
 
     def finish(self) -> bytes | TooLong:
         """The line so far; the next one begins."""
-        whole = b"".join(self.held)
+        whole = bytes(self.held)
         line = whole if self.n_held <= self.limit else TooLong(whole[:EDGE_BYTES], whole[-EDGE_BYTES:])
-        self.held, self.n_held = [], 0
+        self.held, self.n_held = bytearray(), 0
         return line
 
     def _keep(self, piece: bytes) -> None:
         self.n_held += len(piece)
-        if self.n_held <= self.limit:
-            self.held.append(piece)
-        else:
-            whole = b"".join((*self.held, piece))
-            self.held = [whole[:EDGE_BYTES], whole[EDGE_BYTES:][-EDGE_BYTES:]]
+        self.held += piece
+        if self.n_held > self.limit:
+            self.held = self.held[:EDGE_BYTES] + self.held[EDGE_BYTES:][-EDGE_BYTES:]
 
 
 def decode(line: bytes | TooLong) -> list[types.JSONRPCMessage]:

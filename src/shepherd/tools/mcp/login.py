@@ -46,8 +46,10 @@ from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, format_er
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions
 from shepherd.tools.sandbox.network import Address, classify, look_up
 
-REQUEST_S = 30.0
-"""For each part of a request to the authorization server."""
+REQUEST_S, LOGIN_BYTES = 30.0, 2**20
+"""For each part of a request to the authorization server; and for its answer as a whole."""
+LOGIN = "shepherd.login"
+"""Marks such a request, in its extensions."""
 LONG_AGO = 1.0
 MOST_SCOPE_CHARS = 200
 
@@ -255,7 +257,7 @@ class ServerLogin(httpx2.Auth):
         where = str(outgoing.url)
         self._refuse(f"needs {Address.of(where).host}, which did not answer the login")
         await check_address(where, self.provider.context.server_url)
-        outgoing.extensions["timeout"] = httpx2.Timeout(REQUEST_S).as_dict()
+        outgoing.extensions |= {"timeout": httpx2.Timeout(REQUEST_S).as_dict(), LOGIN: True}
 
     async def _note(self, response: httpx2.Response) -> None:
         """Keep the error of a request of the login, in the words of OAuth."""

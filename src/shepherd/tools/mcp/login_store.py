@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from shepherd.process.files import replace_private, try_lock
+from shepherd.process.files import read_within, replace_private, try_lock
 from shepherd.tools.mcp.values import ServerOptions
 
 LOCKED_S = 90.0
@@ -71,7 +71,7 @@ class LoginFile:
     def read(self) -> Login:
         """Empty if there is none, or none that can be read."""
         try:
-            found = json.loads(self.path.read_bytes())
+            found = json.loads(read_within(self.path))
             login = Login(**{each.name: found[each.name] for each in fields(Login)})
         except (OSError, ValueError, KeyError, TypeError):
             return Login(self.url)

@@ -7,6 +7,7 @@ unknown requests, so a start with less time than that begins with `initialize`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +29,7 @@ from shepherd.process.guardian import Guardian
 from shepherd.tools.base import Result, ToolError
 from shepherd.tools.mcp import content, process
 from shepherd.tools.mcp.framing import LINE_BYTES
-from shepherd.tools.mcp.login import ServerLogin, open_login
+from shepherd.tools.mcp.login import LOGIN, LOGIN_BYTES, REQUEST_S, ServerLogin, open_login
 from shepherd.tools.mcp.mending import with_mended_results
 from shepherd.tools.mcp.server_requests import ServerRequestHandler
 from shepherd.tools.mcp.values import LoginOptions, Prompt, Resource, ServerLog, ServerOptions, ServerTool
@@ -204,8 +205,14 @@ class Connector:
         async def look_at(response: httpx2.Response) -> None:
             if response.status_code >= 400:
                 self.status = response.status_code
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                assert isinstance(response.stream, httpx2.AsyncByteStream)
+            if response.headers.get("content-encoding", "identity") != "identity":  # a few bytes can hold any number
+                raise httpx2.ReadError("it compresses its answer, which it was asked not to do")
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            if LOGIN in response.request.extensions:
+                response.stream = Bounded(response.stream, LOGIN_BYTES, REQUEST_S)
+            elif response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
+                response.stream = Bounded(response.stream, None)  # of its events, the SDK bounds each
+            else:
                 response.stream = Bounded(response.stream)
 
         # Reading has no time limit: each request has a clock, and the stream of notifications is silent for hours.
@@ -213,7 +220,10 @@ class Connector:
         async with AsyncExitStack() as stack:
             self.login = await open_login(options, self.login_options, stack)
             client = httpx2.AsyncClient(
-                headers=dict(options.headers), auth=self.login, timeout=limits, event_hooks=hooks
+                headers={"accept-encoding": "identity", **options.headers},
+                auth=self.login,
+                timeout=limits,
+                event_hooks=hooks,
             )
             http = await stack.enter_async_context(client)
             yield with_mended_results(
@@ -236,18 +246,31 @@ class Connector:
 
 
 class Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error when it is longer than a message may be; the SDK reads it to its end."""
+    """A body that ends with an error when it is longer than `most_bytes`, or takes longer than `within_s`; the SDK
+    reads it to its end. Other tasks get their turn however much comes at once."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self.stream = stream
+    def __init__(
+        self, stream: httpx2.AsyncByteStream, most_bytes: int | None = LINE_BYTES, within_s: float | None = None
+    ) -> None:
+        self.stream, self.most_bytes, self.within_s = stream, most_bytes, within_s
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = LINE_BYTES
-        async for piece in self.stream:
-            left -= len(piece)
-            if left < 0:
-                raise httpx2.ReadError(f"the answer is longer than {LINE_BYTES // 2**20} MiB")
+        n_bytes = 0
+        until = None if self.within_s is None else asyncio.get_running_loop().time() + self.within_s
+        pieces = aiter(self.stream)
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    piece = await anext(pieces, b"")
+            except TimeoutError as error:
+                raise httpx2.ReadError(f"the answer has not ended in {self.within_s:g} s") from error
+            if not piece:
+                return
+            n_bytes += len(piece)
+            if self.most_bytes is not None and n_bytes > self.most_bytes:
+                raise httpx2.ReadError(f"the answer is longer than {self.most_bytes // 2**20} MiB")
             yield piece
+            await asyncio.sleep(0)
 
     async def aclose(self) -> None:
         await self.stream.aclose()

@@ -26,6 +26,7 @@ from shepherd.tools.base import ToolError
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+ALLOW_HOSTS = "tools.http.allow_hosts"
 PORTS = {"http": 80, "https": 443}
 SAFE = "/%:@!$&'()*+,;=~"
 """Signs of a path that are not quoted."""
@@ -43,6 +44,10 @@ reserved for protocols."""
 IP = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 AddressClass = Literal["world", "near", "nowhere"]
+
+
+class UnknownHost(ToolError):
+    """No address is known for a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class NetworkPolicy:
     only: tuple[str, ...] | None = None
     """Names or globs of the only hosts that may be called; one named without a glob may be in a private network. None =
     all hosts."""
-    key: str = "tools.http.allow_hosts"
+    key: str = ALLOW_HOSTS
     """The setting that opens a host, for errors."""
     lookup: Lookup | None = None
     """The addresses of a name; None = the system's."""
@@ -147,7 +152,7 @@ class NetworkPolicy:
             found = await (self.lookup or look_up)(target.host, target.port)
         except OSError as error:
             reason = error.strerror or str(error) or "no address"
-            raise ToolError(f"the host {target.host!r} is not known ({reason}); check its name") from error
+            raise UnknownHost(f"the host {target.host!r} is not known ({reason}); check its name") from error
         if matches(names, self.allow_hosts):
             return list(found)
         is_named = any(pattern.casefold() in names for pattern in self.only or ())
@@ -157,7 +162,8 @@ class NetworkPolicy:
             shut = ", ".join(each for each in dict.fromkeys(found) if each != target.host)
             is_near = {classify(address) for address in found} == {"near"}
             way = f"; the operator can allow it with {self.key} = [{target.host!r}]"
-            way += " or tools.http.allow_private = true" if is_near and self.only is None else ""
+            is_tools = self.only is None and self.key == ALLOW_HOSTS
+            way += " or tools.http.allow_private = true" if is_near and is_tools else ""
             raise ToolError(
                 f"{target.host}{f' ({shut})' if shut else ''} is not an address of the public internet, and may not be "
                 f"called{'' if is_named else way}"

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.model
 
 HELLO = "Hello! How can I help you?"
 PLACE, NAME = "hf/owner/lamb-GGUF/lamb-Q8_0", "hf:owner/lamb-GGUF:Q8_0"
-MANAGED = "[server]\nmanage_models = true\n"
+MANAGED = '[server]\nmanage_models = true\npull_hosts = ["127.0.0.1"]\n'
 
 
 def put(root: Path, place: str = PLACE, name: str = NAME, origin: Origin = "hf") -> PulledModel:

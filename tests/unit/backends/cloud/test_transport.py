@@ -11,8 +11,10 @@ import shutil
 import ssl
 import subprocess
 import traceback
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cases import amount
@@ -25,6 +27,7 @@ from tests.unit.backends.cloud.providing import (
     WORDS,
     asking,
     chunk,
+    listing,
     refusal,
     spoken,
     sse,
@@ -311,6 +314,64 @@ async def test_no_key_is_logged_raised_or_shown(caplog: pytest.LogCaptureFixture
         seen += [repr(stage.backend.provider), str(stage.backend.provider)]
     shown = "\n".join([*seen, caplog.text])
     assert KEY not in shown, [line for line in shown.splitlines() if KEY in line][:5]
+
+
+def called(pieces: list[str]) -> list[Any]:
+    begun = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"x":"'}}]}
+    more = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in [*pieces, '"}']]
+    return [begun, *more]
+
+
+ECHOES: dict[str, Callable[[list[str]], list[Any]]] = {
+    "text": lambda pieces: [{"content": piece} for piece in ["your key is ", *pieces, ", and more"]],
+    "thought": lambda pieces: [{"reasoning_content": piece} for piece in ["key: ", *pieces]],
+    "arguments": called,
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+async def test_a_key_that_a_provider_repeats_is_hidden_however_it_is_cut(
+    echo: Callable[[list[str]], list[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    middles = range(1, len(KEY))
+    cuttings = [
+        [KEY],
+        list(KEY),
+        *([KEY[:at], KEY[at:]] for at in middles),
+        *([f"s{KEY[:at]}", KEY[at:]] for at in middles),
+    ]
+    bodies = [sse(*map(chunk, echo(pieces)), chunk({}, "stop")) for pieces in cuttings]
+    async with staged(*(spoken(body=body) for body in bodies)) as stage:
+        for pieces in cuttings:
+            assert await stage.ask() is None
+            shown, whole = repr(stage.events), repr(fold(stage.events))
+            assert KEY not in shown + whole, pieces
+            joined = "".join(getattr(event, "text", "") for event in stage.events)
+            assert KEY not in joined, (pieces, joined)
+            assert "***" in joined, (pieces, joined)
+    assert KEY not in caplog.text
+
+
+async def test_a_key_that_a_provider_repeats_is_hidden_in_every_other_place(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    named = {"x-request-id": f"r-{KEY}", "content-type": "text/event-stream"}
+    escaped = KEY.replace("-", "\\u002d")
+    answers = [
+        spoken(body=sse({**chunk({"content": "a"}), "model": KEY, "id": KEY}, chunk({}, "stop")), headers=named),
+        spoken(body=json.dumps({**WHOLE, "model": KEY}).encode(), headers=JSON),
+        spoken(body=sse(chunk({"content": "a"}), {"error": {"message": f"wrong key {KEY}", "code": KEY}})),
+        refusal(401, {"error": {"message": f"wrong key {KEY}", "param": KEY, "type": KEY}}),
+        refusal(500, f"<html><title>{KEY}</title></html>".encode()),
+        refusal(400, f'{{"error": "wrong key {escaped}"}}'.encode()),
+        listing({"data": [{"id": f"m-{KEY}"}]}),
+    ]
+    async with staged(*answers, timeouts=ONCE) as stage:
+        for _ in answers[:-1]:
+            error = await stage.ask()
+            assert KEY not in f"{stage.events!r} {error!r} {chain(error)}"
+        assert [card.id for card in await stage.backend.models()] == ["m-***"]
+    assert KEY not in caplog.text
 
 
 async def test_a_proxy_of_the_configuration() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from shepherd.core import BackendError, BadReply, InvalidRequest, NotAllowed, Ra
 from shepherd.models import catalog, pulled
 from shepherd.models.pull import pull as pulling
 from shepherd.models.pull import staging
+from shepherd.models.pull.hub import search
 from shepherd.models.pull.network import Network
 from shepherd.models.pull.pull import Event, Fetched, Held, Planned, Verifying
 from shepherd.models.pull.source import parse
@@ -400,6 +403,58 @@ async def test_a_manifest_that_is_none_is_one_sentence(hub: Hub, pull: Puller, m
     assert nothing_is_there(pull)
 
 
+NO_HUB = "does not answer like a hub of Hugging Face"
+NO_REGISTRY = "does not answer like a registry of Ollama"
+FILE = {"rfilename": "tiny-Q4_K_M.gguf", "size": 9, "lfs": {"size": 9, "sha256": "ab" * 32, "pointerSize": 1}}
+ROW = {"id": "acme/tiny-GGUF", "downloads": 7, "tags": ["license:mit"], "gated": False}
+LAYER = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{'ab' * 32}", "size": 9}
+WRONG: tuple[Any, ...] = (None, True, -1, 10**30, "\ud800", [[]], {"x": 1})
+
+
+def varied(whole: Any) -> Iterator[Any]:
+    """The value, with each value in it replaced by each of another type, and taken away."""
+    yield from WRONG
+    places = whole.items() if isinstance(whole, dict) else enumerate(whole) if isinstance(whole, list) else ()
+    for place, value in places:
+        for other in varied(value):
+            changed = copy.copy(whole)
+            changed[place] = other
+            yield changed
+        if isinstance(whole, dict):
+            yield {name: each for name, each in whole.items() if name != place}
+
+
+async def test_a_wrong_type_anywhere_in_a_list_is_never_an_unexpected_error(hub: Hub, pull: Puller) -> None:
+    lists = {
+        ("api", "hf:acme/tiny-GGUF:Q4_K_M"): {"id": "acme/tiny-GGUF", "sha": "c0ffee", "siblings": [FILE]},
+        ("manifests", f"ollama:{hub.host}/library/tiny"): {"schemaVersion": 2, "layers": [LAYER]},
+    }
+    for (kind, spec), whole in lists.items():
+        for changed in varied(whole):
+            hub.fail(kind, Lie(json.dumps(changed).encode(), "application/json"))
+            with pytest.raises(ShepherdError) as error:  # where nothing is wrong, the file is missing
+                await pull(spec, attempts=1)
+            assert len(error.value.message) < 500, changed
+    for changed in varied([ROW]):
+        hub.fail("api", Lie(json.dumps(changed).encode(), "application/json"))
+        with contextlib.suppress(ShepherdError):
+            assert all(
+                each.name for each in await asyncio.to_thread(search, "tiny", env=pull.env, network=pull.network)
+            )
+
+
+async def test_a_repository_of_very_many_files_is_one_short_sentence(hub: Hub, pull: Puller) -> None:
+    hub.put_repo("acme/tiny-GGUF", {f"{at}/tiny-Q4_K_M.gguf": b"" for at in range(300)})
+    with pytest.raises(InvalidRequest, match=r"several models in Q4_K_M: name one of .* and 280 more") as error:
+        await pull("hf:acme/tiny-GGUF:Q4_K_M")
+    assert len(error.value.message) < 600
+    with pytest.raises(InvalidRequest, match=r"has no 'Q9'; it has .* and 280 more"):
+        await pull("hf:acme/tiny-GGUF:Q9")
+    hub.put_repo("acme/tiny-GGUF", {f"{at}-Q4_K_M.gguf": b"" for at in range(2_001)} | {"README.md": b""})
+    with pytest.raises(BadReply, match=r"has 2,001 GGUF files, and the limit is 2,000; pull one by its address"):
+        await pull("hf:acme/tiny-GGUF")
+
+
 COMPRESSED = Status(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(2**20)))
 ELSEWHERE = Endless(302, {"Location": "/api/models/acme/other"})
 
@@ -411,9 +466,9 @@ ELSEWHERE = Endless(302, {"Location": "/api/models/acme/other"})
         ("manifests", Status(200, {}, bytes(2**22 + 1)), 4 * 2**20),
         ("manifests", COMPRESSED, 0),
         ("manifests", ELSEWHERE, 2**20),
-        ("api", Endless(), 64 * 2**20),
+        ("api", Endless(), 16 * 2**20),
         ("api", COMPRESSED, 0),
-        ("api", ELSEWHERE, 64 * 2**20),
+        ("api", ELSEWHERE, 16 * 2**20),
     ],
 )
 async def test_a_list_that_is_too_long_is_left_at_its_limit(
