@@ -16,6 +16,7 @@ Free text, patterns of a client and thoughts are never touched: there a line's e
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 
     Marks = np.ndarray[Any, Any]
 
-FOREVER = 400
+logger = logging.getLogger(__name__)
+
 PLACES = 16
 """Digits of a fraction."""
+FOREVER = 400
+"""Digits of no number that has an end: constants have 330 at most."""
 EXPONENT = 290
 """With 16 digits before it a number stays within a double."""
 LONGEST = 256
@@ -38,7 +42,7 @@ SHORTEST = 16
 """Tokens of repetition that are never too many."""
 MAX_PERIOD = 128
 """Tokens that are repeated together."""
-MAX_ENDS = 8
+MAX_ENDS = 4
 """Repetitions of one answer before all is closed as soon as it can be."""
 
 _NUMBER = re.compile(rb"(?P<exponent>\d[eE][+-]?)\d*\Z|(?P<fraction>\d\.)\d*\Z|\d+\Z")
@@ -95,9 +99,11 @@ class Letters:
         """More digits than any number has that has an end."""
         self.most = max(map(len, self.heads.values()), default=0)
         """Digits of a token."""
-        closing = [n for n in beginning('"]}') if not tokens[n].strip(b'"]}')]
+        closing = [n for n in beginning("]}") if not tokens[n].strip(b"]}")]
         self.closing = marked([*closing, *end_tokens])
-        """Tokens that only close something, and the ends."""
+        """Tokens that only close arrays and objects, and the ends."""
+        self.ending = marked([*closing, *end_tokens, *(n for n in beginning('"') if not tokens[n][1:].strip(b"]}"))])
+        """Those, and the tokens that close a string before that."""
         self.behind_number = marked([*beginning(",]}"), *end_tokens])
         self.quotes = marked(beginning('"'))
         self.letters = marked(beginning("x"))
@@ -121,8 +127,9 @@ class Ending:
         """How often repetition was ended."""
 
     def accept(self, token: int) -> None:
-        if self.is_stuck and self._letters.closing[token]:
+        if self.is_stuck and self._letters.ending[token]:
             self.n_ends += 1
+            logger.info("an answer in JSON repeats itself, and is brought to its end")
         self._tail = (self._tail + self._letters.tokens[token])[-_TAIL:]
         if self._n_left is not None:
             self._n_left -= 1
@@ -140,7 +147,9 @@ class Ending:
         """Whether the answer repeats itself, three times at least."""
         if self.n_ends >= MAX_ENDS:
             return True
-        most = LONGEST >> self.n_ends if self._n_left is None else min(LONGEST >> self.n_ends, self._n_left // 2)
+        most = LONGEST >> 2 * self.n_ends
+        if self._n_left is not None:
+            most = min(most, self._n_left // 2)
         return bool((self._runs >= self._np.maximum(2 * self._periods, max(SHORTEST, most))).any())
 
     def may_refuse(self, token: int) -> bool:
@@ -148,7 +157,7 @@ class Ending:
         head = self._letters.heads.get(token)
         if head and (digits := digits_of(self._tail)) and not digits.has_room(head):
             return True
-        return self.is_stuck and not self._letters.closing[token]
+        return self.is_stuck
 
     def restrict(self, allowed: Marks, takes: Callable[[Sequence[int]], bool]) -> None:
         """Take tokens away from those that the grammar allows next, but never all of them. `takes`: whether the grammar
@@ -159,7 +168,7 @@ class Ending:
         if digits and self._is_endless(found, digits, takes):
             found[[n for n in self._np.flatnonzero(found).tolist() if not self._fits(n, digits)]] = False
         if self.is_stuck and not (has_letter and found[letters.lines].any()):
-            closing = found & letters.closing
+            closing = found & (letters.ending if has_letter else letters.closing)
             if closing.any():
                 found[:] = closing
 

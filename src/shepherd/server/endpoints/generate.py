@@ -248,7 +248,7 @@ def _listed(paths: Sequence[str]) -> bytes:
     for n, path in enumerate(paths):
         more = quote(path, safe="$[]{}()/:@+^*?'!=<>|~ ").encode()
         if len(listed) + len(more) > MAX_LISTED:
-            return listed + b"%s and %d more" % (b"," if listed else b"", len(paths) - n)
+            return listed + b"%sand %d more" % (b", " if listed else b"", len(paths) - n)
         listed += (b", " if listed else b"") + more
     return listed
 
