@@ -120,11 +120,13 @@ class Ending:
         self._tail = b""
         self._last = np.full(2 * MAX_PERIOD, -1, np.int64)
         self._n = MAX_PERIOD
-        self._periods = np.arange(1, MAX_PERIOD + 1)
+        self._least = 2 * np.arange(1, MAX_PERIOD + 1)
         self._runs = np.zeros(MAX_PERIOD, np.int64)
         """For each period the number of tokens that are equal to the one a period before."""
         self.n_ends = 0
         """How often repetition was ended."""
+        self.is_stuck = False
+        """Whether the answer repeats itself."""
 
     def accept(self, token: int) -> None:
         if self.is_stuck and self._letters.ending[token]:
@@ -141,16 +143,18 @@ class Ending:
         self._runs *= same
         self._last[self._n] = token
         self._n += 1
+        self.is_stuck = self._repeats()
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether the answer repeats itself, three times at least."""
+    def _repeats(self) -> bool:
+        """Whether the same tokens have come three times at least, and too often."""
         if self.n_ends >= MAX_ENDS:
             return True
+        if self._runs.max() < SHORTEST:  # nearly always
+            return False
         most = LONGEST >> 2 * self.n_ends
         if self._n_left is not None:
             most = min(most, self._n_left // 2)
-        return bool((self._runs >= self._np.maximum(2 * self._periods, max(SHORTEST, most))).any())
+        return bool((self._runs >= self._np.maximum(self._least, max(SHORTEST, most))).any())
 
     def may_refuse(self, token: int) -> bool:
         """Whether `restrict` could take this token away."""

@@ -13,7 +13,7 @@ the library finds out later (`mask.fit_schema`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -65,6 +65,8 @@ class Rewriter:
 
     def fitted(self, node: Any, path: Path) -> Any:
         """A copy of the part of a schema at `path`."""
+        while isinstance(node, Moved):
+            node, path = node
         if not isinstance(node, Mapping):
             return node
         node = {key: value for key, value in node.items() if value is not None or key not in _NEVER_NULL}
@@ -94,8 +96,7 @@ class Rewriter:
             elif key in _LISTS and isinstance(value, list):
                 items: list[Any] = []
                 for n, each in enumerate(value):
-                    given, where = each if isinstance(each, Moved) else (each, (*path, key, n))
-                    items.append(self.fitted(given, where))
+                    items.append(self.fitted(each, (*path, key, n)))
                 node[key] = items
             elif key in _SCHEMA:
                 node[key] = self.fitted(value, (*path, key))
@@ -140,7 +141,7 @@ class Rewriter:
 class Moved(NamedTuple):
     """A copy of a part of the schema that stands at another place; faults have the path of the part."""
 
-    node: Node
+    node: Any
     path: Path
 
 
@@ -193,6 +194,9 @@ def beyond(schema: Any, path: Path, fault: str) -> list[Path]:
     """
     keys = next((keys for pattern, keys in _BEYOND if re.match(pattern, fault)), ())
     keys = keys or tuple(re.findall(r'"(\S+?)"', fault) if fault.endswith("is not supported") else ())
+    if anchor := re.match(r"anchor '(.+)' does not exist", fault):  # it may be one of a document in the document
+        is_there = any(value in (anchor[1], f"#{anchor[1]}") for _, value in walk(schema) if isinstance(value, str))
+        keys = ("$ref",) if is_there else ()
     if "patternProperties" in path[-2:]:
         path = path[: path.index("patternProperties") + 1]
     if keys and path and path[-1] in (*keys, "$ref"):  # a reference may lead to another document that the library knows
@@ -393,9 +397,10 @@ def _property_names(node: Node, rewriter: Rewriter) -> bool:
     if not isinstance(names, Mapping) or {"properties", "patternProperties"} & node.keys() or _TOGETHER & node.keys():
         return False
     value = node.get("additionalProperties", True)
+    value = value if isinstance(value, bool) else Moved(value, (*rewriter.path, "additionalProperties"))
     listed = names.get("enum", [names["const"]] if "const" in names else None)
     if said <= {"type", "enum", "const"} and isinstance(listed, list):
-        if len(listed) > MAX_OPTIONAL or not rewriter.has_room(len(listed), value):
+        if len(listed) > MAX_OPTIONAL or not rewriter.has_room(len(listed), node):
             return False
         node["properties"] = {name: value for name in listed if isinstance(name, str)}
     elif said <= {"type", "pattern"} and isinstance(names.get("pattern"), str) and "(?" not in names["pattern"]:
@@ -501,7 +506,7 @@ def _dependent_required(node: Node, _: Rewriter) -> bool:
     return False
 
 
-def _dependent_schemas(node: Node, _: Rewriter) -> bool:
+def _dependent_schemas(node: Node, rewriter: Rewriter) -> bool:
     given = node["dependentSchemas"]
     if not isinstance(given, Mapping):
         return False
@@ -510,7 +515,8 @@ def _dependent_schemas(node: Node, _: Rewriter) -> bool:
         return False
     del node["dependentSchemas"]
     if given:
-        _joined(node, *given.values())
+        word = "dependencies" if "dependencies" in node else "dependentSchemas"
+        _joined(node, *(Moved(schema, (*rewriter.path, word, name)) for name, schema in given.items()))
     return True
 
 
@@ -576,20 +582,21 @@ def _as_json(value: Any) -> str:
     return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
 
 
-def _if(node: Node, _: Rewriter) -> bool:
+def _if(node: Node, rewriter: Rewriter) -> bool:
     condition = node["if"]
     branches = {key: node.get(key, True) for key in ("then", "else")}
     if all(map(_is_anything, branches.values())):
-        chosen = True
+        chosen: Any = True
     elif _is_anything(condition) or condition is False:
-        chosen = branches["else" if condition is False else "then"]
+        key = "else" if condition is False else "then"
+        chosen = Moved(branches[key], (*rewriter.path, key)) if not _is_anything(branches[key]) else True
     else:
         node.pop("then", None)
         node.pop("else", None)
         return False
-    for key in ("if", "then", "else"):
-        node.pop(key, None)
-    if not _is_anything(chosen):
+    for word in ("if", "then", "else"):
+        node.pop(word, None)
+    if chosen is not True:
         _joined(node, chosen)
     return True
 
@@ -614,11 +621,12 @@ def _contains(node: Node, _: Rewriter) -> bool:
 def _unevaluated(key: str, beside: str) -> Rule:
     """Where no other schema applies to the value, what is not evaluated is what has no name or place of its own."""
 
-    def rule(node: Node, _: Rewriter) -> bool:
+    def rule(node: Node, rewriter: Rewriter) -> bool:
         given = node[key]
         if not _is_anything(given):
             if (_TOGETHER | {"contains"}) & node.keys():
                 return False
+            given = given if isinstance(given, bool) else Moved(given, (*rewriter.path, key))
             node.setdefault("additionalItems" if isinstance(node.get(beside), list) else beside, given)
         del node[key]
         return True
@@ -651,13 +659,15 @@ def _dynamic_ref(key: str, anchor: str) -> Rule:
     """A reference that has one place to lead to is like any other."""
 
     def rule(node: Node, rewriter: Rewriter) -> bool:
-        if not node[key].startswith("#") or "$ref" in node:
+        if not node[key].startswith("#") or "$ref" in node or rewriter.has_ids():
             return False
         name = node[key][1:]
         places = rewriter.named(anchor, name or True)
-        if name.startswith("/") or len(places) > 1 or (places != [()] if not name and places else not places and name):
+        if not name:  # the whole schema, unless another part of it takes its place
+            places = places or [()]
+        if len(places) != 1 or (not name and places != [()]):
             return False
-        node["$ref"] = _pointer(places[0]) if places else "#"
+        node["$ref"] = _pointer(places[0])
         del node[key]
         return True
 
@@ -717,5 +727,15 @@ KEYWORDS: Mapping[str, Keyword] = {
     "uniqueItems": Keyword("left out", _unique_items),
 }  # fmt: skip
 """In the order in which they are rewritten: what becomes another keyword comes before it."""
+MADE_FROM: Mapping[str | int, Sequence[str]] = {
+    "patternProperties": ("propertyNames",),
+    "additionalProperties": ("unevaluatedProperties", "propertyNames"),
+    "items": ("unevaluatedItems",),
+    "allOf": ("pattern", "then", "else", "dependentSchemas", "dependencies"),
+    "anyOf": ("oneOf",),
+    "$ref": ("$dynamicRef", "$recursiveRef"),
+    "pattern": ("format",),
+}
+"""Keywords of a rewritten schema, and those of the given one that they may stand for."""
 _NEVER_NULL = KEYWORDS.keys() - {"const"}
 """Keywords for which null says nothing: clients in Go and C# write the fields that they have not set."""

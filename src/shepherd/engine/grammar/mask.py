@@ -415,7 +415,7 @@ def fit_schema(
             beyond = keywords.beyond(fitted, path, fault) if len(left_out) < MAX_LEFT_OUT else []
             if not beyond:
                 _refuse_part(field, _known_part(schema, path), f": {fault}")
-            for path in beyond:
+            for path in reversed(beyond):  # inner ones first
                 if strict:
                     _refuse_part(field, _known_part(schema, path), f": {fault}")
                 fitted = without(fitted, path)
@@ -443,9 +443,11 @@ def path_text(field: str, path: Path) -> str:
 def _known_part(schema: Any, path: Path) -> Path:
     """As much of the path as leads to a part of the schema that the client has sent."""
     for n, step in enumerate(path):
-        if step not in dict(members(schema)):
-            return path[:n]
-        schema = schema[step]
+        known = dict(members(schema))
+        if step not in known:
+            made_from = [key for key in keywords.MADE_FROM.get(step, ()) if key in known]
+            return (*path[:n], *made_from[:1])
+        schema = known[step]
     return path
 
 

@@ -14,7 +14,7 @@ from tests.cases import examples
 from tests.fake_engine import FakeRuntime
 
 from shepherd.backends.local.backend import LocalBackend
-from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
+from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose
 from shepherd.core import Grammar, InvalidRequest, Message, Request, ToolSpec
 from shepherd.dialects import Template, get
 from shepherd.dialects.base import Dialect
@@ -22,6 +22,7 @@ from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.markup import Markup
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.grammar.keywords import without
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
