@@ -104,7 +104,7 @@ class Letters:
         """Tokens that only close arrays and objects, and the ends."""
         self.ending = marked([*closing, *end_tokens, *(n for n in beginning('"') if not tokens[n][1:].strip(b"]}"))])
         """Those, and the tokens that close a string before that."""
-        self.behind_number = marked([*beginning(",]}"), *end_tokens])
+        self.behind_number = ~marked(beginning("0123456789.eE+-"))
         self.quotes = marked(beginning('"'))
         self.letters = marked(beginning("x"))
         """No word of JSON has this letter."""

@@ -87,6 +87,12 @@ def test_a_number_without_an_end_of_its_own_is_ended(schema: Any, text: str, exp
     assert reads(MADE, lark_of(schema), text) == expected
 
 
+def test_a_number_in_a_call_without_brackets_is_ended() -> None:
+    lark = 'start: "<n>\\n" number "\\n</n>"\nnumber: %json {"type": "number"}'
+    assert reads(MADE, lark, f"<n>\n{'1' * 16}\n</n>") == "whole"
+    assert reads(MADE, lark, f"<n>\n{'1' * 17}") == "stops at 20"
+
+
 def test_a_grammar_of_a_client_may_have_any_number_of_digits() -> None:
     assert reads(MADE, 'start: "[" /[0-9]+/ "]"', f"[{'1' * 100}]") == "whole"
 
