@@ -6,10 +6,9 @@
 A small model that is stuck writes the same digits, letters or items without end, and the answer is cut off in the
 middle of its JSON. Numbers are bounded exactly: a whole number by 2**53, 16 decimal places, an exponent by 290. Only a
 number that may end here, or never, is ended: what a schema bounds itself, or demands (a minimum of 10**20, a constant),
-can be written. Repetition is
-ended once the same tokens have come again and again for `LONGEST` tokens, or for half of the tokens that are left: from
-there on only what closes a string, an array or an object may come, where the grammar allows it. Each further time it is
-ended sooner, and in the end everything is closed as soon as it can be.
+can be written. Repetition is ended once the same tokens have come again and again for `LONGEST` tokens, or for half
+of those that are left: from there on only what closes a string, an array or an object may come, where the grammar allows it. Each
+further time it is ended sooner, and in the end everything is closed as soon as it can be.
 
 Free text, patterns of a client and thoughts are never touched: there a line's end or a quote may come. One per answer.
 """
@@ -36,8 +35,8 @@ FOREVER = 400
 """Digits of no number that has an end: constants have 330 at most."""
 EXPONENT = 290
 """With 16 digits before it a number stays within a double."""
-LONGEST = 256
-"""Tokens of exact repetition: 128 zeros with their commas."""
+LONGEST = 2048
+"""Tokens of exact repetition: a table of 32 by 32 zeros with their commas is whole."""
 SHORTEST = 16
 """Tokens of repetition that are never too many."""
 MAX_PERIOD = 128
@@ -153,7 +152,7 @@ class Ending:
             return False
         most = LONGEST >> 2 * self.n_ends
         if self._n_left is not None:
-            most = min(most, self._n_left // 2)
+            most = min(most, self._n_left >> self.n_ends + 1)
         return bool((self._runs >= self._np.maximum(self._least, max(SHORTEST, most))).any())
 
     def may_refuse(self, token: int) -> bool:

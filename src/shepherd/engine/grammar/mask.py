@@ -426,7 +426,9 @@ def fit_schema(
         raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
     if strict and left_out:
         path = left_out[0]
-        _refuse_part(field, path, f": {keywords.reason(path[-1], at(schema, path))}; leave it out, or drop strict")
+        _refuse_part(
+            field, path, f': {keywords.reason(path[-1], at(schema, path))}; take it out, or send "strict": false'
+        )
     return keywords.Fitted(fitted, tuple(dict.fromkeys(left_out)))
 
 

@@ -117,7 +117,7 @@ def test_a_grammar_of_a_client_may_have_any_number_of_digits() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("n_tokens", [150, 3000])
+@pytest.mark.parametrize("n_tokens", [150, 20_000])
 def test_a_model_that_is_stuck_comes_to_the_end_of_a_whole_answer(
     schema: Any, pieces: tuple[bytes, ...], n_tokens: int
 ) -> None:
@@ -126,15 +126,9 @@ def test_a_model_that_is_stuck_comes_to_the_end_of_a_whole_answer(
     json.loads(text)
 
 
-def test_brackets_that_are_only_opened_are_closed() -> None:
-    text, has_ended = written({"type": "array"}, stuck_on(b"["), 3000)
-    assert has_ended, text[-80:]
-    json.loads(text)
-
-
-def test_what_is_repeated_less_often_is_nobodys_business() -> None:
+def test_a_table_of_zeros_is_whole() -> None:
     zeros = "[" + ",".join("0" * (LONGEST // 2)) + "]"
-    mask = MADE.mask(lark_of({"type": "array", "items": {"type": "integer"}}), n_tokens=10_000)
+    mask = MADE.mask(lark_of({"type": "array", "items": {"type": "integer"}}), n_tokens=20_000)
     for byte in zeros.encode():
         assert mask.allows(byte)
         mask.accept(byte)
@@ -142,10 +136,10 @@ def test_what_is_repeated_less_often_is_nobodys_business() -> None:
 
 
 def test_what_a_schema_demands_is_written_however_often_it_is_the_same() -> None:
-    schema = {"type": "array", "items": {"const": 0}, "minItems": 400}
-    text, has_ended = written(schema, stuck_on(b"0", b","), 3000)
+    schema = {"type": "array", "items": {"const": 0}, "minItems": 1200}
+    text, has_ended = written(schema, stuck_on(b"0", b","), 20_000)
     assert has_ended
-    assert json.loads(text) == [0] * 400
+    assert json.loads(text) == [0] * 1200
 
 
 def test_free_text_may_repeat_itself() -> None:
@@ -164,11 +158,11 @@ def test_an_answer_that_was_ended_often_closes_all_that_it_can() -> None:
 
     def choose(tokens: set[int], before: list[int]) -> int:
         """Once in a while another letter: a loop, and then a new one."""
-        letter = ord("ab"[len(before) // 300 % 2])
+        letter = ord("ab"[len(before) // 3000 % 2])
         opening = [token for token in (ord("["), ord('"')) if token in tokens]
         return letter if letter in tokens else draw.choice(opening or sorted(tokens - {32, 9, 10, 13}))
 
-    text, has_ended = written(nested, choose, amount(4000, 20_000))
+    text, has_ended = written(nested, choose, amount(12_000, 40_000))
     assert has_ended, text[-200:]
     json.loads(text)
 
