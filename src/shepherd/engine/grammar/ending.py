@@ -6,9 +6,9 @@
 A small model that is stuck writes the same digits, letters or items without end, and the answer is cut off in the
 middle of its JSON. Numbers are bounded exactly: a whole number by 2**53, 16 decimal places, an exponent by 290. Only a
 number that may end here, or never, is ended: what a schema bounds itself, or demands (a minimum of 10**20, a constant),
-can be written. Repetition is ended once the same tokens have come again and again for `LONGEST` tokens, or for half
-of those that are left: from there on only what closes a string, an array or an object may come, where the grammar allows it. Each
-further time it is ended sooner, and in the end everything is closed as soon as it can be.
+can be written. Repetition is ended once the same tokens have come again and again for `LONGEST` tokens, or for half of
+those that are left: from there on only what closes a string, an array or an object may come, where the grammar allows
+it. Each further time it is ended sooner, and in the end everything is closed as soon as it can be.
 
 Free text, patterns of a client and thoughts are never touched: there a line's end or a quote may come. One per answer.
 """

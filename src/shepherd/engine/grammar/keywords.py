@@ -269,13 +269,20 @@ MAX_NAME = 1_000
 """Characters of a property's name that are counted."""
 _LOOK = re.compile(r"\(\?(?P<sign>[=!])")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
-_ANCHORED_CLASS = re.compile(r"\^?(?P<class>\[\^?\]?(?:\\.|[^\]\\])+\]|\\[sSdDwW])\*\$")
+_LETTER = r"(?P<letter>\[\^?\]?(?:\\.|[^\]\\])+\]|\\[sSdDwW]|\\[^\w\s]|[\w@-])"
+_REFUSED: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(rf"\^?{_LETTER}\*\$"), "{other}"),
+    (re.compile(rf"\^?{_LETTER}"), "^(?:{other}|$)"),
+    (re.compile(rf"\^?\.\*{_LETTER}(?P=letter)"), "^(?:{letter}?{other})*{letter}?$"),
+)
+"""What a negative look-ahead may refuse: nothing but these letters, one at the beginning, two of them in a row."""
 
 
 def split_look_ahead(pattern: str) -> list[str] | None:
     """Patterns without look-ahead that together say the same; None if there are none.
 
-    A pattern may begin with look-aheads: `^(?=A)(?!^[b]*$)C` is `^(?:A)`, `[^b]` and `^C`.
+    A pattern may begin with look-aheads: `^(?=A)(?!^[b]*$)C` is `^(?:A)`, `[^b]` and `^C`. Those of pydantic's decimals
+    and of Zod's addresses are such.
     """
     if not pattern.startswith("^"):
         return None
@@ -287,10 +294,12 @@ def split_look_ahead(pattern: str) -> list[str] | None:
         inner, rest = rest[look.end() : end], rest[end + 1 :]
         if look["sign"] == "=":
             found.append(f"^(?:{inner})")
-        elif one := _ANCHORED_CLASS.fullmatch(inner):
-            found.append(_negated(one["class"]))
         else:
-            return None
+            refused = [(one["letter"], said) for refused, said in _REFUSED if (one := refused.fullmatch(inner))]
+            if not refused:
+                return None
+            letter, said = refused[0]
+            found.append(said.format(letter=letter, other=_negated(letter)))
     if not found or any(map(_LOOK_AROUND.search, (*found, rest))) or _has_choice(rest):
         return None
     return [*found, f"^{rest}"]
@@ -305,8 +314,11 @@ def _as_number(escape: re.Match[str]) -> str:
 
 
 def _negated(letters: str) -> str:
-    if letters.startswith("\\"):
-        return "\\" + letters[1].swapcase()
+    """The expression of any other letter."""
+    if re.fullmatch(r"\\[sSdDwW]", letters):
+        return letters.swapcase()
+    if not letters.startswith("["):
+        return f"[^{letters}]"
     return "[" + letters[2:] if letters.startswith("[^") else "[^" + letters[1:]
 
 

@@ -34,6 +34,7 @@ ONE = {"enum": [1]}
 SHORT = {"type": "string", "maxLength": 3}
 CAT = an_object({"kind": {"const": "cat", "default": "cat"}, "n": ONE}, ["n"])
 DOG = an_object({"kind": {"enum": ["dog"]}, "n": ONE}, ["n"])
+ZOD_EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"
 
 KEPT: list[tuple[str, Json, list[Any], list[Any]]] = [
@@ -48,6 +49,12 @@ KEPT: list[tuple[str, Json, list[Any], list[Any]]] = [
     ("minLength", {"type": "string", "minLength": 2.0}, ["ab"], ["a"]),
     ("maxLength", {"type": "string", "maxLength": 2}, ["ab"], ["abc"]),
     ("pattern", {"type": "string", "pattern": "^a+$"}, ["aa"], ["ab", ""]),
+    (
+        "pattern",
+        {"type": "string", "format": "email", "pattern": ZOD_EMAIL},
+        ["a@b.co", "a.b@c.de"],
+        [".a@b.co", "a..b@c.de", "a", "a@b"],
+    ),
     ("pattern", {"type": "string", "pattern": DECIMAL}, ["1.5", "-.5", "07", "3."], ["-", ".", "", "1.5.2", "a"]),
     ("pattern", {"type": "string", "pattern": r"^(?=.*\d)(?=.*[a-z])[a-z\d]{2,4}$"}, ["a1", "1bc"], ["ab", "12"]),
     ("pattern", {"type": "string", "pattern": r"^(?!\s*$).+"}, [" a"], ["", "  "]),
@@ -259,7 +266,12 @@ def test_a_control_character_is_written_as_in_ecmascript() -> None:
         ("^(?=(a(?:b)))(?!\\d*$)c$", ["^(?:(a(?:b)))", "\\D", "^c$"]),
         ("^(?=[)|])c[|]", ["^(?:[)|])", "^c[|]"]),
         ("^(?=a)b|c", None),
+        ("^(?!a)b", ["^(?:[^a]|$)", "^b"]),
+        (r"^(?!\.)b", [r"^(?:[^\.]|$)", "^b"]),
+        (r"^(?!.*\.\.)b", [r"^(?:\.?[^\.])*\.?$", "^b"]),
         ("^(?!ab)c", None),
+        ("^(?!.*ab)c", None),
+        ("^(?!.)c", None),
         ("^(?=a(?=b))c", None),
         ("^(?=a", None),
         ("^" + "(?=a)" * 7 + "b", None),
