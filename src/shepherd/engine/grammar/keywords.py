@@ -705,13 +705,14 @@ KEYWORDS: Mapping[str, Keyword] = {
     **dict.fromkeys(
         (
             "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum",
-            "exclusiveMaximum", "multipleOf", "prefixItems", "items", "additionalItems",
+            "exclusiveMaximum", "prefixItems", "items", "additionalItems",
             "properties", "required", "additionalProperties", "allOf", "anyOf", "$defs", "definitions", "$anchor",
         ),
         Keyword("kept"),
     ),
     "$schema": Keyword("kept", _schema),
     **{key: Keyword("kept", _count(key)) for key in ("minLength", "maxLength", "minItems", "maxItems")},
+    "multipleOf": Keyword("kept in part"),
     "$ref": Keyword("kept in part", _ref),
     "$dynamicRef": Keyword("kept in part", _dynamic_ref("$dynamicRef", "$dynamicAnchor")),
     "$recursiveRef": Keyword("kept in part", _dynamic_ref("$recursiveRef", "$recursiveAnchor")),

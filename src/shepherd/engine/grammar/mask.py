@@ -405,10 +405,11 @@ def fit_schema(
         raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
     budget = budget or ProbeBudget()
     try:
-        text.check_document(schema)
-        found = keywords.fit(schema)
-        fitted, left_out = found.schema, [*found.left_out]
-        if fitted != schema:
+        small, left_out = (schema, []) if strict else _within_limits(schema, budget)
+        text.check_document(small)
+        found = keywords.fit(small)
+        fitted, left_out = found.schema, [*left_out, *found.left_out]
+        if fitted != small:
             text.check_document(fitted)
         while fault := fault_of(fitted):
             path = locate_fault(fitted, fault, budget)
@@ -430,6 +431,22 @@ def fit_schema(
             field, path, f': {keywords.reason(path[-1], at(schema, path))}; take it out, or send "strict": false'
         )
     return keywords.Fitted(fitted, tuple(dict.fromkeys(left_out)))
+
+
+def _within_limits(schema: Any, budget: ProbeBudget) -> tuple[Any, list[Path]]:
+    """The schema without expressions and numbers that would take too long to compile, and the paths of these."""
+    left_out: list[Path] = []
+    while budget.take(schema):
+        try:
+            text.check_document(schema)
+        except text.UnsupportedGrammar as error:
+            if error.path[-1:] not in (("pattern",), ("patternProperties",), ("multipleOf",)):
+                break
+            schema = without(schema, error.path)
+            left_out.append(error.path)
+        else:
+            break
+    return schema, left_out
 
 
 def _refuse_part(field: str, path: Path, what: str) -> NoReturn:

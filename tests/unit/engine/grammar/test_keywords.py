@@ -163,6 +163,8 @@ LEFT_OUT: list[tuple[Json, str]] = [
     ({"type": "string", "pattern": "a(?=b)"}, "pattern"),
     ({"type": "string", "pattern": "^(?=a)b|c"}, "pattern"),
     ({"type": "string", "pattern": r"^(a)\1$"}, "pattern"),
+    ({"type": "string", "pattern": "^(?:(?:a{1,60}){1,60})$"}, "pattern"),
+    ({"type": "integer", "multipleOf": 1234567}, "multipleOf"),
     ({"type": "string", "format": "color"}, "format"),
     (an_object({"x": {"type": "string", "format": "path"}}), "properties.x.format"),
     ({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}, "uniqueItems"),
@@ -212,7 +214,7 @@ def test_what_cannot_be_kept_to_is_left_out_by_name_or_refused_by_name(schema: J
     with pytest.raises(InvalidRequest) as caught:
         check_schema(schema, "form.schema")
     assert caught.value.field == f"form.schema.{path}"
-    assert caught.value.message.startswith(f"form.schema.{path}: ")
+    assert re.match(re.escape(f"form.schema.{path}") + "[: ]", caught.value.message)
 
 
 @pytest.mark.parametrize("schema", [case[1] for case in KEPT] + [case[0] for case in LEFT_OUT], ids=json.dumps)
