@@ -282,11 +282,11 @@ def test_the_official_client_parses_what_it_asks_for(server: str) -> None:
         ),
         ({"response_format": form({"$ref": "#/$defs/no"})}, "response_format.json_schema.schema.$ref", "$defs/no"),
         (
-            {"guided_json": {"properties": {"a": {"pattern": "(?=x)"}}}},
-            "guided_json.properties.a.pattern",
+            {"response_format": form({"properties": {"a": {"pattern": "(?=x)"}}}, strict=True)},
+            "response_format.json_schema.schema.properties.a.pattern",
             "look-around",
         ),
-        ({"structured_outputs": {"json": {"not": {}}}}, "structured_outputs.json.not", "not supported"),
+        ({"structured_outputs": {"json": {"not": {}}}}, "structured_outputs.json.not", "allows nothing"),
         ({"grammar": "root ::= other"}, "grammar", "'other'"),
         ({"grammar": 'root ::= "'}, "grammar", "line 1"),
         ({"guided_regex": "("}, "guided_regex", "unclosed group"),
@@ -312,6 +312,87 @@ def test_what_cannot_be_kept_to_is_refused_by_name(
     assert (answer.status_code, error["param"]) == (400, field)
     assert error["message"].startswith(field)
     assert reason in error["message"]
+
+
+ODD: Json = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "format": "path", "maxLength": 4},
+        "price": {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d{0,4}\.?\d{0,2}$"},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "maxItems": 3},
+    },
+    "required": ["path", "price", "tags"],
+    "additionalProperties": False,
+}
+LEFT_OUT = ("properties.path.format", "properties.tags.uniqueItems")
+WAYS: dict[str, tuple[str, Json, str, tuple[str | int, ...]]] = {
+    "chat": (
+        "/v1/chat/completions",
+        {"messages": asked("Go"), "max_tokens": 200, "response_format": form(ODD)},
+        "response_format.json_schema.schema",
+        ("choices", 0, "message", "content"),
+    ),
+    "responses": (
+        "/v1/responses",
+        {
+            "input": "Go",
+            "max_output_tokens": 200,
+            "text": {"format": {"type": "json_schema", "name": "a", "schema": ODD}},
+        },
+        "text.format.schema",
+        ("output", 0, "content", 0, "text"),
+    ),
+    "messages": (
+        "/v1/messages",
+        {
+            "messages": asked("Go"),
+            "max_tokens": 200,
+            "output_config": {"format": {"type": "json_schema", "schema": ODD}},
+        },
+        "output_config.format.schema",
+        ("content", 0, "text"),
+    ),
+    "ollama": (
+        "/api/chat",
+        {"messages": asked("Go"), "options": {"num_predict": 200}, "stream": False, "format": ODD},
+        "format",
+        ("message", "content"),
+    ),
+    "llama-server": (
+        "/completion",
+        {"prompt": "Go", "n_predict": 200, "json_schema": ODD},
+        "json_schema",
+        ("content",),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_form_cannot_be_kept_to_is_named_and_the_rest_is_kept_to(client: httpx2.Client, way: str) -> None:
+    path, body, field, place = WAYS[way]
+    answer = client.post(str(client.base_url).split("/v1")[0] + path, json={"model": "lamb", "temperature": 0, **body})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-shepherd-left-out"] == ", ".join(f"{field}.{each}" for each in LEFT_OUT)
+    value = answer.json()
+    for step in place:
+        value = value[step]
+    found = json.loads(value)
+    kept = json.loads(json.dumps(ODD).replace('"uniqueItems": true', '"uniqueItems": false'))
+    jsonschema.validate(found, kept)
+
+
+def test_a_model_that_is_stuck_comes_to_the_end_of_its_answer(client: httpx2.Client) -> None:
+    """The embedded model writes one digit again and again."""
+    numbers = {
+        "type": "object",
+        "properties": {"lat": {"type": "number"}, "n": {"type": "integer"}},
+        "required": ["lat", "n"],
+    }
+    for question in ("Where is Rome?", "Bob is 7.", "What is 12*12?", "When did the war end?"):
+        answer = content(client, messages=asked(question), temperature=0, max_tokens=100, response_format=form(numbers))
+        found = json.loads(answer)
+        assert abs(found["n"]) <= 2**53
+        assert len(re.sub(r"\s", "", answer)) < 80, answer
 
 
 @pytest.mark.grid(0.2)

@@ -106,6 +106,8 @@ class Started:
     """If the request wants a report."""
     n_changed: int = field(default=0, compare=False)
     """Lines of the system prompt that have changed since the conversation began: the prompt says so at its end."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """The parts of the request's schema, by their paths, that the answer is not held to."""
     at_ns: int = field(default=0, compare=False)
     """When the prompt left the queue, by `time.perf_counter_ns`; 0 = now."""
     own: Opaque | None = field(default=None, compare=False)

@@ -160,6 +160,8 @@ class Request:
     """None: the answer continues the last message where that is the assistant's, else it is a new turn."""
     schema: Mapping[str, Any] | None = None
     """JSON Schema that the visible answer must satisfy; at most one of `schema` and `grammar` is set."""
+    strict_schema: bool = False
+    """A part of `schema` that cannot be kept to is refused; else it is left out, and `Started` names it."""
     grammar: Grammar | None = None
     parallel_calls: bool | None = None
     """False: at most one call in this answer."""

@@ -217,4 +217,4 @@ class DecodeStep:
             return None
         if self.constrainer is None:
             raise EngineError(f"cache {self.name!r} cannot constrain answers to a grammar")
-        return self.constrainer.mask(job.grammar, job.written)
+        return self.constrainer.mask(job.grammar, job.written, n_tokens=job.max_tokens)

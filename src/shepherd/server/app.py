@@ -223,6 +223,6 @@ _REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 
 _EXPOSED = (
     "retry-after", "request-id", "x-request-id", "x-shepherd-archived", "x-shepherd-backend", "x-shepherd-cleared",
-    "x-shepherd-evicted", "x-shepherd-instead-of", "x-shepherd-model", "x-shepherd-recalled",
+    "x-shepherd-evicted", "x-shepherd-instead-of", "x-shepherd-left-out", "x-shepherd-model", "x-shepherd-recalled",
     "x-shepherd-system-changes", "mcp-session-id",
 )  # fmt: skip

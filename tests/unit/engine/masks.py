@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from array import array
 from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any
 
 from shepherd.core import EngineError
+from shepherd.dialects.grammar import BLANKS
 from shepherd.engine.base import Mask, Special, Vocabulary
 from shepherd.engine.grammar.mask import Constrainer
 
@@ -89,3 +94,42 @@ def reads(made: Constrainer, lark: str, text: str | bytes) -> str:
         return "whole" if mask.allows(end) else "part"
     except EngineError:
         return "error"
+
+
+# -- answers to a schema, a byte at a time
+
+QUICK = 60
+"""Bytes after which a random answer goes to its end."""
+LONGEST = 600
+
+
+@functools.cache
+def _bytes() -> Constrainer:
+    return constrainer(Pieces())
+
+
+def lark_of(schema: Any) -> str:
+    whole = {**schema, "x-guidance": {"whitespace_pattern": BLANKS}} if isinstance(schema, dict) else schema
+    return f"start: %json {json.dumps(whole)}"
+
+
+def reads_json(schema: Any, answer: Any) -> bool:
+    """Whether an answer to the schema may be this value."""
+    return reads(_bytes(), lark_of(schema), json.dumps(answer, ensure_ascii=False)) == "whole"
+
+
+def random_answer(schema: Any, draw: Random) -> Any:
+    """The value of an answer that the grammar of the schema allows; None if it is not whole within `LONGEST` bytes."""
+    mask, end, text = _bytes().mask(lark_of(schema)), Pieces().ids["<end>"], b""
+    for n in range(LONGEST):
+        tokens = allowed(mask, Pieces().n_vocab)
+        usual = tokens & ({*map(ord, '"]}:,foabr1e.')} | {end})
+        closing = tokens & ({*b'"]}'} | {end})
+        plain = {token for token in tokens if 32 < token < 127 and token != 92}
+        wanted = closing if n > QUICK else usual if draw.random() < 0.5 else plain
+        token = draw.choice(sorted(wanted or plain or tokens))
+        if token == end:
+            return json.loads(text)
+        mask.accept(token)
+        text += bytes([token])
+    return None

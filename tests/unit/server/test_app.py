@@ -130,6 +130,28 @@ async def test_a_changed_system_prompt_that_a_reminder_tells_of_is_in_a_header(s
         assert answer.headers.get("x-shepherd-system-changes") == ("3" if n_changed else None)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_answer_is_not_held_to_is_in_a_header(stream: bool) -> None:
+    many = tuple(f"format.properties.p{n}.format" for n in range(500))
+    for left_out, expected in (
+        ((), None),
+        (("format.properties.é, è.not",), "format.properties.%C3%A9%2C %C3%A8.not"),
+        (("format.a\r\nx-own: 1", "b[0]"), "format.a%0D%0Ax-own: 1, b[0]"),
+        (many, None),
+    ):
+        events = (Started("m", left_out=left_out), TextDelta("a"), Finished("end"))
+        async with client_of(ScriptedService(playing(*events))) as client:
+            answer = await client.post(CHAT, json={**BODY, "stream": stream})
+        found = answer.headers.get("x-shepherd-left-out")
+        if left_out is many:
+            assert found is not None
+            listed, _, more = found.rpartition(", and ")
+            assert (len(found) < 2100, listed.split(", ")[0]) == (True, many[0])
+            assert more == f"{len(many) - len(listed.split(', '))} more"
+        else:
+            assert found == expected
+
+
 async def test_without_memories_nothing_is_said_of_them(client: httpx2.AsyncClient) -> None:
     answer = await client.post(CHAT, json=BODY)
     assert "x-shepherd-recalled" not in answer.headers

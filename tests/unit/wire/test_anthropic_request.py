@@ -441,12 +441,13 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
     ("fields", "path"),
     [
         ({"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "output_config.format.schema"),
-        ({"output_format": {"type": "json_schema", "schema": SCHEMA}}, "output_format.schema"),
+        ({"output_format": {"type": "json_schema", "schema": SCHEMA, "strict": True}}, "output_format.schema"),
     ],
 )
 def test_a_schema_for_the_answer_comes_in_two_ways(fields: Json, path: str) -> None:
     request = request_of(**fields)
     assert (request.schema, request.extra) == (SCHEMA, {"constrained_by": path})
+    assert request.strict_schema == ("strict" in str(fields))
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,7 @@ def test_a_schema_for_the_answer_comes_in_many_ways(fields: Json, schema: Json, 
     request = request_of(**fields)
     assert (request.schema, request.grammar) == (schema, None)
     assert request.extra == {"constrained_by": path}
+    assert request.strict_schema == ("strict" in str(fields))
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,10 @@ def test_the_other_fields_reach_the_request() -> None:
         top_p=0.9,
         parallel_tool_calls=False,
         reasoning={"effort": "xhigh", "summary": "auto"},
-        text={"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}, "verbosity": "low"},
+        text={
+            "format": {"type": "json_schema", "name": "a", "strict": True, "schema": {"type": "object"}},
+            "verbosity": "low",
+        },
         truncation="auto",
         prompt_cache_key="thread-1",
         user="ann",
@@ -340,6 +343,7 @@ def test_the_other_fields_reach_the_request() -> None:
     assert request.sampling == Sampling(temperature=0.5, top_p=0.9)
     assert (request.parallel_calls, request.reasoning, request.logprobs) == (False, "max", 3)
     assert (request.schema, request.extra) == ({"type": "object"}, {"constrained_by": "text.format.schema"})
+    assert request.strict_schema
     assert (request.on_full, request.session, request.user) == ("evict", "thread-1", "ann")
 
 

@@ -60,13 +60,14 @@ class Answer:
         n_prompt: int | None = None,
         n_quoted: int = 0,
         n_changed: int = 0,
+        left_out: tuple[str, ...] = (),
     ) -> None:
         """`end_token` ends the answer as the engine's own end tokens do, which never come here. `marks`: the protocol's
         tokens. `trace`: the prompt, if `Traced` events are wanted. `echo`: the text that is repeated before the answer.
         `is_silent`: the answer has no tokens of its own (`max_tokens = 0`). `has_tools`: without tools to call, a call
-        is text, as the model wrote it. `read`, `n_changed`: what `Started` reports of the prompt. `n_prompt`: its
-        tokens in a window larger than the cells, where those that have left count as read from the cache; None: they
-        do not count. `n_quoted`: tokens of the prompt that are quotes.
+        is text, as the model wrote it. `read`, `n_changed`, `left_out`: what `Started` reports. `n_prompt`: its tokens
+        in a window larger than the cells, where those that have left count as read from the cache; None: they do not
+        count. `n_quoted`: tokens of the prompt that are quotes.
         """
         self.tokens: list[int] = []
         """Generated so far, without the end token."""
@@ -82,6 +83,7 @@ class Answer:
         self._n_quoted = n_quoted
         self._has_tools = has_tools
         self._n_changed = n_changed
+        self._left_out = left_out
         self._unshown: list[int] | None = None if read is None else []
         """Tokens since the last text, if they are wanted."""
         self._scores: Scores | None = None
@@ -154,7 +156,14 @@ class Answer:
         origin, at_ns = f"local:{self._model}", admitted.at_ns
         self._emit(
             Started(
-                self._model, origin, self.usage, self._cache, read=self._read, n_changed=self._n_changed, at_ns=at_ns
+                self._model,
+                origin,
+                self.usage,
+                self._cache,
+                read=self._read,
+                n_changed=self._n_changed,
+                at_ns=at_ns,
+                left_out=self._left_out,
             )
         )
         if self._trace is not None:

@@ -158,11 +158,12 @@ class LocalBackend:
     async def stream(self, request: Request) -> AsyncGenerator[Event, None]:
         logger.debug("LlamaCpp generate_from_session called with %d messages", len(request.messages))
         compiled = await self._quoted(request, await self.compile(request))
-        job = self._job(compiled, await self._constrain(compiled))
+        constraint = await self._constrain(compiled)
+        job = self._job(compiled, constraint)
         if compiled.bare is None:
             await offload(weight_of(compiled.request), self._watch.notice, compiled.request)
         ticket = self.engine.submit(job)
-        answer = self._answer(compiled, job)
+        answer = self._answer(compiled, job, constraint.left_out)
         is_learnt = False
         try:
             async with aclosing(ticket.batches()) as batches:
@@ -395,12 +396,12 @@ class LocalBackend:
             raise InvalidRequest(f"model {self.model!r} has no adapters; leave lora out", field="lora")
         return ()
 
-    def _answer(self, compiled: Compiled, job: Job) -> Answer:
+    def _answer(self, compiled: Compiled, job: Job, left_out: tuple[str, ...]) -> Answer:
         request, compiler = compiled.request, self._compiler
         made = partial(
             Answer, vocabulary=self._vocabulary, model=self.model, cache=self.engine.name, stops=request.stop,
             n_prompt=compiled.n_tokens if self._options.n_window else None, n_quoted=compiled.n_quoted,
-            read=self._read_prompt(compiled, job.sampling),
+            read=self._read_prompt(compiled, job.sampling), left_out=left_out,
         )  # fmt: skip
         if compiled.bare is not None:
             assert request.completion is not None

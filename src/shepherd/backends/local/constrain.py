@@ -24,9 +24,19 @@ from shepherd.dialects.grammar import Schema, allowed, grammar, json_answer, lit
 from shepherd.dialects.parse.markup import Markup, no_blocks
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.base import Vocabulary
+from shepherd.engine.grammar import keywords
 from shepherd.engine.grammar.gbnf import gbnf_to_lark
+from shepherd.engine.grammar.keywords import without
 from shepherd.engine.grammar.lark import UnsupportedGrammar, check_document, lark_to_rules, regex_to_lark
-from shepherd.engine.grammar.mask import Constrainer, ProbeBudget, at, check_schema, fault_of, locate_fault, replaced
+from shepherd.engine.grammar.mask import (
+    Constrainer,
+    ProbeBudget,
+    check_schema,
+    fault_of,
+    fit_schema,
+    locate_fault,
+    path_text,
+)
 from shepherd.engine.grammar.numbers import Path
 
 logger = logging.getLogger(__name__)
@@ -46,6 +56,8 @@ class Constraint:
     """A JSON schema that says all of it, as JSON."""
     is_lenient: bool = False
     """No client demands it: it holds calls to the schemas of their tools."""
+    left_out: tuple[str, ...] = ()
+    """The parts of the form of the answer, by their paths, that it cannot be held to."""
 
 
 class Constraints:
@@ -63,6 +75,7 @@ class Constraints:
         self._thoughts = written_out(self._markup)
         self._ends = [special.text for special in vocabulary.specials if special.id in end_tokens]
         self._known = LruCache[Constraint](KEPT)
+        self._forms = LruCache[keywords.Fitted](KEPT)
 
     def has_some(self, request: Request, *, calls: bool = True) -> bool:
         """Whether the answer has a grammar. `calls`: calls are held to their schemas even if the request does not ask
@@ -86,7 +99,7 @@ class Constraints:
         demanded = is_demanded(request)
         # Behind a thought that the prompt has closed the form begins: no engine has to read what is written.
         if is_over := demanded and self._has_thought(opened):
-            found = Constraint(self._lark(request, thinks=False, has_begun=True))
+            found = self._grammar(request, thinks=False, has_begun=True)
         else:
             found = self._found(request, opened, bool(begun) or thinks, begun)
         if found.lark is None:
@@ -96,7 +109,7 @@ class Constraints:
         has_more = (not is_over and (thinks or opened or self._markup.answer[0])) or self._markup.answer[1]
         if request.schema is None or has_more or allowed(request.tools, request.tool_choice):
             return found
-        return replace(found, schema=json.dumps(plain(request.schema)))
+        return replace(found, schema=json.dumps(self._form(request).schema))
 
     def _has_thought(self, opened: str) -> bool:
         """Whether what the prompt has written of an answer is a whole thought."""
@@ -104,18 +117,18 @@ class Constraints:
         return any(closer and opened.rstrip().endswith(closer) for closer in closers)
 
     def _found(self, request: Request, opened: str, thinks: bool, begun: list[str]) -> Constraint:
-        lark = self._lark(request, thinks)
-        if lark is None or not opened:
-            return Constraint(lark)
+        known = self._grammar(request, thinks)
+        if known.lark is None or not opened:
+            return known
         events = self._dialect.parser().feed(opened)
         has_text = any(isinstance(event, TextDelta) and event.text.strip() for event in events)
         # A header may stand before a thought that the prompt has opened: no part of the answer.
         for written in (opened,) if has_text else (*begun, opened):
-            if self.constrainer.accepts(lark, written):
-                return Constraint(lark, written)
+            if self.constrainer.accepts(known.lark, written):
+                return replace(known, written=written)
         # The prompt has begun in another way, for example with a client's prefill: the grammar is for what comes
         # behind.
-        return Constraint(self._lark(request, thinks=False, has_begun=True) if has_text else lark)
+        return self._grammar(request, thinks=False, has_begun=True) if has_text else known
 
     def reader(self, request: Request) -> Dialect:
         """The dialect that reads the answer: an answer with a form, and no tools to call, holds no calls. Text that
@@ -128,12 +141,15 @@ class Constraints:
         skips = tuple(mark for mark in markup.skips if mark in "".join(markup.answer))
         return replace(self._dialect, markup=replace(markup, blocks=(), skips=skips, declared=no_blocks))
 
-    def _lark(self, request: Request, thinks: bool, *, has_begun: bool = False) -> str | None:
+    def _grammar(self, request: Request, thinks: bool, *, has_begun: bool = False) -> Constraint:
         key = key_of(request, thinks, has_begun)
         if (known := self._known.find(key)) is None:
-            known = Constraint(self._made(request, thinks, has_begun))
+            left_out = [path_text(field_of(request), path) for path in self._form(request).left_out]
+            known = Constraint(self._made(request, thinks, has_begun), left_out=tuple(left_out))
+            if left_out:
+                logger.warning("the answer is not held to these parts of its schema: %s", ", ".join(left_out))
             self._known.keep(key, known)
-        return known.lark
+        return known
 
     def _made(self, request: Request, thinks: bool, has_begun: bool) -> str | None:
         answer = self._answer(request)
@@ -181,13 +197,21 @@ class Constraints:
         logger.warning("calls are not held to the schemas of their tools: %s", fault)
         return None
 
+    def _form(self, request: Request) -> keywords.Fitted:
+        """The schema that the answer is held to. Raises: `InvalidRequest`."""
+        if request.schema is None:
+            return keywords.Fitted(None)
+        key = text_hash(json.dumps((request.schema, request.strict_schema, field_of(request)), default=repr))
+        if (known := self._forms.find(key)) is None:
+            known = fit_schema(plain(request.schema), field_of(request), strict=request.strict_schema)
+            self._forms.keep(key, known)
+        return known
+
     def _answer(self, request: Request) -> str | None:
         """The form of the answer as rules, checked by itself so that an error can name what is wrong."""
         field = field_of(request)
         if request.schema is not None:
-            schema = plain(request.schema)
-            check_schema(schema, field)
-            return json_answer(schema)
+            return json_answer(self._form(request).schema)
         if request.grammar is None:
             return None
         convert = CONVERTERS[request.grammar.kind]
@@ -217,13 +241,24 @@ MAX_LOOSENED = 20
 
 def lenient(tool: ToolSpec, schema: Schema) -> Schema:
     """The schema without what llguidance does not know; the whole schema for a strict tool."""
-    return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
+    try:
+        fitted = keywords.fit(schema)
+    except UnsupportedGrammar:
+        return schema if tool.strict else {**schema, "x-guidance": {"lenient": True}}
+    if tool.strict:
+        return fitted.schema  # type: ignore[no-any-return]  # it has been checked that nothing is left out
+    for path in fitted.left_out:
+        logger.warning(NOT_KEPT, tool.name, path_text("", path)[1:])
+    return {**fitted.schema, "x-guidance": {"lenient": True}}
+
+
+NOT_KEPT = "the schema of tool %r is not kept to at %s"
 
 
 def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> Schema:
     """The schema without its faults; any value of its kind if there are too many, or `probes` are used up."""
     if tool.strict:
-        return schema
+        return lenient(tool, schema)
     probes = probes or ProbeBudget()
     left: Any = lenient(tool, schema)
     for _ in range(MAX_LOOSENED):
@@ -234,7 +269,7 @@ def loose(tool: ToolSpec, schema: Schema, probes: ProbeBudget | None = None) -> 
             return left  # type: ignore[no-any-return]  # nothing but parts of it have been replaced
         if not path:
             break
-        logger.warning("the schema of tool %r is not kept to at %s", tool.name, ".".join(map(str, path)))
+        logger.warning(NOT_KEPT, tool.name, path_text("", path)[1:])
         left = without(left, path)
     return {"type": "object"} if schema.get("type") == "object" else {}
 
@@ -249,24 +284,11 @@ def find_fault(schema: Schema, probes: ProbeBudget | None = None) -> Path | None
         return error.path
 
 
-def without(schema: Schema, path: Path) -> Any:
-    """A schema without one keyword, or with a part of it that allows anything."""
-    *parents, last = path
-    parent = at(schema, parents)
-    if isinstance(parent, Mapping) and (not parents or parents[-1] not in MEMBERS):
-        return replaced(schema, tuple(parents), {key: value for key, value in parent.items() if key != last})
-    return replaced(schema, path, True)
-
-
-MEMBERS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keywords whose members have names of the schema's author."""
-
-
 def key_of(request: Request, thinks: bool, has_begun: bool) -> bytes:
     """A hash of all that a grammar depends on."""
     tools = [(tool.name, tool.strict, tool.parameters) for tool in request.tools]
     asked = (
-        request.tool_choice, request.parallel_calls, tools, request.schema, thinks, has_begun,
+        request.tool_choice, request.parallel_calls, tools, request.schema, request.strict_schema, thinks, has_begun,
         request.completion is None,
         request.grammar and (request.grammar.kind, request.grammar.text), request.extra.get("constrained_by"),
     )  # fmt: skip

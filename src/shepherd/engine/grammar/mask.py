@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Mask, Vocabulary
+from shepherd.engine.grammar import keywords
 from shepherd.engine.grammar import lark as text
+from shepherd.engine.grammar.ending import Ending, Letters
+from shepherd.engine.grammar.keywords import at, replaced, without
 from shepherd.engine.grammar.numbers import Path, members
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ MAX_PROBES = 20
 """Variants of a schema that are compiled to find out which part of it is wrong."""
 MAX_PROBED_VALUES = 50_000
 """Values in all these variants, for all the tools of one request together: a second or two of compiling."""
+MAX_LEFT_OUT = 100
+"""Keywords of one schema that are left out before it is refused."""
 PROBE_COST = 8
 """Values that compiling a variant counts for besides its own."""
 
@@ -56,7 +61,7 @@ class Constrainer:
         self._end_tokens = end_tokens
         self._spelled = frozenset(spelled)
         self._building = threading.Lock()
-        self._built: LLTokenizer | None = None
+        self._built: tuple[LLTokenizer, Letters] | None = None
         self._checked: LruCache[LLMatcher | None] = LruCache(KEPT)
         """Compiled grammars in their first state; always copied before use."""
 
@@ -91,8 +96,9 @@ class Constrainer:
         matcher, tokens = self._matcher(lark), self._encoder(written.encode("utf-8", "replace"))
         return bool(matcher.validate_tokens(tokens) == len(tokens))
 
-    def mask(self, lark: str, written: str = "") -> Mask:
-        """A mask for one answer that continues `written`; quick for a grammar that was checked recently.
+    def mask(self, lark: str, written: str = "", *, n_tokens: int | None = None) -> Mask:
+        """A mask for one answer of `n_tokens` at most that continues `written`; quick for a grammar that was checked
+        recently.
 
         Raises: `EngineError` if the grammar cannot be used, or does not allow `written`.
         """
@@ -104,7 +110,8 @@ class Constrainer:
         if fault:
             self._forget(lark)
             raise EngineError(f"the grammar cannot be used: {fault}")
-        return GrammarMask(matcher, self._encoder, lambda: self._forget(lark))
+        ending = Ending(self._build()[1], n_tokens) if "%json" in lark else None
+        return GrammarMask(matcher, self._encoder, lambda: self._forget(lark), ending)
 
     def _forget(self, lark: str) -> None:
         """Compile the grammar again next time: all copies of a matcher share one lexer, which is useless once full."""
@@ -135,11 +142,15 @@ class Constrainer:
         return Encoder(self._vocabulary, self._end_tokens, self._spelled)
 
     def _tokenizer(self) -> LLTokenizer:
+        return self._build()[0]
+
+    def _build(self) -> tuple[LLTokenizer, Letters]:
         with self._building:
             if self._built is None:
                 if not self._end_tokens:
                     raise EngineError("this model has no token that ends a text, so its output cannot be constrained")
-                self._built = tokenizer_of(self._encoder, self._end_tokens)
+                letters = Letters(self._encoder.tokens, self._end_tokens)
+                self._built = tokenizer_of(self._encoder, self._end_tokens), letters
             return self._built
 
 
@@ -153,13 +164,20 @@ class GrammarFailed(EngineError):
 class GrammarMask:
     """The tokens that a grammar allows, for one answer; satisfies `Mask`."""
 
-    def __init__(self, matcher: LLMatcher, encoder: Encoder, failed: Callable[[], None] = lambda: None) -> None:
-        """`failed` is called before an error of the matcher is raised."""
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        encoder: Encoder,
+        failed: Callable[[], None] = lambda: None,
+        ending: Ending | None = None,
+    ) -> None:
+        """`failed` is called before an error of the matcher is raised. `ending` takes further tokens away."""
         import numpy as np  # noqa: PLC0415 - see the header
         from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask  # noqa: PLC0415
 
         self._matcher = matcher
         self._failed = failed
+        self._ending = ending
         self._n_vocab = len(encoder.tokens)
         self._end_tokens = encoder.end_tokens
         self._control = encoder.control
@@ -178,6 +196,8 @@ class GrammarMask:
         allowed = self._matcher.validate_tokens([token]) == 1
         if self._matcher.is_error():
             self._fail()
+        if allowed and self._ending is not None and self._ending.may_refuse(token):
+            return bool(self._allowed()[token])
         return bool(allowed)
 
     def allow(self, logits: memoryview) -> None:
@@ -197,6 +217,8 @@ class GrammarMask:
             row[n:] = self._never
 
     def accept(self, token: int) -> None:
+        if self._ending is not None:
+            self._ending.accept(token)
         if token not in self._end_tokens and not self._matcher.consume_token(token):
             self._fail()
 
@@ -212,7 +234,12 @@ class GrammarMask:
             self._fail()
         allowed = self._np.unpackbits(self._bytes, bitorder="little", count=self._n_vocab)
         allowed[self._control_ids] = 0
+        if self._ending is not None:
+            self._ending.restrict(allowed, self._takes)
         return allowed
+
+    def _takes(self, tokens: Sequence[int]) -> bool:
+        return bool(self._matcher.validate_tokens(list(tokens)) == len(tokens))
 
     def _fail(self) -> NoReturn:
         self._failed()
@@ -362,25 +389,85 @@ _COMBINED = ("anyOf", "oneOf", "allOf")
 
 
 def check_schema(schema: Any, field: str) -> None:
-    """Check that answers can be constrained to a JSON schema.
+    """Check that answers can be constrained to all of a JSON schema. Raises: `InvalidRequest` as `fit_schema`."""
+    fit_schema(schema, field, strict=True)
 
-    Raises: `InvalidRequest` with the path, from `field` on, of the part that is wrong or not supported.
+
+def fit_schema(
+    schema: Any, field: str = "", *, strict: bool = False, budget: ProbeBudget | None = None
+) -> keywords.Fitted:
+    """The schema that answers can be held to: without the parts that are beyond the library.
+
+    Raises: `InvalidRequest` with the path, from `field` on, of a part that is wrong, or above a limit; where the client
+    is `strict`, of the first part that would be left out, too.
     """
     if not isinstance(schema, (Mapping, bool)):
         raise InvalidRequest(f"{field} must be a JSON schema, an object", field=field)
+    budget = budget or ProbeBudget()
     try:
-        text.check_document(schema)
-        fault = fault_of(schema)
+        small, left_out = (schema, []) if strict else _within_limits(schema, budget)
+        text.check_document(small)
+        found = keywords.fit(small)
+        fitted, left_out = found.schema, [*left_out, *found.left_out]
+        if fitted != small:
+            text.check_document(fitted)
+        while fault := fault_of(fitted):
+            path = locate_fault(fitted, fault, budget)
+            beyond = keywords.beyond(fitted, path, fault) if len(left_out) < MAX_LEFT_OUT else []
+            if not beyond:
+                _refuse_part(field, _known_part(schema, path), f": {fault}")
+            for path in reversed(beyond):  # inner ones first
+                if strict:
+                    _refuse_part(field, _known_part(schema, path), f": {fault}")
+                fitted = without(fitted, path)
+                left_out.append(_known_part(schema, path))
     except text.UnsupportedGrammar as error:
-        path, what = error.path, f" {error.message}"
+        _refuse_part(field, error.path, f" {error.message}")
     except (RecursionError, ValueError, TypeError) as error:
         raise InvalidRequest(f"{field} is not JSON, or nested too deeply", field=field) from error
-    else:
-        if not fault:
-            return
-        path, what = locate_fault(schema, fault), f": {fault}"
-    where = field + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    if strict and left_out:
+        path = left_out[0]
+        _refuse_part(
+            field, path, f': {keywords.reason(path[-1], at(schema, path))}; take it out, or send "strict": false'
+        )
+    return keywords.Fitted(fitted, tuple(dict.fromkeys(left_out)))
+
+
+def _within_limits(schema: Any, budget: ProbeBudget) -> tuple[Any, list[Path]]:
+    """The schema without expressions and numbers that would take too long to compile, and the paths of these."""
+    left_out: list[Path] = []
+    while budget.take(schema):
+        try:
+            text.check_document(schema)
+        except text.UnsupportedGrammar as error:
+            if error.path[-1:] not in (("pattern",), ("patternProperties",), ("multipleOf",)):
+                break
+            schema = without(schema, error.path)
+            left_out.append(error.path)
+        else:
+            break
+    return schema, left_out
+
+
+def _refuse_part(field: str, path: Path, what: str) -> NoReturn:
+    where = path_text(field, path)
     raise InvalidRequest(f"{where}{what}", field=where)
+
+
+def path_text(field: str, path: Path) -> str:
+    """The name of a part of a field, such as `format.properties.a.anyOf[0]`."""
+    return field + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+
+
+def _known_part(schema: Any, path: Path) -> Path:
+    """As much of the path as leads to a part of the schema that the client has sent."""
+    for n, step in enumerate(path):
+        known = dict(members(schema))
+        if step not in known:
+            made_from = [key for key in keywords.MADE_FROM.get(step, ()) if key in known]
+            return (*path[:n], *made_from[:1])
+        schema = known[step]
+    return path
 
 
 def fault_of(schema: Any) -> str:
@@ -501,21 +588,6 @@ def _common(paths: Sequence[Path]) -> Path:
     first, last = min(paths, key=repr), max(paths, key=repr)
     n = next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first[:n]
-
-
-def at(document: Any, path: Sequence[Any]) -> Any:
-    for step in path:
-        document = document[step]
-    return document
-
-
-def replaced(document: Any, path: Path, value: Any) -> Any:
-    """A copy with another value at `path`; the rest is shared."""
-    if not path:
-        return value
-    copy: Any = dict(document) if isinstance(document, Mapping) else list(document)
-    copy[path[0]] = replaced(document[path[0]], path[1:], value)
-    return copy
 
 
 @functools.cache

@@ -5,8 +5,8 @@ number, a bound beyond 2**63 cannot be enforced, and a range that begins and end
 
 Bounds are moved here to numbers that can be enforced, always inwards: a value within the new bound is within the old
 one. The bounds of the widest types are simplified: of int64 the lowest 1,024 numbers are lost, and a bound of uint64 or
-beyond is removed. A bound that leaves only such numbers stays, and llguidance refuses it. Constants cannot be moved;
-they are refused here.
+beyond becomes that of int64; one near the largest double is removed (`ending` bounds such numbers). A bound that leaves
+only such numbers stays, and llguidance refuses it. Constants cannot be moved; they are refused here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ BEYOND = 1 << 63
 """The first integer that 64 bits with a sign do not hold."""
 WIDEST = BEYOND - 1024
 """The largest double below."""
+LARGEST = 10**307
+"""Beyond every number that an answer may write with an exponent."""
 LOWER = ("minimum", "exclusiveMinimum")
 UPPER = ("maximum", "exclusiveMaximum")
 NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -60,11 +62,11 @@ def constants(schema: Any) -> Iterator[tuple[Path, Any]]:
     unless it looks like a schema.
     """
     for path, value in walk(schema):
-        if path and path[-1] in CONSTANTS and not (_is_named(path[:-1]) and isinstance(value, Mapping)):
+        if path and path[-1] in CONSTANTS and not (is_named(path[:-1]) and isinstance(value, Mapping)):
             yield path, value
 
 
-def _is_named(path: Path) -> bool:
+def is_named(path: Path) -> bool:
     """Whether the keys of the object at `path` are names chosen by the author of the schema."""
     is_named = False
     for key in path:
@@ -143,8 +145,10 @@ def _ease(node: dict[str, Any]) -> None:
                 continue
             is_strict = key == keys[1] or node.get(keys[1]) is True
             top = math.ceil(sign * bound) - 1 if is_strict else math.floor(sign * bound)
-            if top > BEYOND:
-                del node[key]
+            if top > LARGEST:
+                del node[key]  # no number of an answer is so large (`ending`)
+            elif top > BEYOND:
+                node[key] = BEYOND - 1 if is_integer and sign > 0 else sign * WIDEST
             elif top > EXACT and not (is_integer and sign > 0 and top >= BEYOND - 1):  # that it gets right
                 node[key] = sign * _below(min(top, WIDEST))
             elif -WIDEST < top < -EXACT:

@@ -17,10 +17,11 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from shepherd.app.media import fetching_once
 from shepherd.core import Assembler, Event, Evicted, Request, Started
@@ -235,9 +236,26 @@ def _headers(record: Record) -> RawHeaders:
         headers.append((b"x-shepherd-recalled", str(n_recalled).encode()))
     if record.changed:
         headers.append((b"x-shepherd-system-changes", str(record.changed).encode()))
+    if record.left_out:
+        headers.append((b"x-shepherd-left-out", _listed(record.left_out)))
     if not record.archived:
         headers.append((b"x-shepherd-archived", b"false"))
     return headers
+
+
+MAX_LISTED = 2_000
+"""Bytes of a list in a header: proxies refuse heads of more than 4,096 to 8,192."""
+
+
+def _listed(paths: Sequence[str]) -> bytes:
+    """As many of the paths as fit, and how many more there are."""
+    listed = b""
+    for n, path in enumerate(paths):
+        more = quote(path, safe="$[]{}()/:@+^*?'!=<>|~ ").encode()
+        if len(listed) + len(more) > MAX_LISTED:
+            return listed + b"%sand %d more" % (b", " if listed else b"", len(paths) - n)
+        listed += (b", " if listed else b"") + more
+    return listed
 
 
 _STREAM_HEADERS: RawHeaders = [

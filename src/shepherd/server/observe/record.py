@@ -97,6 +97,8 @@ class Record:
     """Messages, results and turns that left it because the client asked for that."""
     changed: int = 0
     """Lines of the system prompt that are repeated at the end of the prompt."""
+    left_out: tuple[str, ...] = ()
+    """Parts of the request's schema that the answer is not held to."""
     archived: bool = True
     """False: the messages should have been archived, and could not be."""
     n_finished: int = 0
@@ -169,6 +171,7 @@ class Record:
                 self.cleared += sum(each.count for each in event.edits)
                 self.archived = self.archived and event.archived
                 self.changed = event.n_changed
+                self.left_out = event.left_out
                 self.started_s = self.started_s or event.at_ns / 1e9 or time.perf_counter()
                 self.usages[choice] = event.usage
             case Finished():

@@ -102,7 +102,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
         raise UnknownThread  # the body holds only the new messages of a stored conversation
     given = read_fields(fields, FIELDS)
     choice, parallel = decode_tool_choice(fields, given["tools"])
-    schema = _decode_schema(fields)
+    schema, is_strict = _decode_schema(fields)
     max_tokens, edits = given["max_tokens"], given["context_management"]
     request = Request(
         model=given["model"],
@@ -114,6 +114,7 @@ def decode_request(body: Json) -> Decoded[MessageOptions]:
         stop=given["stop_sequences"],
         reasoning=_decode_reasoning(fields, given["thinking"]),
         schema=None if schema is None else schema.body,
+        strict_schema=is_strict,
         parallel_calls=parallel,
         session=_decode_session(fields),
         extra={} if schema is None else {"constrained_by": schema.path},
@@ -164,15 +165,16 @@ def _decode_display(thinking: Fields | None) -> Display:
 # ---- the form of the answer, and the session
 
 
-def _decode_schema(body: Fields) -> Fields | None:
-    """The JSON Schema that the answer must satisfy; `output_format` is where an older beta had it."""
+def _decode_schema(body: Fields) -> tuple[Fields | None, bool]:
+    """The JSON Schema that the answer must satisfy, and whether all of it must be kept to; `output_format` is where an
+    older beta had it."""
     config = body.find_object("output_config")
     form = (config and config.find_object("format")) or body.find_object("output_format")
     if form is None:
-        return None
+        return None, False
     if (kind := form.get_string("type")) != "json_schema":
         raise wrong(form.at("type"), '"json_schema"', kind)
-    return form.get_object("schema")
+    return form.get_object("schema"), form.find_boolean("strict") is True
 
 
 _SESSION_IN_ID = re.compile(r"_session_([\w-]{8,})\Z")

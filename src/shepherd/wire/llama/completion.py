@@ -63,6 +63,7 @@ def decode_request(body: Json) -> Decoded[AnswerOptions]:
         stop=given["stop"],
         lora=given["lora"],
         schema=form.schema,
+        strict_schema=form.strict,
         grammar=form.grammar,
         logprobs=given["n_probs"] if given["n_probs"] or wants_tokens else None,
         scores_drawn=given["post_sampling_probs"] and given["n_probs"] > 0,

@@ -27,6 +27,8 @@ class Format:
     """Of the field with it; empty = none."""
     schema: Json | None = None
     grammar: Grammar | None = None
+    strict: bool = False
+    """What of the schema cannot be kept to is refused, not left out."""
 
 
 def decode_format(body: Fields, key: str = "response_format") -> Format:
@@ -68,11 +70,10 @@ def _read_response_format(given: Fields) -> Iterator[Format]:
             name = inner.find_string("name")
             if name is not None and not NAME.fullmatch(name):
                 raise wrong(inner.at("name"), "1 to 64 letters, digits, - and _", name)
-            inner.find_boolean("strict")  # the answer always keeps to it
         elif not given.has("schema"):  # llama.cpp's clients leave OpenAI's wrapper out
             raise InvalidRequest(f"{given.at('json_schema')} is missing", field=given.at("json_schema"))
         schema = inner.get_object("schema")
-        yield Format(schema.path, schema.body)
+        yield Format(schema.path, schema.body, strict=inner.find_boolean("strict") is True)
     elif kind != "text":
         path = given.at("type")
         raise InvalidRequest(f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"', field=path)

@@ -90,6 +90,7 @@ def request_settings(given: Json, form: Format, max_tokens: int | None) -> Json:
         "stop": given["stop"],
         "lora": given["lora"],
         "schema": form.schema,
+        "strict_schema": form.strict,
         "grammar": form.grammar,
         "session": given.get("session_id") or given["prompt_cache_key"] or user,
         "user": user,

@@ -14,7 +14,7 @@ from tests.cases import examples
 from tests.fake_engine import FakeRuntime
 
 from shepherd.backends.local.backend import LocalBackend
-from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose, without
+from shepherd.backends.local.constrain import Constraint, Constraints, find_fault, loose
 from shepherd.core import Grammar, InvalidRequest, Message, Request, ToolSpec
 from shepherd.dialects import Template, get
 from shepherd.dialects.base import Dialect
@@ -22,6 +22,7 @@ from shepherd.dialects.families.hermes import HERMES
 from shepherd.dialects.parse.markup import Markup
 from shepherd.dialects.parse.tags import TagDialect
 from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.grammar.keywords import without
 
 if TYPE_CHECKING:  # a run without the model loads no native library
     from shepherd.engine.llamacpp.weights import Weights
@@ -251,7 +252,7 @@ def test_a_schema_of_which_nothing_is_left_allows_any_value_of_its_kind() -> Non
     broken = {"type": "object", "properties": {f"p{n}": {"type": "strung"} for n in range(50)}}
     assert loose(ADD, broken) == {"type": "object"}
     assert loose(ADD, {"$ref": "#/no", **{f"x{n}": n for n in range(9)}}) != {"type": "object"}
-    assert loose(replace(ADD, strict=True), broken) is broken
+    assert loose(replace(ADD, strict=True), broken) == broken
 
 
 @pytest.mark.parametrize(
@@ -335,6 +336,25 @@ def test_what_a_client_insists_on_and_cannot_have_is_refused(made: Constraints, 
         made.find(request_, "")
     assert caught.value.field == field
     assert caught.value.message.startswith(field)
+
+
+@pytest.mark.model
+def test_a_part_of_a_form_that_cannot_be_kept_to_is_left_out_and_named(
+    made: Constraints, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "color", "maxLength": 2}}}
+    asked = ask(schema=schema, extra={"constrained_by": "guided_json"})
+    path = "guided_json.properties.a.format"
+    for _ in range(2):
+        with caplog.at_level(logging.WARNING):
+            found = made.find(asked, "")
+        assert found.left_out == (path,)
+        assert caplog.text.count(path) == 1, "the log names it once for a schema"
+    assert allows(made, found, '{"a": "no"}')
+    assert not allows(made, found, '{"a": "too long"}')
+    with pytest.raises(InvalidRequest) as caught:
+        made.find(replace(asked, strict_schema=True), "")
+    assert (caught.value.field, "'color'" in caught.value.message) == (path, True)
 
 
 @pytest.mark.model

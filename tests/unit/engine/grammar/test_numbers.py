@@ -74,11 +74,11 @@ BOUNDS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "of booleans": ({**INT64, "exclusiveMaximum": True}, {"7": "whole", str(HIGH): "stops at 18"}),
     "uint64": (
         {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
-        {"0": "whole", str(2**64 - 1): "whole", "-1": "stops at 0"},
+        {"0": "whole", str(HIGH): "whole", str(2**64 - 1): "stops at 19", "-1": "stops at 0"},
     ),
     "a number": ({"type": "number", "minimum": LOW, "maximum": HIGH}, {"1.5": "whole", str(HIGH): "stops at 18"}),
-    "a double": ({"type": "number", "minimum": -1.7e308, "maximum": 1.7e308}, {"1e300": "whole", "-1e300": "whole"}),
-    "no type": ({"minimum": -1e19, "maximum": 1e19}, {"true": "whole", "1e300": "whole"}),
+    "a double": ({"type": "number", "minimum": -1.7e308, "maximum": 1.7e308}, {"1e290": "whole", "-1e290": "whole"}),
+    "no type": ({"minimum": -1e19, "maximum": 1e19}, {"true": "whole", "1e18": "stops at 1", "-1.5": "whole"}),
     "or nothing": ({**INT64, "type": ["integer", "null"]}, {"null": "whole", str(HIGH): "whole"}),
     "between doubles": (
         {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**54 + 1},
@@ -125,7 +125,7 @@ def test_bounds_only_move_inwards_and_nothing_lowest_is_left(key: str, bound: fl
     moved = json.loads(numbers.with_safe_bounds(json.dumps(schema)))
     if key in moved:
         assert moved[key] >= bound if key in numbers.LOWER else moved[key] <= bound
-        assert abs(moved[key] - bound) <= max(1024, abs(bound) * 2**-52)
+        assert abs(moved[key] - bound) <= max(1024, abs(bound) * 2**-52) or abs(bound) > 2**63 > abs(moved[key])
     assert key in moved or abs(bound) >= 2**63
     assert min(moved.get(key, 0) if key in numbers.LOWER else 0, moved["default"]) > -(2**63)
 

@@ -83,8 +83,7 @@ def _decode_format(body: Fields, key: str) -> Format:
         case "json_schema":
             inner = form.find_object("json_schema") or form  # as in chat completions, one level deeper
             schema = inner.get_object("schema")
-            inner.find_boolean("strict")  # the answer always keeps to it
-            return Format(schema.path, schema.body)
+            return Format(schema.path, schema.body, strict=inner.find_boolean("strict") is True)
         case kind:
             path = form.at("type")
             message = f'{path} is {shown(kind)}; it must be "text", "json_object" or "json_schema"'
