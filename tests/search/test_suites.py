@@ -87,9 +87,11 @@ def test_a_check_of_the_mcp_suite_that_fails_or_is_not_there_is_a_failure(tmp_pa
         (tmp_path / name).mkdir()
         checks = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": status, "description": "d"}]
         (tmp_path / name / "checks.json").write_text(json.dumps(checks))
-    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in ("good", "bad", "nothing", "tasks-get")]
+    names = ("good", "bad", "nothing", "tasks-get", "resources-subscribe")
+    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in names]
     assert [(row.outcome, row.why) for row in found] == [
         ("passed", ""), ("failed", "b: d"), ("failed", "the suite wrote no checks"), ("not applicable", mcp.NO_TASKS),
+        ("failed", f"{mcp.NO_SUBSCRIPTIONS}: the suite wrote no checks"),
     ]  # fmt: skip
 
 
