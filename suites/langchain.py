@@ -58,7 +58,7 @@ def run() -> Report:
     if tests := [row.case.partition("::")[2] for row in rows if _words(row)]:
         with _scripted() as url:
             rows = judged(rows, rows_of_cases(python, CASES, *tests, SHEPHERD_SUITE_URL=url))
-    return Report("langchain", f"langchain-tests {version_in(python, 'langchain-tests')}", rows)
+    return Report("langchain", "theirs", f"langchain-tests {version_in(python, 'langchain-tests')}", rows)
 
 
 def judged(rows: list[Row], right: list[Row]) -> list[Row]:

@@ -62,7 +62,7 @@ def run() -> Report:
                 results_of = Path(results) / f"{role}-{revision}"
                 (ask_server if role == "server" else ask_client)(revision, taken, results_of)
                 rows += [judged(role, revision, name, results_of) for name in names]
-    return Report("mcp", VERSION, rows)
+    return Report("mcp", "theirs", VERSION, rows)
 
 
 @cache

@@ -112,7 +112,7 @@ def run() -> Report:
                 for check in client.checks
                 if check not in made
             ]
-    return Report("python_clients", ", ".join(versions), rows)
+    return Report("python_clients", "ours", ", ".join(versions), rows)
 
 
 def _title(client: str, case: str) -> str:
