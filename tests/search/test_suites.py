@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from suites import mcp, openapi, openresponses
-from suites.langchain import judged
-from suites.report import FOLDER, Row, all_suites, main
+from suites.report import FOLDER, all_suites, main
 from suites.venv import rows_of
 from tests.own_server import in_thread
 
@@ -27,17 +26,6 @@ def test_every_suite_is_found_and_no_file_that_only_a_foreign_environment_can_im
     for name in ("langchain_cases", "llama_plugin", "report"):
         assert (FOLDER / f"{name}.py").exists()
         assert name not in all_suites()
-
-
-def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right_words_pass() -> None:
-    words = "AssertionError: assert {'input': 0} == {'input': 3}"
-    wrong, other = Row("one", "failed", words), Row("two", "failed", "openai.InternalServerError: no")
-    good, bad = Row("three", "passed"), Row("four", "not applicable", "it skips itself")
-    rows = [wrong, other, good, bad]
-    assert [row.outcome for row in judged(rows, [Row("one", "passed")])] == [
-        "not applicable", "failed", "passed", "not applicable",
-    ]  # fmt: skip
-    assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
 
 
 def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it(

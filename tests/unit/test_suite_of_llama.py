@@ -1,10 +1,11 @@
-"""What a case of another project's suite comes to, and what the page says of it."""
+"""What a case of another project's suite comes to, where llama-server is the control, and what the page says of it."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from suites import langchain
 from suites.llama_cpp import judge
 from suites.report import PAGE, Outcome, Report, Row, page, stored
 
@@ -44,6 +45,36 @@ def test_a_case_counts_if_llama_server_passes_it(
     row = judge(case, theirs, ours)
     assert (row.outcome, row.reference) == (outcome, theirs[0])
     assert why in row.why if why else not row.why
+
+
+WORDS: Pair = ("failed", "AssertionError: assert {'input': 0} == {'input': 3}")
+"""A failure by the model's words."""
+OTHER: Pair = ("failed", "openai.InternalServerError: no")
+SKIPPED: Pair = ("not applicable", "no audio")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "right", "theirs", "outcome"),
+    [
+        ("TestOpenAI", PASSED, None, OTHER, PASSED),
+        ("TestOpenAI", OTHER, None, OTHER, OTHER),
+        ("TestOpenAI", WORDS, PASSED, WORDS, ("not applicable", "llama-server fails too")),
+        ("TestOpenAI", WORDS, PASSED, OTHER, ("not applicable", f"for another reason: {OTHER[1]}")),
+        ("TestOpenAI", WORDS, PASSED, PASSED, ("failed", "llama-server passes it with the same model")),
+        ("TestOpenAI", WORDS, OTHER, WORDS, ("failed", "with the right words, too")),
+        ("TestOllama", WORDS, PASSED, None, ("not applicable", "there is no control")),
+        ("TestOllama", OTHER, None, None, OTHER),
+        ("TestOpenAI", SKIPPED, None, SKIPPED, SKIPPED),
+    ],
+)
+def test_a_case_that_fails_by_the_models_words_does_not_apply_if_llama_server_does_not_pass_it_with_the_same_model(
+    name: str, ours: Pair, right: Pair | None, theirs: Pair | None, outcome: Pair
+) -> None:
+    case = f"langchain_cases.py::{name}::test_a"
+    rows = [{case: Row(case, *pair)} if pair else {} for pair in (ours, right, theirs)]
+    (row,) = langchain.judged([*rows[0].values()], rows[1], rows[2])
+    assert (row.outcome, row.reference) == (outcome[0], theirs[0] if theirs else "")
+    assert outcome[1] in row.why if outcome[1] else not row.why
 
 
 def test_the_page_has_a_table_for_others_tests_and_one_for_our_cases_over_their_libraries() -> None:
