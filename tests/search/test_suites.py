@@ -71,15 +71,21 @@ def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
 
 
 def test_a_check_of_the_mcp_suite_that_fails_or_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    for name, status in (("good", "SUCCESS"), ("bad", "FAILURE")):
+    for name, first, second in (
+        ("good", "SUCCESS", "SUCCESS"),
+        ("bad", "SUCCESS", "FAILURE"),
+        ("server-sse-polling", "INFO", "WARNING"),
+    ):
         (tmp_path / name).mkdir()
-        checks = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": status, "description": "d"}]
+        checks = [{"id": "a", "status": first}, {"id": "b", "status": second, "description": "d"}]
         (tmp_path / name / "checks.json").write_text(json.dumps(checks))
-    names = ("good", "bad", "nothing", "tasks-get", "resources-subscribe")
+    nothing = "the suite wrote no check that succeeded"
+    names = ("good", "bad", "nothing", "tasks-get", "resources-subscribe", "server-sse-polling")
     found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in names]
     assert [(row.outcome, row.why) for row in found] == [
-        ("passed", ""), ("failed", "b: d"), ("failed", "the suite wrote no checks"), ("not applicable", mcp.NO_TASKS),
-        ("failed", f"{mcp.NO_SUBSCRIPTIONS}: the suite wrote no checks"),
+        ("passed", ""), ("failed", "b: d"), ("failed", nothing), ("not applicable", mcp.NO_TASKS),
+        ("failed", f"{mcp.NO_SUBSCRIPTIONS}: {nothing}"),
+        ("failed", f"{mcp.WHY['server-sse-polling']}: b: d"),
     ]  # fmt: skip
 
 
