@@ -57,6 +57,7 @@ WORDS = {
     r"Failed to parse Joke from completion \{": "the object has not the keys that the question asks for",
 }
 """Failures that are the model's words, by what their message shows."""
+PASSES = "with the right words the case passes"
 
 
 def run() -> Report:
@@ -92,13 +93,13 @@ def judged(rows: list[Row], right: Mapping[str, Row], theirs: Mapping[str, Row])
             if (again := right[row.case]).outcome != "passed":
                 why = f"with the right words, too: {again.why}"
             elif control is None:
-                outcome, why = "not applicable", f"{words}; with the right words the case passes; there is no control"
+                outcome, why = "not applicable", f"{words}; {PASSES}; llama-server has no such protocol"
             elif control.outcome == "passed":
                 why = f"llama-server passes it with the same model: {why}"
             else:
-                alike = "too" if _words(control) == words else f"for another reason: {control.why}"
+                alike = "too" if _words(control) else f"for another reason: {control.why}"
                 outcome = "not applicable"
-                why = f"{words}; with the right words the case passes; llama-server fails {alike}"
+                why = f"{words}; {PASSES}; llama-server fails {alike}"
         found.append(Row(row.case, outcome, why, control.outcome if control else ""))
     return found
 

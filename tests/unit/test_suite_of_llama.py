@@ -62,7 +62,7 @@ SKIPPED: Pair = ("not applicable", "no audio")
         ("TestOpenAI", WORDS, PASSED, OTHER, ("not applicable", f"for another reason: {OTHER[1]}")),
         ("TestOpenAI", WORDS, PASSED, PASSED, ("failed", "llama-server passes it with the same model")),
         ("TestOpenAI", WORDS, OTHER, WORDS, ("failed", "with the right words, too")),
-        ("TestOllama", WORDS, PASSED, None, ("not applicable", "there is no control")),
+        ("TestOllama", WORDS, PASSED, None, ("not applicable", "llama-server has no such protocol")),
         ("TestOllama", OTHER, None, None, OTHER),
         ("TestOpenAI", SKIPPED, None, SKIPPED, SKIPPED),
     ],
