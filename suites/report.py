@@ -31,7 +31,7 @@ _TABLES: dict[Whose, tuple[str, str]] = {
 Other projects wrote these tests. Shepherd runs them with settings and models of its own. No file of them is in this
 repository. `openapi` is Schemathesis: it makes requests from Shepherd's OpenAPI document, and checks the answers by it.
 The column *llama-server* is the control: what llama-server passes of the same cases, with the same models on the same
-machine. It is empty where llama-server does not run; the cases of Ollama's protocol in `langchain` it cannot answer.""",
+machine. It is empty where llama-server does not run. In `langchain` it lacks the cases of Ollama's protocol.""",
     ),
     "ours": (
         "Cases of ours, driven by others' client libraries",
