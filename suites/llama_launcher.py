@@ -90,6 +90,11 @@ def with_local_model(flags: dict[str, str], models: Path, templates: Path) -> di
     return kept
 
 
+def with_some_model(flags: dict[str, str], models: Path) -> dict[str, str]:
+    """The same flags, with a model where llama-server would be a router: such a test may be about something else."""
+    return {"--model": str(models / "chat.gguf"), **flags}
+
+
 def configuration(flags: dict[str, str], folder: Path) -> str:
     """The same in TOML. Raises: `KeyError` without a model."""
     path = Path(flags["--model"])
@@ -156,8 +161,7 @@ def start_shepherd(arguments: Sequence[str]) -> None:
 
     folder = Path(tempfile.mkdtemp(dir=os.environ["SHEPHERD_SUITE_TMP"]))
     file = folder / "shepherd.toml"
-    # Without a model llama-server is a router. Ours starts with one: most of what such a test asks is not about models.
-    flags = {"--model": str(Path(os.environ["SHEPHERD_SUITE_MODELS"]) / "chat.gguf"), **_local_flags(arguments)}
+    flags = with_some_model(_local_flags(arguments), Path(os.environ["SHEPHERD_SUITE_MODELS"]))
     file.write_text(configuration(flags, folder))
     os.environ |= {"HOME": str(folder)}
     os.chdir(folder)

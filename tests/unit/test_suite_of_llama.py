@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from suites import langchain
 from suites.llama_cpp import judge
+from suites.llama_launcher import configuration, with_some_model
 from suites.report import PAGE, Outcome, Report, Row, page, stored
 
 ANTHROPIC, CORS = "unit/test_compat_anthropic.py", "unit/test_security.py::test_cors_origins_localhost"
@@ -45,6 +48,16 @@ def test_a_case_counts_if_llama_server_passes_it(
     row = judge(case, theirs, ours)
     assert (row.outcome, row.reference) == (outcome, theirs[0])
     assert why in row.why if why else not row.why
+
+
+def test_where_a_test_starts_a_router_ours_starts_with_a_model(tmp_path: Path) -> None:
+    def started(flags: dict[str, str]) -> str:
+        written = configuration(with_some_model({"--port": "1", **flags}, Path("/models")), tmp_path)
+        (model,) = tomllib.loads(written)["models"].values()
+        return str(model["path"])
+
+    assert started({"--cors-origins": "localhost"}) == "/models/chat.gguf"
+    assert started({"--model": "/models/rank.gguf"}) == "/models/rank.gguf"
 
 
 WORDS: Pair = ("failed", "AssertionError: assert {'input': 0} == {'input': 3}")
