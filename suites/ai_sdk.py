@@ -24,4 +24,4 @@ PACKAGES = (
 def run() -> Report:
     """Our checks over each provider."""
     rows = checked(modules("ai-sdk", *PACKAGES), "ai_sdk_checks.mjs")
-    return Report("ai_sdk", ", ".join(PACKAGES[:-1]), rows)
+    return Report("ai_sdk", "ours", ", ".join(PACKAGES[:-1]), rows)

@@ -2,7 +2,8 @@
 //
 //   run({subject: ...}, {check: async (subject) => ...})
 //
-// A check that throws has failed. `notApplicable` throws, too: its reason becomes the row's; without one there is no row.
+// Each check gives a row. One that throws has failed. `notApplicable` throws, too: its text becomes the row's reason;
+// without a text the check has failed.
 
 import { writeFileSync } from 'node:fs';
 
@@ -11,6 +12,7 @@ const CHECK_MS = 60_000;
 class NotApplicable extends Error {}
 
 export function notApplicable(why) {
+  if (typeof why !== 'string' || !why.trim()) throw new Error('notApplicable() has no reason');
   throw new NotApplicable(why);
 }
 
@@ -25,7 +27,6 @@ export async function run(subjects, checks) {
       try {
         await within(Promise.resolve(subject).then(check), CHECK_MS);
       } catch (error) {
-        if (error instanceof NotApplicable && !error.message) continue;
         row = error instanceof NotApplicable ? [name, 'not applicable', error.message] : [name, 'failed', words(error)];
       }
       if (row[1] === 'failed') console.log(row[0], row[2]);

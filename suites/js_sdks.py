@@ -11,4 +11,4 @@ PACKAGES = ("openai@7.57.0", "@anthropic-ai/sdk@1.12.0", "zod@4.6.7")
 def run() -> Report:
     """Our checks of their helpers, and of their classes of errors."""
     rows = checked(modules("js-sdks", *PACKAGES), "js_sdks_checks.mjs")
-    return Report("js_sdks", ", ".join(PACKAGES[:-1]), rows)
+    return Report("js_sdks", "ours", ", ".join(PACKAGES[:-1]), rows)

@@ -90,8 +90,13 @@ def with_local_model(flags: dict[str, str], models: Path, templates: Path) -> di
     return kept
 
 
+def with_some_model(flags: dict[str, str], models: Path) -> dict[str, str]:
+    """The same flags, with a model where llama-server would be a router: such a test may be about something else."""
+    return {"--model": str(models / "chat.gguf"), **flags}
+
+
 def configuration(flags: dict[str, str], folder: Path) -> str:
-    """The same in TOML. Raises: `KeyError` without a model, as for a router."""
+    """The same in TOML. Raises: `KeyError` without a model."""
     path = Path(flags["--model"])
     name, *others = sorted(flags.get("--alias", path.stem).split(","))
     n_slots = int(flags.get("--parallel", "1"))
@@ -156,7 +161,8 @@ def start_shepherd(arguments: Sequence[str]) -> None:
 
     folder = Path(tempfile.mkdtemp(dir=os.environ["SHEPHERD_SUITE_TMP"]))
     file = folder / "shepherd.toml"
-    file.write_text(configuration(_local_flags(arguments), folder))
+    flags = with_some_model(_local_flags(arguments), Path(os.environ["SHEPHERD_SUITE_MODELS"]))
+    file.write_text(configuration(flags, folder))
     os.environ |= {"HOME": str(folder)}
     os.chdir(folder)
     sys.argv = ["shepherd", "serve", "--config", str(file)]

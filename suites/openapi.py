@@ -66,7 +66,7 @@ def run() -> Report:
         write_bert(folder / "rank.gguf", pooling=4, n_labels=1, n_ctx=512)
         with serving(folder, SMALL, api_keys=(KEY,)) as url:
             rows = [row for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE) for row in sent(url, mode)]
-    return Report("openapi", f"schemathesis {version('schemathesis')}", rows)
+    return Report("openapi", "theirs", f"schemathesis {version('schemathesis')}", rows)
 
 
 def sent(url: str, mode: GenerationMode) -> list[Row]:

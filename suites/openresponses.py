@@ -39,7 +39,7 @@ def run() -> Report:
         asked = [*command, "--base-url", f"{url}/v1", "--filter", ",".join(taken)]
         done = subprocess.run(asked, capture_output=True, text=True, timeout=RUN_S, check=False, cwd=folder)
     results = {result["id"]: result for result in json.loads(done.stdout)["results"]}
-    return Report("openresponses", REVISION[:8], [judged(name, results.get(name)) for name in names])
+    return Report("openresponses", "theirs", REVISION[:8], [judged(name, results.get(name)) for name in names])
 
 
 def _source() -> Path:

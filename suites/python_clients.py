@@ -56,7 +56,7 @@ CLIENTS = {
     "pydantic_ai": Client(("pydantic-ai-slim[openai,anthropic]",), "pydantic_ai_cases.py"),
     "inspect_ai": Client(("inspect-ai", "openai", "anthropic"), "inspect_ai_cases.py", (*CHECKS, "compaction")),
     "llm": Client(("llm",), "llm_cases.py"),
-    "langchain": Client(LANGCHAIN, "langchain_client_cases.py", checks=BEYOND_LANGCHAIN),
+    "langchain": Client(("langchain-openai", *LANGCHAIN), "langchain_client_cases.py", checks=BEYOND_LANGCHAIN),
 }
 """By the name of the environment."""
 SETTINGS = """
@@ -112,7 +112,7 @@ def run() -> Report:
                 for check in client.checks
                 if check not in made
             ]
-    return Report("python_clients", ", ".join(versions), rows)
+    return Report("python_clients", "ours", ", ".join(versions), rows)
 
 
 def _title(client: str, case: str) -> str:

@@ -1,6 +1,7 @@
-"""What a suite of somebody else's found, as JSON beside it, and the page of all of them.
+"""What a suite found, as JSON beside it, and the page of all of them.
 
-    run() ─▶ Report ─ write ─▶ results/NAME.json ─ page ─▶ docs/conformance.md
+    run() ─▶ Report ─ write ─▶ results/NAME.json ─ page ─▶ docs/conformance.md: tests of other projects
+                                                                                cases of ours
 
 `make suites` runs all that can be had. Not here: how a suite is fetched and run (one file each).
 """
@@ -11,14 +12,35 @@ import importlib
 import json
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results"
-_TITLES = {"failed": "fails", "comes later": "comes later", "not applicable": "does not apply"}
 PAGE = FOLDER.parent / "docs" / "conformance.md"
+Whose = Literal["theirs", "ours"]
+Outcome = Literal["passed", "failed", "not applicable"]
+_CONTROL = "llama-server"
+_TITLES = {"failed": "fails", "not applicable": "does not apply"}
+_TABLES: dict[Whose, tuple[str, str]] = {
+    "theirs": (
+        "Tests of other projects",
+        """\
+Other projects wrote these tests. Shepherd runs them with settings and models of its own. No file of them is in this
+repository. `openapi` is Schemathesis: it makes requests from Shepherd's OpenAPI document, and checks the answers by it.
+The column *llama-server* is the control: what llama-server passes of the same cases, with the same models on the same
+machine. It is empty where llama-server does not run. In `langchain` it lacks the cases of Ollama's protocol.""",
+    ),
+    "ours": (
+        "Cases of ours, driven by others' client libraries",
+        """\
+This repository holds these cases (`suites/`). Each calls a client library of another project, which calls Shepherd.
+They show that the libraries work with Shepherd. They are not tests of those projects.""",
+    ),
+}
+"""The title and the sentences of each table."""
 
 
 @dataclass
@@ -26,10 +48,10 @@ class Row:
     """One case of a suite."""
 
     case: str
-    outcome: Literal["passed", "failed", "comes later", "not applicable"]
+    outcome: Outcome
     why: str = ""
     reference: str = ""
-    """What the program came to for which the suite was made, if it ran too."""
+    """The outcome of the same case against llama-server, if it ran there too."""
 
 
 @dataclass
@@ -37,6 +59,8 @@ class Report:
     """One run of a suite."""
 
     name: str
+    whose: Whose
+    """Whose cases these are: those of another project, or ours, which call its client library."""
     version: str
     rows: list[Row]
 
@@ -55,7 +79,12 @@ def write(report: Report) -> Path:
 
 def read(path: Path) -> Report:
     body = json.loads(path.read_text(encoding="utf-8"))
-    return Report(body["name"], body["version"], [Row(**row) for row in body["rows"]])
+    return Report(body["name"], body["whose"], body["version"], [Row(**row) for row in body["rows"]])
+
+
+def stored() -> list[Report]:
+    """The reports that are kept, by name."""
+    return [read(path) for path in sorted(RESULTS.glob("*.json"))]
 
 
 def page(reports: list[Report]) -> str:
@@ -63,18 +92,12 @@ def page(reports: list[Report]) -> str:
     lines = [
         "# Conformance",
         "",
-        "Tests of other projects, run against Shepherd. `make suites` runs them and writes this page.",
-        "A case that does not apply is not counted; its reason is below. *Original* counts what the program passes for",
-        "which the suite was made, on the same machine with the same models. No file of a suite is in this repository.",
-        "",
-        "| suite | version | original | passed | failed | comes later | not applicable |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "`make suites` runs all suites and writes this page. A case that does not apply is neither passed nor failed.",
+        "Below the tables is the reason of each case that fails or does not apply.",
     ]
-    for report in reports:
-        n = Counter(row.outcome for row in report.rows)
-        counts = f"{n['passed']} | {n['failed']} | {n['comes later']} | {n['not applicable']}"
-        original = sum(row.reference == "passed" for row in report.rows) or ""
-        lines.append(f"| {report.name} | {report.version} | {original} | {counts} |")
+    for whose, (title, sentences) in _TABLES.items():
+        lines += ["", f"## {title}", "", sentences, ""]
+        lines += _table([report for report in reports if report.whose == whose])
     for report in reports:
         for outcome, title in _TITLES.items():
             by_reason: dict[str, list[str]] = {}
@@ -86,6 +109,26 @@ def page(reports: list[Report]) -> str:
             for why, cases in by_reason.items():
                 lines += [f"* {_plain(why)}", *(f"  * `{_plain(case)}`" for case in cases)]
     return "\n".join(lines) + "\n"
+
+
+def _table(reports: list[Report]) -> list[str]:
+    """One line for each suite, and one for all of them."""
+    has_control = any(row.reference for report in reports for row in report.rows)
+    columns = [*([_CONTROL] if has_control else []), "passed", "failed", "not applicable"]
+    lines = [f"| suite | version | {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * len(columns)]
+    together: Counter[str] = Counter()
+    for report in reports:
+        n: Counter[str] = Counter(row.outcome for row in report.rows)
+        together += n
+        if any(row.reference for row in report.rows):
+            n[_CONTROL] = sum(row.reference == "passed" for row in report.rows)
+        lines.append(_line(report.name, report.version, n, columns))
+    return [*lines, _line("**together**", "", together, columns)]
+
+
+def _line(name: str, version: str, n: Mapping[str, int], columns: list[str]) -> str:
+    counts = (str(n.get(column, "" if column == _CONTROL else 0)) for column in columns)
+    return f"| {name} | {version} | {' | '.join(counts)} |"
 
 
 def _plain(text: str) -> str:
@@ -109,7 +152,7 @@ def main(names: list[str], target: Path = PAGE) -> None:
             missing.append(name)
             continue
         print(write(report), Counter(row.outcome for row in report.rows), flush=True)
-    target.write_text(page([read(path) for path in sorted(RESULTS.glob("*.json"))]), encoding="utf-8")
+    target.write_text(page(stored()), encoding="utf-8")
     if missing:
         sys.exit(f"not run, so that their results are those of an earlier run: {', '.join(missing)}")
 

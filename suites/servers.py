@@ -4,7 +4,7 @@
     scripted()   what it cannot: think, call twice at once, break off
 
 The last message of a request names the script's answer: a key of `ANSWERS`. What begins with "wait once" is refused the
-first time; what ends with ", slowly" comes with pings between its events.
+first time; what ends with ", slowly" comes with pings between its events. The answer to images says what they are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from shepherd.core import (
     EngineError,
     Event,
     Finished,
+    Image,
     RateLimited,
     ReasoningDelta,
     Request,
@@ -102,7 +103,14 @@ def _player() -> Script:
         if asked.startswith("wait once") and asked not in refused:
             refused.add(asked)
             asked = "wait"
-        for event in ANSWERS.get(asked.removesuffix(", slowly"), ANSWERS["results"]):
+        answer = ANSWERS.get(asked.removesuffix(", slowly"), ANSWERS["results"])
+        if images := [part for part in request.messages[-1].parts if isinstance(part, Image)]:
+            answer = (
+                STARTED,
+                *(TextDelta(f"{image.media_type}, {len(image.data or b'')} bytes") for image in images),
+                END,
+            )
+        for event in answer:
             if asked.endswith(", slowly"):
                 await asyncio.sleep(3 * PING_S)
             if isinstance(event, Exception):

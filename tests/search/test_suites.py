@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from suites import mcp, openapi, openresponses
-from suites.langchain import judged
-from suites.report import FOLDER, Row, all_suites, main
+from suites.report import FOLDER, all_suites, main
 from suites.venv import rows_of
 from tests.own_server import in_thread
 
@@ -27,17 +26,6 @@ def test_every_suite_is_found_and_no_file_that_only_a_foreign_environment_can_im
     for name in ("langchain_cases", "llama_plugin", "report"):
         assert (FOLDER / f"{name}.py").exists()
         assert name not in all_suites()
-
-
-def test_a_failure_is_of_the_model_only_where_its_message_shows_it_and_the_right_words_pass() -> None:
-    words = "AssertionError: assert {'input': 0} == {'input': 3}"
-    wrong, other = Row("one", "failed", words), Row("two", "failed", "openai.InternalServerError: no")
-    good, bad = Row("three", "passed"), Row("four", "not applicable", "it skips itself")
-    rows = [wrong, other, good, bad]
-    assert [row.outcome for row in judged(rows, [Row("one", "passed")])] == [
-        "not applicable", "failed", "passed", "not applicable",
-    ]  # fmt: skip
-    assert judged(rows, [Row("one", "failed", words)])[0].outcome == "failed"
 
 
 def test_a_suite_that_cannot_be_run_ends_the_command_with_an_error_that_names_it(
@@ -83,13 +71,21 @@ def test_an_answer_that_the_document_does_not_declare_is_found() -> None:
 
 
 def test_a_check_of_the_mcp_suite_that_fails_or_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    for name, status in (("good", "SUCCESS"), ("bad", "FAILURE")):
+    for name, first, second in (
+        ("good", "SUCCESS", "SUCCESS"),
+        ("bad", "SUCCESS", "FAILURE"),
+        ("server-sse-polling", "INFO", "WARNING"),
+    ):
         (tmp_path / name).mkdir()
-        checks = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": status, "description": "d"}]
+        checks = [{"id": "a", "status": first}, {"id": "b", "status": second, "description": "d"}]
         (tmp_path / name / "checks.json").write_text(json.dumps(checks))
-    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in ("good", "bad", "nothing", "tasks-get")]
+    nothing = "the suite wrote no check that succeeded"
+    names = ("good", "bad", "nothing", "tasks-get", "resources-subscribe", "server-sse-polling")
+    found = [mcp.judged("server", "2025-11-25", name, tmp_path) for name in names]
     assert [(row.outcome, row.why) for row in found] == [
-        ("passed", ""), ("failed", "b: d"), ("failed", "the suite wrote no checks"), ("not applicable", mcp.NO_TASKS),
+        ("passed", ""), ("failed", "b: d"), ("failed", nothing), ("not applicable", mcp.NO_TASKS),
+        ("failed", f"{mcp.NO_SUBSCRIPTIONS}: {nothing}"),
+        ("failed", f"{mcp.WHY['server-sse-polling']}: b: d"),
     ]  # fmt: skip
 
 
