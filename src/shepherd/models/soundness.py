@@ -23,13 +23,17 @@ WHOLE_HEADS = frozenset((
     "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3", "starcoder2",
 ))  # fmt: skip
 """Architectures whose graph asserts that the heads of queries, keys and values have one size and are rotated whole."""
+WHOLE_QUERIES = WHOLE_HEADS | {"lfm2", "lfm2moe"}
+"""Those whose tensor of queries has a row for each number of each head, and nothing else."""
 _LAYER = re.compile(r"(?:^|\.)blk\.(\d+)\.")
 _COMPUTED = re.compile(
-    r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)\.(?:weight|bias)$"
+    r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)(?:\.(?:weight|bias))?$"
 )
 """Tensors that are multiplied or added; others hold indices."""
 _INTEGERS = ("i8", "i16", "i32", "i64", "f64")
 """Number formats that no computation uses."""
+_FLOATS = re.compile(r"ssm_(?:a|conv1d\.weight)$")
+"""Tensors that are read as floats of 32 bits, whatever their format."""
 _EPSILONS = ("layer_norm_epsilon", "layer_norm_rms_epsilon", "group_norm_epsilon")
 _BYTE_TOKEN = 6
 """The type of a token that stands for one byte."""
@@ -82,7 +86,7 @@ def _heads(header: Header) -> Iterator[str]:
         if query is None or len(query.dims) < 2 or not n_heads:
             continue
         rows = query.dims[1]
-        if rows % n_heads or (is_whole and rows != n_heads * key_length):
+        if rows % n_heads or (header.architecture in WHOLE_QUERIES and rows != n_heads * key_length):
             yield f"declares {n_heads} heads in layer {layer} (attention.head_count), but its tensor has {rows} rows"
 
 
@@ -90,6 +94,8 @@ def _types(header: Header) -> Iterator[str]:
     for name, tensor in header.tensors.items():
         if tensor.kind in _INTEGERS and _COMPUTED.search(name):
             yield f"has numbers of the type {tensor.kind} in the tensor {name!r}, with which nothing can be computed"
+        elif tensor.kind != "f32" and _FLOATS.search(name):
+            yield f"has numbers of the type {tensor.kind} in the tensor {name!r}, which must be f32"
 
 
 def _experts(header: Header) -> Iterator[str]:
@@ -116,8 +122,12 @@ def _numbers(header: Header) -> Iterator[str]:
         epsilon = header.value(f"attention.{name}")
         if isinstance(epsilon, float) and not epsilon >= 0:  # as the library asks, so that NaN is caught
             yield f"has the number {epsilon} for attention.{name}, which must not be negative"
+    inner = header.value("ssm.inner_size")
+    for name, tensor in header.tensors.items() if isinstance(inner, int) else ():
+        if name.endswith(".ssm_out.weight") and tensor.dims[0] != inner:
+            yield f"declares {inner} numbers in a state (ssm.inner_size), but {name!r} takes {tensor.dims[0]}"
     window = _count(header, "attention.sliding_window")
-    if window >= 1 << 31:
+    if window >= 1 << 30:
         yield f"declares that a layer sees {window} tokens (attention.sliding_window)"
 
 

@@ -2,6 +2,8 @@
 
 import math
 import struct
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ def write(path: Path, *, arch: str = "qwen2", tokenizer: str = "gpt2", tokens: A
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
     for layer in range(2):
         writer.add_tensor(f"blk.{layer}.attn_q.weight", np.zeros((32, 32), np.float32))
+        writer.add_tensor(f"blk.{layer}.ssm_out.weight", np.zeros((8, 32), np.float32))
     writer.add_tensor("output_norm.weight", np.zeros(32, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -60,6 +63,7 @@ SOUND: list[dict[str, Any]] = [
     {"rope__scaling__type": "yarn", "attention__layer_norm_rms_epsilon": 1e-6},
     {"tokens": ["a", "b", ""], "tokenizer__ggml__token_type": [1, 1, 1], "tokenizer__ggml__scores": [0.0, 0.0, 0.0]},
     {"attention__head_count": [2, 2], "attention__sliding_window": 4096},
+    {"arch": "qwen35", "ssm__inner_size": 32},
 ]
 FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("0 layers", {"block_count": 0}),
@@ -74,6 +78,8 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("keys of 16 numbers and values of 8", {"attention__value_length": 8}),
     ("3 heads in layer 0 .* 32 rows", {"attention__head_count": 3, "arch": "lfm2"}),
     ("1 heads in layer 1", {"attention__head_count": [2, 1]}),
+    ("1 heads in layer 0 .* 32 rows", {"attention__head_count": 1, "attention__key_length": 16, "arch": "lfm2"}),
+    ("64 numbers in a state .* takes 32", {"arch": "qwen35", "ssm__inner_size": 64}),
     ("2000 experts", {"expert_count": 2000, "expert_used_count": 2}),
     ("9 of its 8 experts", {"expert_count": 8, "expert_used_count": 9}),
     ("0 of its 8 experts", {"expert_count": 8}),
@@ -84,6 +90,7 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("number nan for attention.layer_norm_rms_epsilon", {"attention__layer_norm_rms_epsilon": math.nan}),
     ("number -1.0 for attention.layer_norm_epsilon", {"attention__layer_norm_epsilon": -1.0}),
     ("sees 4294967295 tokens", {"attention__sliding_window": 2**32 - 1}),
+    ("sees 2147483647 tokens", {"attention__sliding_window": 2**31 - 1}),
     ("2147483648 tokens .* tensors for 4", {"tokenizer": "no_vocab", "vocab_size": 2**31}),
     ("token 'b' twice, as number 1 and 3", {"tokens": ["a", "b", "c", "b"]}),
     ("token 'b' twice", {"tokens": ["a", "b", "b\0c"]}),
@@ -129,6 +136,25 @@ def test_one_flipped_bit_that_makes_two_tokens_one_is_seen(tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="has the token 'C' twice"):
         check(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("blk.0.ssm_a", "bf16", "which must be f32"),
+        ("blk.0.ssm_conv1d.weight", "f16", "which must be f32"),
+        ("blk.0.ssm_d", "i32", "with which nothing can be computed"),
+        ("blk.0.ffn_norm", "f64", "with which nothing can be computed"),
+        ("blk.0.ssm_a", "f32", ""),
+        ("blk.0.ssm_in.weight", "bf16", ""),
+    ],
+)
+def test_tensors_have_types_that_the_library_computes_with(name: str, kind: str, says: str, tmp_path: Path) -> None:
+    header = gguf.read_header(write(tmp_path / "m.gguf"))
+    tensor = replace(next(iter(header.tensors.values())), kind=kind)
+    odd = replace(header, tensors={**header.tensors, name: tensor})
+    with pytest.raises(ConfigError, match=says) if says else nullcontext():
+        soundness.check(odd)
 
 
 def test_tensors_of_integers_are_refused_where_something_is_computed_with_them(tmp_path: Path) -> None:

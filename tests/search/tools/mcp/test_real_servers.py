@@ -28,6 +28,7 @@ async def four(messages: Any, system: str | None, max_tokens: int | None) -> str
 async def test_everything_works_with_everything() -> None:
     person, reported = Nod({"name": "Ada"}), list[str]()
     stage = Stage(npm("everything"), person=person, answer=four, roots=[os.getcwd()])
+    before = set(psutil.Process().children(recursive=True))  # of tests before it: Python's tracker of resources
     async with stage as servers:
         (status,) = servers.statuses()
         assert status.state == "ready", status.detail
@@ -52,7 +53,7 @@ async def test_everything_works_with_everything() -> None:
         prompts = {each.name: each for each in await servers.prompts()}
         assert await servers.prompt("everything", "simple-prompt", {})
         assert [gap.required for gap in prompts["args-prompt"].arguments] == [True, False]
-        children = psutil.Process().children(recursive=True)
+        children = set(psutil.Process().children(recursive=True)) - before
         assert any("server-everything" in " ".join(each.cmdline()) for each in children)
     assert [each for each in children if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
     assert stage.warnings == []
