@@ -320,11 +320,12 @@ def limits_of(
     from shepherd.backends.cloud.transport import Deadlines  # noqa: PLC0415
 
     deadlines, timeouts = deadlines or Deadlines(), timeouts or Timeouts()
-    deadlines = Deadlines(
-        network.connect_s or deadlines.connect,
-        network.idle_s or deadlines.idle,
-        max(deadlines.record, 2 * (network.idle_s or 0)),
-        network.read_s or deadlines.whole,
+    deadlines = replace(
+        deadlines,
+        connect=network.connect_s or deadlines.connect,
+        idle=network.idle_s or deadlines.idle,
+        record=max(deadlines.record, 2 * (network.idle_s or 0)),
+        whole=network.read_s or deadlines.whole,
     )
     if network.attempts is not None:
         timeouts = replace(timeouts, attempts=network.attempts)

@@ -87,11 +87,12 @@ class ContextFull(ShepherdError):
         # Clients know it by these words: Claude Code and others by the first, LiteLLM by "this model's maximum context
         # length is", the seeds by "context window" (C10, OAI-30).
         where = f" of cache {cache!r}" if cache else ""
-        kept = f", of which {reserve} are kept for the answer" if reserve else ""
+        stays = needed - reserve
+        what = "the prompt has" if n_prompt in {None, stays} else "what must stay of the prompt has"
+        apart = f"; {what} {stays}, and {reserve} are kept for the answer" if reserve else ""
         message = (
-            f"prompt is too long: {needed - reserve} tokens > {limit - reserve} maximum; this model's maximum context "
-            f"length is {limit} tokens (the context window{where}){kept}; shorten the conversation or use a larger "
-            "context size"
+            f"prompt is too long: {needed} tokens > {limit} maximum{apart}; this model's maximum context length is "
+            f"{limit} tokens (the context window{where}); shorten the conversation or use a larger context size"
             if limit
             else "prompt is too long for the context window of this model; shorten the conversation"
         )

@@ -245,8 +245,9 @@ REFUSED: dict[str, tuple[Job, type[ShepherdError], str]] = {
     "kept too long": (
         job("x" * 100, 20, on_full="evict", reserve=5, spans=(Span(0, 100, 0, 0, keep=True),)),
         ContextFull,
-        "prompt is too long: 105 tokens > 100 maximum; this model's maximum context length is 100 tokens (the context "
-        "window of cache 'main'); shorten the conversation or use a larger context size",
+        "prompt is too long: 105 tokens > 100 maximum; the prompt has 100, and 5 are kept for the answer; this model's "
+        "maximum context length is 100 tokens (the context window of cache 'main'); shorten the conversation or use a "
+        "larger context size",
     ),
 }
 

@@ -20,11 +20,15 @@ from tests.unit.cli.playing import Script
 from shepherd.agent.digest import OPENING
 from shepherd.agent.session import Session
 from shepherd.app.app import App
+from shepherd.app.providers import limits_of
 from shepherd.app.toolset import AGENT_CTX
+from shepherd.backends.cloud.backend import Timeouts
+from shepherd.backends.cloud.transport import Deadlines
 from shepherd.cli import logs
 from shepherd.cli.chat.repl import Repl
 from shepherd.cli.chat.state import Chat
 from shepherd.cli.terminal.view import PipeView
+from shepherd.config import NetworkConfig
 from shepherd.core import (
     BudgetExceeded,
     ConfigError,
@@ -375,3 +379,10 @@ async def test_a_provider_writes_a_digest_where_its_table_asks_for_one(tmp_path:
             asked = server.requests[0].json["messages"]
             assert len(asked) == len(turns) + 1
             assert "Keep all ports." in asked[-1]["content"]
+
+
+def test_what_a_configuration_leaves_open_is_as_the_deadlines_and_attempts_have_it() -> None:
+    assert limits_of(NetworkConfig()) == (Deadlines(), Timeouts())
+    deadlines, timeouts = limits_of(NetworkConfig(connect_s=1, idle_s=400, read_s=3, attempts=4, patience_s=5))
+    assert deadlines == Deadlines(connect=1, idle=400, record=800, whole=3)
+    assert timeouts == Timeouts(attempts=4, stated_s=5, total_s=5)

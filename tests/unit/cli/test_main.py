@@ -81,7 +81,7 @@ def test_tools_are_listed_without_a_model() -> None:
         (["--modle", "x"], "--model"),
         (["chat", "--contxt-size", "4"], "--context-size"),
         (["serv"], "shepherd serve"),
-        (["chat", "--context-size", "much"], "write 4096 or 32k"),
+        (["chat", "--context-size", "much"], "write 4096, 32k or 1M"),
         (["--gpu-layers", "some"], "write a number or 'all'"),
         (["serve", "--port", "99999"], "99999"),
         (["chat", "a.gguf", "--model", "b.gguf"], "Two models are named"),

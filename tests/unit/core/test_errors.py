@@ -34,8 +34,9 @@ def test_a_full_context_says_both_counts_and_what_clients_look_for() -> None:
 
 def test_the_prompt_and_what_is_kept_for_the_answer_are_counted_apart() -> None:
     error = ContextFull(needed=4100, limit=4096, reserve=256)
-    assert "prompt is too long: 3844 tokens > 3840 maximum; this model's maximum context length is 4096" in str(error)
-    assert "of which 256 are kept for the answer" in str(error)
+    assert "prompt is too long: 4100 tokens > 4096 maximum; the prompt has 3844, and 256 are kept" in str(error)
+    error = ContextFull(needed=4100, limit=4096, reserve=256, n_prompt=9000)
+    assert "; what must stay of the prompt has 3844, and 256 are kept for the answer; this model's" in str(error)
 
 
 def test_a_config_error_names_file_and_key() -> None:

@@ -196,6 +196,7 @@ async def test_models_are_listed_with_their_context(client: httpx2.AsyncClient) 
         "meta": {"n_ctx": 4096, "n_cells": 4096, "size": 0},
         "aliases": ["fake"],
         "tags": [],
+        "capabilities": ["completion"],
     }
     told = (await client.get("/v1/models")).json()  # what else is told, and to whom: test_models.py
     assert (told["object"], told["data"]) == ("list", [card])

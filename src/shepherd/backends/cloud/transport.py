@@ -51,7 +51,7 @@ DRAIN_S = 0.1
 """For the end of a body whose answer has ended, so that the connection can be used again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
     """Seconds."""
 
@@ -66,7 +66,7 @@ class Deadlines:
     """For answers that are no stream: a count, a list of models."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Of what a provider sends; unpacked, where it is compressed."""
 
