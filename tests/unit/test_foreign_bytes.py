@@ -60,7 +60,15 @@ from shepherd.wire.base import MAX_VALUES
 
 PAGE = ROOT / "docs" / "limits.md"
 ZERO = Path("/dev/zero")
-SMALL = Limits(2**18, 2**16, 500, 400, 2**17, 2**14, 2**12)
+SMALL = Limits(
+    stream_bytes=2**18,
+    record_bytes=2**16,
+    records=500,
+    steps=400,
+    body_bytes=2**17,
+    list_bytes=2**14,
+    error_bytes=2**12,
+)
 EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 CHUNKS = EVENTS.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n")
 JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
