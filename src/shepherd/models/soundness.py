@@ -23,8 +23,6 @@ WHOLE_HEADS = frozenset((
     "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "smollm3", "starcoder2",
 ))  # fmt: skip
 """Architectures whose graph asserts that the heads of queries, keys and values have one size and are rotated whole."""
-WHOLE_QUERIES = WHOLE_HEADS | {"lfm2", "lfm2moe"}
-"""Those whose tensor of queries has a row for each number of each head, and nothing else."""
 _LAYER = re.compile(r"(?:^|\.)blk\.(\d+)\.")
 _COMPUTED = re.compile(
     r"(?:norm|attn_\w+|ffn_(?:gate|up|down)(?:_exps|_shexp)?|output|token_embd|ssm_\w+)(?:\.(?:weight|bias))?$"
@@ -86,7 +84,7 @@ def _heads(header: Header) -> Iterator[str]:
         if query is None or len(query.dims) < 2 or not n_heads:
             continue
         rows = query.dims[1]
-        if rows % n_heads or (header.architecture in WHOLE_QUERIES and rows != n_heads * key_length):
+        if rows % n_heads or (is_whole and rows != n_heads * key_length):
             yield f"declares {n_heads} heads in layer {layer} (attention.head_count), but its tensor has {rows} rows"
 
 

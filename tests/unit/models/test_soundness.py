@@ -78,7 +78,6 @@ FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("keys of 16 numbers and values of 8", {"attention__value_length": 8}),
     ("3 heads in layer 0 .* 32 rows", {"attention__head_count": 3, "arch": "lfm2"}),
     ("1 heads in layer 1", {"attention__head_count": [2, 1]}),
-    ("1 heads in layer 0 .* 32 rows", {"attention__head_count": 1, "attention__key_length": 16, "arch": "lfm2"}),
     ("64 numbers in a state .* takes 32", {"arch": "qwen35", "ssm__inner_size": 64}),
     ("2000 experts", {"expert_count": 2000, "expert_used_count": 2}),
     ("9 of its 8 experts", {"expert_count": 8, "expert_used_count": 9}),
