@@ -64,6 +64,7 @@ def cached(url: str, number: int) -> int:
     return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
+@pytest.mark.grid(0.3)
 @pytest.mark.parametrize("stop", STOPS)
 def test_every_conversation_comes_back_after_a_stop(stop: str, tmp_path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text(CONFIG)
@@ -103,7 +104,8 @@ def test_a_server_that_is_to_ignore_hang_ups_keeps_running(tmp_path: Path) -> No
         assert process.wait(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.grid(0.1)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_command_without_an_event_loop_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text(CONFIG)
     with serving(tmp_path) as (_, url), python(tmp_path, "top", "--url", url, "--json") as process:

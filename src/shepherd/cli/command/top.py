@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import httpx2
@@ -26,6 +28,7 @@ from rich.text import Text
 
 from shepherd.cli import configure, render
 from shepherd.cli.command.server_client import connect, find_address, refusal, transport_error
+from shepherd.cli.signals import handling
 from shepherd.cli.terminal import mode
 from shepherd.cli.text import (
     bar,
@@ -321,13 +324,21 @@ def _print_samples(watch: Watch, *, once: bool) -> None:
 
 
 def _redraw(watch: Watch, console: Console) -> None:
-    """Redraw the board after every sample, until the user presses q."""
+    """Redraw the board after every sample, until the user presses q or Ctrl-C."""
+    is_left = False
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_left
+        is_left = True
+        raise KeyboardInterrupt  # which is lost where it meets a finalizer: then the flag ends the loop
+
     watch.poll()
     with (
+        handling(signal.SIGINT, leave),
         mode.reading(keys=True) as has_keys,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
-        while True:
+        while not is_left:
             live.update(watch.picture(), refresh=True)
             if not has_keys:
                 time.sleep(POLL_S)
