@@ -967,6 +967,7 @@ def test_sampling_has_a_key_for_every_field_that_a_file_can_say() -> None:
     assert set(SAMPLING.keys) == {each.name for each in fields(Sampling)} - {"logit_bias"}
 
 
+@pytest.mark.grid(0.4)
 @pytest.mark.parametrize(
     "text", ["", TWO, CLOUD, KV, 'system = "a\\u007f\\"\\n"', *(text for form, text in EXAMPLES if form == "toml")]
 )

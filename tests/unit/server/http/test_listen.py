@@ -152,6 +152,7 @@ async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, async
         writer.transport.abort()
 
 
+@pytest.mark.grid(0.3)
 @pytest.mark.parametrize("name", [b"X-Long: ", b"X-Many: x\r\nX-Many: ", b"", b"Cookie: a;"])
 async def test_a_head_without_end_is_refused(listening: Listening, name: bytes) -> None:
     async with listening(ScriptedService(saying("Hi"))) as url, connected(url) as (reader, writer):
@@ -234,6 +235,7 @@ async def written_to(transport: Transport, end: bytes) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.grid(0.3)
 @pytest.mark.parametrize(
     "framing",
     [b"5;" + b"x" * 200_000, b"0" * 200_000 + b"5\r\nhello\r\n", b"0\r\nX: " + b"x" * 200_000],
