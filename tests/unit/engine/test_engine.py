@@ -302,8 +302,11 @@ async def test_cancelling_stops_inside_a_prefill(make: Make) -> None:
 
 
 async def test_a_failure_that_passes_harms_no_job(make: Make) -> None:
-    engine, _ = make(Faults(decode_error_at=12), n_batch=64)
-    got = await asyncio.gather(*(steps(engine.submit(job(text, 6))) for text in ("0123456789", "abcdefghij")))
+    gate = threading.Semaphore(0)
+    engine, _ = make(Faults(decode_error_at=12, gate=gate), n_batch=64)
+    jobs = [engine.submit(job(text, 6)) for text in ("0123456789", "abcdefghij")]
+    gate.release(1000)  # both are there: what one of them fails with must not fail the other
+    got = await asyncio.gather(*map(steps, jobs))
     assert [tokens(each) for each in got] == [list(range(10, 16))] * 2
 
 
