@@ -44,6 +44,13 @@ def text_of(raw: bytes) -> str:
     return raw.decode(text_encoding(raw) or "utf-8")
 
 
+def readable(raw: bytes, default: str = "utf-8") -> str:
+    """The text of bytes of others, with `\\n` as line end; invalid bytes become U+FFFD. `default`: the encoding where
+    nothing shows one."""
+    text = raw.decode(text_encoding(raw) or default, "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def read_base64(text: str) -> bytes:
     """The bytes; lines may break anywhere, as in mails and certificates, the alphabet may be the one of addresses
     (RFC 4648, section 5), and the padding may be missing.

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from shepherd.cli.text import format_count, format_size
 from shepherd.core import Audio, Image, InvalidRequest, Text
-from shepherd.core.encoding import text_encoding
+from shepherd.core.encoding import readable, text_encoding
 from shepherd.media import sound
 from shepherd.media.image import HEAD_BYTES, NotAnImage, find_type, read_header
 
@@ -45,7 +45,6 @@ _PASTED = re.compile(
 """A path as terminals paste a file that was dragged into them: quoted, with backslashes, or as a file: URL."""
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".wav", ".mp3", ".flac"})
 """Of the files that are looked into because a message names their path."""
-NOT_FOUND = "@{} names no file here; it is sent as it is"
 Attached = Text | Image | Audio
 SENSES: Mapping[type[Image | Audio], tuple[str, str, str]] = {
     Image: ("an image", "vision", "reads only text"),
@@ -56,14 +55,17 @@ _BINARY = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 
 
 def parts(
-    text: str, app: App, n_ctx: int, note: Callable[[str, Attached], object] = lambda _, __: None
+    text: str, app: App, n_ctx: int, note: Callable[[str, Attached | None], object] = lambda _, __: None
 ) -> tuple[Attached, ...]:
     """The files, images and recordings that `text` names, then `text`. Reads files: not on the event loop. `n_ctx`:
-    tokens of the conversation. `note` gets a line about each, and its part. Raises: `InvalidRequest` for an existing
-    path that cannot be attached.
+    tokens of the conversation. `note` gets a line about each, and its part; none for a name that is `missing`. Raises:
+    `InvalidRequest` for an existing path that cannot be attached.
     """
     found: dict[Path, Attached] = {}
-    for name, path in mentions(text, _here()):
+    here = _here()
+    for name in missing(text, here):
+        note(f"@{name} names no file here; it is sent as it is", None)
+    for name, path in mentions(text, here):
         if path not in found:
             found[path], what = _read(name, path, app, n_ctx)
             note(f"Attached: {name} ({what})", found[path])
@@ -129,11 +131,6 @@ def pasted(text: str) -> Iterator[tuple[str, Path]]:
                 break
 
 
-def decode(raw: bytes) -> str:
-    """The text of a file with `\\n` as line end; invalid bytes become U+FFFD."""
-    return raw.decode(text_encoding(raw) or "utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-
-
 def fenced(text: str, language: str = "") -> str:
     """`text` between fences longer than any in it."""
     fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
@@ -197,7 +194,7 @@ def _read(name: str, path: Path, app: App, n_ctx: int) -> tuple[Attached, str]:
         raise InvalidRequest(f"@{name} has {size:,} bytes, and the limit is {limit:,} here; {way}", field="message")
     if media is not None:
         return media, f"{media.media_type}, {_sides(raw) if isinstance(media, Image) else ''}{format_size(size)}"
-    suffix, text = Path(name).suffix.removeprefix("."), decode(raw)
+    suffix, text = Path(name).suffix.removeprefix("."), readable(raw)
     n_lines = text.count("\n") + (text[-1:] not in {"", "\n"})
     part = Text(f"File {name}:\n{fenced(text, suffix if suffix.isalnum() else '')}\n\n", aside=True)
     return part, f"{format_count(n_lines, 'line')}, {format_size(size)}"

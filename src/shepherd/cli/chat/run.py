@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import aclosing, closing
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -103,10 +102,13 @@ async def _answer_once(
         session = app.conversations.session(user=LOCAL, recall=recall, tools=not is_new)
         if found is not None:
             session.restore(found[1])
-        *files, words = await asyncio.to_thread(attach.parts, typed, app, session.n_ctx)
+        missing: list[str] = []
+        *files, words = await asyncio.to_thread(
+            attach.parts, typed, app, session.n_ctx, lambda line, part: missing.append(line) if part is None else None
+        )
         assert isinstance(words, Text)
-        for name in attach.missing(typed, Path.cwd()):
-            render.show_note(attach.NOT_FOUND.format(name))
+        for line in missing:
+            render.show_note(line)
         # The prompt, an empty line, then the text of the pipe: an `@` in that names no file.
         files += [given] if not isinstance(given, Text) else []
         text = given.text if isinstance(given, Text) else ""

@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shepherd.cli import logs, render
@@ -74,12 +73,10 @@ class Chat:
 
     async def read_parts(self, text: str) -> tuple[attach.Attached, ...]:
         """As `attach.parts`; shows a line for each file."""
-        notes: list[tuple[str, attach.Attached]] = []
+        notes: list[tuple[str, attach.Attached | None]] = []
         parts = await asyncio.to_thread(
             attach.parts, text, self.app, self.session.n_ctx, lambda line, part: notes.append((line, part))
         )
-        for name in attach.missing(text, Path.cwd()):
-            self.note(attach.NOT_FOUND.format(name))
         for line, part in notes:
             n = await self.app.conversations.tokens_of(part) if isinstance(part, Image | Audio) else None
             self.note(line if n is None else f"{line.removesuffix(')')}, {format_count(n, 'token')})")

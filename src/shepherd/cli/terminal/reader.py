@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from shepherd.cli import render
 from shepherd.cli.signals import handling
-from shepherd.core.encoding import text_encoding
+from shepherd.core.encoding import readable, text_encoding
 
 PROMPT = "> "
 _CHUNK = 65_536
@@ -95,8 +95,7 @@ def read_pipe() -> str:
 
 
 def piped_text(raw: bytes) -> str:
-    text = raw.decode(text_encoding(raw) or sys.stdin.encoding or "utf-8", "replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return readable(raw, sys.stdin.encoding or "utf-8")
 
 
 class Lines:

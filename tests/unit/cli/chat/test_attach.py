@@ -17,6 +17,7 @@ from shepherd.app.app import App
 from shepherd.cli.chat import attach
 from shepherd.config.schema import AudioConfig, Config, ImagesConfig
 from shepherd.core import Audio, Image, InvalidRequest, Text
+from shepherd.core.encoding import readable
 from shepherd.core.status import ActiveModel, ModelCard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -91,6 +92,14 @@ def test_a_file_stands_before_the_words_as_an_aside(folder: Path) -> None:
 )
 def test_an_at_sign_that_names_no_file_is_text(folder: Path, text: str, names: list[str]) -> None:
     assert [name for name, _ in attach.mentions(text, folder)] == names
+
+
+def test_a_name_that_is_missing_has_a_line_without_a_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    notes: list[tuple[str, attach.Attached | None]] = []
+    made = attach.parts("read @nothere.txt", cast("App", Lamb()), 4096, lambda *note: notes.append(note))
+    assert made == (Text("read @nothere.txt"),)
+    assert notes == [("@nothere.txt names no file here; it is sent as it is", None)]
 
 
 @pytest.mark.parametrize(
@@ -275,5 +284,5 @@ def test_any_text_without_files_is_itself(text: str) -> None:
 
 @given(st.binary(max_size=100))
 def test_any_bytes_can_be_decoded(raw: bytes) -> None:
-    assert "\r" not in attach.decode(raw)
-    assert attach.decode(codecs.BOM_UTF8 + b"a") == "a"
+    assert "\r" not in readable(raw)
+    assert readable(codecs.BOM_UTF8 + b"a") == "a"
