@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -135,20 +135,20 @@ class Risk:
 def risks_of(settings: Mapping[tuple[str, ...], Setting], providers: Collection[str] = ()) -> tuple[Risk, ...]:
     """The settings of a file that need trust, programs first. `providers`: those, and aliases, of other files."""
     ranks = {effect: rank for rank, effect in enumerate(NEEDS_TRUST.values())}
+    elsewhere = {each.casefold() for each in (*PROVIDER_TYPES, *registered.names(), *providers)}
     found = [
         Risk(label, effect, shown)
         for path, setting in settings.items()
         for key, label, value, shown in _entries(path, setting)
-        if (effect := _effect(key, value, providers))
+        if (effect := _effect(key, value, elsewhere))
     ]
     return tuple(sorted(found, key=lambda risk: ranks.get(risk.effect, -1)))
 
 
-def _effect(key: str, value: Any, providers: Collection[str]) -> str:
-    """What a setting does that needs trust; empty = nothing."""
-    names = {each.casefold() for each in (*PROVIDER_TYPES, *registered.names(), *providers)}
+def _effect(key: str, value: Any, elsewhere: Set[str]) -> str:
+    """What a setting does that needs trust; empty = nothing. `elsewhere`: names of providers, in small letters."""
     words = str(value).casefold()
-    is_elsewhere = not names.isdisjoint((words, words.partition("/")[0])) or find_model(str(value)) is not None
+    is_elsewhere = not elsewhere.isdisjoint((words, words.partition("/")[0])) or find_model(str(value)) is not None
     is_here = key in ("model", "aliases.NAME") and not is_elsewhere
     if is_here or value in _NARROW.get(key, ()):
         return ""

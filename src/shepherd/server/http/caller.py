@@ -188,6 +188,8 @@ def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[
     requests = decoded.requests
     if caller_of(scope).is_one_of_many:  # how long a model stays concerns all users
         requests = tuple(replace(each, extra=without_stay(each.extra)) for each in requests)
+    elif not named:
+        return decoded
     return replace(decoded, requests=tuple(replace(request, **named) for request in requests))
 
 
