@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import mcp_types as types
 from mcp.shared.message import SessionMessage
@@ -139,12 +139,27 @@ def text_of(item: Any) -> Json:
 # -- between the transport and the session ----------------------------------------------------------------------------
 
 
-class Mended:
-    """The stream of a transport that a session reads, with results mended."""
+class _Between:
+    """A stream of a transport, and what looks at it."""
 
     def __init__(self, stream: Any, mending: Mending) -> None:
         self._stream = stream
         self._mending = mending
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        ended: bool | None = await self._stream.__aexit__(*error)
+        return ended
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Mended(_Between):
+    """The one that a session reads, with results mended."""
 
     async def receive(self) -> SessionMessage | Exception:
         return self._mending.mend(await self._stream.receive())
@@ -155,39 +170,13 @@ class Mended:
     async def __anext__(self) -> SessionMessage | Exception:
         return self._mending.mend(await self._stream.__anext__())
 
-    async def __aenter__(self) -> Mended:
-        await self._stream.__aenter__()
-        return self
 
-    async def __aexit__(self, *error: Any) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(*error)
-        return ended
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class Seen:
-    """The stream of a transport that a session writes, whose calls are noted."""
-
-    def __init__(self, stream: Any, mending: Mending) -> None:
-        self._stream = stream
-        self._mending = mending
+class Seen(_Between):
+    """The one that a session writes, whose calls are noted."""
 
     async def send(self, item: SessionMessage, /) -> None:
         self._mending.see(item)
         await self._stream.send(item)
-
-    async def __aenter__(self) -> Seen:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        ended: bool | None = await self._stream.__aexit__(*error)
-        return ended
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def with_mended_results(streams: tuple[Any, ...]) -> Any:
