@@ -29,7 +29,7 @@ from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
 from shepherd.backends.fallback import Health, first_to_answer
 from shepherd.backends.local.completion import pieces
-from shepherd.backends.local.media import MediaLimits, media_of
+from shepherd.backends.local.media import MediaLimits, has_media
 from shepherd.backends.local.prompt import Encoder
 from shepherd.backends.router import Route
 from shepherd.config import Config
@@ -200,7 +200,7 @@ class Dispatcher:
             bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
-            if any(True for message in request.messages for _ in media_of(message)):
+            if has_media(request.messages):
                 request = replace(request, messages=await in_pool("media", for_provider, request.messages))
             ask = partial(self._answer, name, route)
             writer = DigestWriter(ask, _about, is_always=True, most_new=None) if is_digesting else None

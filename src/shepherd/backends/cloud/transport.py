@@ -203,9 +203,8 @@ class Transport:
                         raise RecordTooLong(f"it has more than {most_bytes:,} bytes")
                     if n_steps > self.limits.steps:
                         raise RecordTooLong(f"it comes in more than {self.limits.steps:,} pieces")
-                    if (
-                        n_steps % TURN == 0 or len(step) > STEP_BYTES // TURN
-                    ):  # a connection that always has more does not let others go first
+                    # A connection that always has more does not let others go first.
+                    if n_steps % TURN == 0 or len(step) > STEP_BYTES // TURN:
                         await asyncio.sleep(0)
                     yield step
 

@@ -30,7 +30,7 @@ from shepherd.backends.local.constrain import Constraint, Constraints, is_demand
 from shepherd.backends.local.editing import candidates, check_triggers, decide
 from shepherd.backends.local.kept_prefix import KeptPrefix, beginning_of, first_answer
 from shepherd.backends.local.kept_system import Limits
-from shepherd.backends.local.media import MediaLimits, marked, media_of
+from shepherd.backends.local.media import MediaLimits, has_media, marked, media_of
 from shepherd.backends.local.offload import offload, weight_of
 from shepherd.backends.local.quotes import find_quotes, takes_quotes
 from shepherd.backends.local.token_budget import budget_for, reserve_of
@@ -237,7 +237,7 @@ class LocalBackend:
         """The request, with a reason in each image and recording that the model does not get. The others are decoded
         here, in threads of their own: later, the reader knows what each becomes."""
         limits = self._options.media
-        if not any(True for message in request.messages for _ in media_of(message)):
+        if not has_media(request.messages):
             return request
         messages = await in_pool("media", marked, request.messages, limits)
         if self._reader is not None:

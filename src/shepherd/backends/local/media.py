@@ -127,6 +127,10 @@ def _too_short(media_type: str) -> Fault:
     return Fault(f"is a file of type {media_type} that ends too early", "send all of it")
 
 
+def has_media(messages: Iterable[Message]) -> bool:
+    return any(True for message in messages for _ in media_of(message))
+
+
 def media_of(message: Message) -> Iterator[Image | Audio]:
     """The images and recordings of a message, those in results of calls included, in their order."""
     for part in message.parts:
