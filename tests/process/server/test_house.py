@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.started import serving
 from tests.unit.server.test_house import BODIES, PATIENCE_S, USER, with_tools
 
 from shepherd.wire.base import Json
@@ -82,7 +79,7 @@ def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
     turns: list[Json] = [
         {"role": "user", "content": "Tell me about sheep. " + "They are many and they are white. " * 20}
     ]
-    with running(tmp_path) as (process, url):
+    with serving(tmp_path) as (process, url):
         body = {"messages": turns, "temperature": 0, "max_tokens": 60}
         first = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
         turns += [first["choices"][0]["message"], {"role": "user", "content": "And now?"}]
@@ -93,24 +90,9 @@ def test_a_conversation_outlives_a_restart(tmp_path: Path) -> None:
             told = answer.read().decode()
         assert "event: message_stop" in told or "event: error" in told
         assert process.wait(PATIENCE_S) == 0
-    with running(tmp_path) as (process, url):
+    with serving(tmp_path) as (process, url):
         body = {"messages": turns, "max_tokens": 8}
         second = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 1
-
-
-@contextmanager
-def running(home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A real server with its home in `home`, and its address; killed if it still runs at the end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
-    environment |= {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
-    command = [sys.executable, "-m", "shepherd", "serve", "--port", "0", "--threads", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=home) as process:
-        try:
-            assert process.stdout is not None
-            address = next(line for line in process.stdout if line.startswith("Listening on: "))
-            yield process, address.removeprefix("Listening on: ").strip()
-        finally:
-            process.kill()

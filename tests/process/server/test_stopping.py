@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
 from tests.in_time import PATIENCE_S
+from tests.started import program, serving
 
 pytestmark = [pytest.mark.model, pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")]
 
@@ -33,27 +30,6 @@ STOPS = {
     "a closed terminal": [signal.SIGHUP],
     "all of them, several times": [signal.SIGHUP, signal.SIGTERM, signal.SIGINT] * 3,
 }
-
-
-def python(home: Path, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
-    environment |= {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
-    command = [*before, sys.executable, "-m", "shepherd", *words]
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment, cwd=home
-    )
-
-
-@contextmanager
-def serving(home: Path, before: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server and its address; killed if it still runs at the end."""
-    with python(home, "serve", "--port", "0", "--threads", "1", before=before) as process:
-        try:
-            assert process.stdout is not None
-            address = next(line for line in process.stdout if line.startswith("Listening on: "))
-            yield process, address.removeprefix("Listening on: ").strip()
-        finally:
-            process.kill()
 
 
 def cached(url: str, number: int) -> int:
@@ -108,7 +84,7 @@ def test_a_server_that_is_to_ignore_hang_ups_keeps_running(tmp_path: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_command_without_an_event_loop_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text(CONFIG)
-    with serving(tmp_path) as (_, url), python(tmp_path, "top", "--url", url, "--json") as process:
+    with serving(tmp_path) as (_, url), program(tmp_path, "top", "--url", url, "--json") as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("{")

@@ -1,0 +1,32 @@
+"""`shepherd` in a process of its own, whose home and working folder are those of a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def program(home: Path, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """`shepherd WORDS`; `before`: a program that starts it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "SHEPHERD_"))}
+    environment |= {"HOME": str(home), "SHEPHERD_TRUST": "1", "RAG_DB_PATH": str(home / "memory.db")}
+    command = [*before, sys.executable, "-m", "shepherd", *words]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment, cwd=home
+    )
+
+
+@contextmanager
+def serving(home: Path, before: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server and its address; killed if it still runs at the end."""
+    with program(home, "serve", "--port", "0", "--threads", "1", before=before) as process:
+        try:
+            assert process.stdout is not None
+            address = next(line for line in process.stdout if line.startswith("Listening on: "))
+            yield process, address.removeprefix("Listening on: ").strip()
+        finally:
+            process.kill()
