@@ -16,6 +16,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_GUESSED_BYTES = 4096
 
 
 def marked_encoding(head: bytes) -> str | None:
@@ -27,7 +28,7 @@ def text_encoding(head: bytes) -> str | None:
     """The codec of the text that begins so, by its mark or by the zeros of UTF-16; None when nothing shows it."""
     if (marked := marked_encoding(head)) is not None:
         return marked
-    head = head[: _GUESSED_BYTES & -2]
+    head = head[:_GUESSED_BYTES]
     zeros = [head[at::2].count(0) for at in (0, 1)]
     wide = {(False, True): "utf-16-le", (True, False): "utf-16-be"}.get((zeros[0] > 0, zeros[1] > 0))
     if wide is None or max(zeros) * 8 < len(head):
@@ -36,19 +37,14 @@ def text_encoding(head: bytes) -> str | None:
     return wide if all(char >= " " or char in "\t\n\r\f" for char in text) else None
 
 
-_GUESSED_BYTES = 4096
-
-
 def text_of(raw: bytes) -> str:
     """The text of a file in UTF-8, or in UTF-16 as programs of Windows write it. Raises: `UnicodeDecodeError`."""
     return raw.decode(text_encoding(raw) or "utf-8")
 
 
 def readable(raw: bytes, default: str = "utf-8") -> str:
-    """The text of bytes of others, with `\\n` as line end; invalid bytes become U+FFFD. `default`: the encoding where
-    nothing shows one."""
-    text = raw.decode(text_encoding(raw) or default, "replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    """The text, with `\\n` as line end; invalid bytes become U+FFFD. `default`: its encoding where nothing shows it."""
+    return raw.decode(text_encoding(raw) or default, "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_base64(text: str) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -185,13 +184,9 @@ def with_caller(decoded: Decoded[Any], scope: Scope, *, trace: bool) -> Decoded[
         named["background"] = True
     if (native := decoded.request.native) is not None and (headers := forwarded_headers(scope, native.protocol)):
         named["native"] = replace(native, headers=headers)
-    requests = decoded.requests
-    if caller_of(scope).is_one_of_many:  # how long a model stays concerns all users
-        requests = tuple(replace(each, extra=without_stay(each.extra)) for each in requests)
-    elif not named:
+    if not named:
         return decoded
-    return replace(decoded, requests=tuple(replace(request, **named) for request in requests))
-
-
-def without_stay(extra: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in extra.items() if name != "keep_alive"}
+    requests = [replace(request, **named) for request in decoded.requests]
+    if caller_of(scope).is_one_of_many:  # which is named, too; how long a model stays concerns all users
+        requests = [replace(one, extra={k: v for k, v in one.extra.items() if k != "keep_alive"}) for one in requests]
+    return replace(decoded, requests=tuple(requests))
