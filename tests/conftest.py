@@ -53,8 +53,8 @@ def _trust_one() -> None:
 _keep_bytecode()
 _trust_one()
 
-WORKERS = 3
-"""Of a whole run, on two cores: a third of a worker's time is waiting, and the third worker fills it."""
+WORKERS = 4
+"""Of a whole run, on two cores: a third of a worker's time is waiting, which the others fill, also beside a compiler."""
 
 PROCESS = "tests/process/"
 """What starts programs: of each room, one worker runs all tests, one after the other."""
