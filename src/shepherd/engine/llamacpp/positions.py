@@ -70,10 +70,10 @@ class Positions:
 
     def load(self, seq: int, state: Saved) -> int:
         """Take the images of a sequence from the end of its state; the bytes that are left before them, or -1."""
-        count = array("i", state[-4:]) if len(state) >= 4 else array("i", [-1])
+        count = array("i", bytes(state[-4:])) if len(state) >= 4 else array("i", [-1])
         size = 4 + 4 * _FIELDS * count[0]
         if not 4 <= size <= len(state):
             return -1
-        flat = array("i", state[len(state) - size : -4])
+        flat = array("i", bytes(state[len(state) - size : -4]))
         self._media[seq] = [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), _FIELDS)]
         return len(state) - size
