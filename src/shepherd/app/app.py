@@ -186,7 +186,7 @@ class App:
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
-                isolates=self._isolates(len(registry.residencies())),
+                isolates=self._isolates(len({*registry.entries, registry.memory, registry.memory_reranker} - {None})),
             )
             pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
             pool.add(registry.residencies())
@@ -347,7 +347,7 @@ class App:
         providers = self._dispatcher.resting() if self._dispatcher else {}
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
-        fault = self._failure or "; ".join(each.engine.down for each in backends.values() if each.engine.down)
+        fault = self._failure or "; ".join({each.engine.down: None for each in backends.values() if each.engine.down})
         if not fault and self._archiving.failure:
             return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers)
         return Health("error" if fault else "ok", backend, name, caches, fault, providers)

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as StillRuns
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, ShepherdError
@@ -203,7 +203,7 @@ class ModelProcess:
     def stats(self, engine: int) -> CacheStats:
         """Its figures, with the totals of all children."""
         with self._lock:
-            return self._total(engine)
+            return replace(self._total(engine), restarts=self.n_restarts)
 
     def _total(self, engine: int) -> CacheStats:
         state, at_s = self._link.states[engine]
