@@ -23,10 +23,12 @@ from shepherd.engine.base import Job, Media
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.llamacpp.model import LlamaModel, ModelFacts, ModelOptions, PooledFacts, ReaderFacts
 from shepherd.engine.llamacpp.projector import MOST_READ, media_of, name_of
+from shepherd.engine.llamacpp.trial import SLOWEST_BYTES_PER_S, TIMEOUT_S
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import RemoteModel, Workplace
 from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.models import gguf
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import Embedded, Input, Vectors
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
-TIMEOUTS = Timeouts(connect_s=60.0)
 
 
 def always() -> bool:
@@ -100,7 +101,7 @@ class RemoteLlama:
     ) -> None:
         """As `ModelProcess`."""
         self.process = ModelProcess(
-            Program(command(), SERVE, (options,), environment(), TIMEOUTS, has_arena=True),
+            Program(command(), SERVE, (options,), environment(), _timeouts(options), has_arena=True),
             title=title,
             is_wanted=is_wanted,
             report=report,
@@ -117,6 +118,11 @@ class RemoteLlama:
     def free(self) -> None:
         """End the process, behind the engines' end."""
         self.process.close()
+
+
+def _timeouts(options: ModelOptions) -> Timeouts:
+    n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
+    return Timeouts(connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S)
 
 
 def command() -> list[str]:

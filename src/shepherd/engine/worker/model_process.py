@@ -256,12 +256,13 @@ class ModelProcess:
         try:
             while True:
                 try:
-                    return done.result(POLL_S)
+                    value = done.result(POLL_S)
                 except StillRuns:
-                    if done.done():
-                        raise
                     if not is_wanted():
                         raise Cancelled from None
+                else:
+                    self._n_deaths = 0
+                    return value
         finally:
             self._give_up(number)
 
@@ -503,7 +504,6 @@ class ModelProcess:
 
     def returned(self, number: int, value: Any) -> None:
         if (done := self._calls.pop(number, None)) is not None:
-            self._n_deaths = 0
             with contextlib.suppress(InvalidStateError):  # cancelled
                 done.set_result(value)
 
@@ -542,6 +542,11 @@ class ModelProcess:
             self._frozen = None
 
     @property
+    def closes(self) -> bool:
+        """Whether an engine has been told to close."""
+        return bool(self._closed)
+
+    @property
     def is_frozen(self) -> bool:
         return self._frozen is not None
 
@@ -569,7 +574,7 @@ class _Link:
         self._outbox = outbox
         self._timeouts = timeouts
         self._stalled_s = 0.0
-        """For how long one of its engines has been down."""
+        """Since when one of its engines has been down; 0 = all work."""
         self._is_ending = self._has_ended = False
         self.fault = ""
         """Why it is ended although it runs."""
@@ -686,9 +691,9 @@ class _Link:
 
     def _watch_engines(self) -> None:
         """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
-        down_s = [at_s for state, at_s in self.states.values() if state.down is not None]
+        is_down = any(state.down is not None for state, _ in self.states.values())
         now_s = time.monotonic()
-        self._stalled_s = (self._stalled_s or now_s) if down_s and not self._is_ending else 0.0
+        self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closes else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
             self._kill("has an engine that does not work again")
 
