@@ -1,0 +1,173 @@
+"""What the death of an engine's process costs: its requests end in their client's protocol, and nothing else ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+from tests.in_time import PATIENCE_S, until
+from tests.own_server import serving
+from tests.unit.engine.tiny_projector import png, write_seeing
+
+from shepherd.engine.worker.messages import ADDRESS
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(sys.platform == "win32", reason="models stay in the process there"),
+]
+MODELS = """
+isolate = true
+[models.lamb]
+path = "embedded"
+[models.lamb.sampling]
+ignore_eos = true
+[models.vec]
+path = "embedded"
+pooling = "mean"
+[caches.main]
+model = "lamb"
+n_ctx = 2048
+[caches.side]
+model = "lamb"
+n_ctx = 512
+"""
+HELLO = [{"role": "user", "content": "Tell me about the sheep."}]
+LONG = [{"role": "system", "content": "You are a sheep. " * 10}, *HELLO]
+REASON = "the process of the engine of cache 'main' was killed by SIGSEGV"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx2.Client]:
+    with serving(tmp_path, MODELS) as url, httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
+        yield client
+
+
+def children() -> list[psutil.Process]:
+    """The processes of engines, the oldest first."""
+    found = {}
+    for each in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if ADDRESS in each.environ() and each.status() != psutil.STATUS_ZOMBIE:
+                found[each.create_time()] = each
+    return [found[began] for began in sorted(found)]
+
+
+def chat(client: httpx2.Client, messages: Any = HELLO, **fields: Any) -> dict[str, Any]:
+    answer = client.post(
+        "/v1/chat/completions", json={"model": "main", "messages": messages, "max_tokens": 5, **fields}
+    )
+    assert answer.status_code == 200, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def figures(client: httpx2.Client, name: str) -> list[float]:
+    """A metric's values of all caches."""
+    lines = client.get("/metrics").text.splitlines()
+    return [float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{")]
+
+
+def saved(client: httpx2.Client, n: int) -> None:
+    """Wait until so many caches have conversations that outlive their process."""
+    asyncio.run(until(lambda: sum(n_bytes > 0 for n_bytes in figures(client, "shepherd_snapshot_bytes")) == n))
+
+
+def died(client: httpx2.Client, child: psutil.Process) -> None:
+    """Kill a process, and wait until another one works in its place."""
+    others = [each for each in children() if each != child]
+    child.kill()
+    asyncio.run(until(lambda: len(children()) == len(others) + 1 and child not in children()))
+    asyncio.run(until(lambda: client.get("/health").json()["status"] == "ok"))
+
+
+STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat completions": ("/v1/chat/completions", {"messages": HELLO, "stream": True}),
+    "messages": ("/v1/messages", {"messages": HELLO, "stream": True, "max_tokens": 1500}),
+    "responses": ("/v1/responses", {"input": "Tell me about the sheep.", "stream": True}),
+    "ollama": ("/api/chat", {"messages": HELLO}),
+    "completion": ("/completion", {"prompt": "The sheep", "stream": True}),
+}
+
+
+def error_of(protocol: str, line: str) -> Any:
+    """The text of the error that a stream ends with."""
+    told = json.loads(line.removeprefix("data: ").removeprefix("error: "))
+    told = told["response"] if protocol == "responses" else told
+    return told["error"] if protocol == "ollama" else told["error"]["message"]
+
+
+@pytest.mark.parametrize("protocol", STREAMS)
+def test_a_stream_ends_with_the_error_of_its_protocol_and_the_next_request_is_answered(
+    protocol: str, client: httpx2.Client
+) -> None:
+    chat(client, LONG)
+    saved(client, 1)
+    path, body = STREAMS[protocol]
+    with client.stream("POST", path, json={"model": "main", **body}) as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith(("data: {", "error: {", "{")))
+        said = [next(lines) for _ in range(5)]
+        children()[0].send_signal(signal.SIGSEGV)
+        said += lines
+    assert error_of(protocol, said[-1]) == REASON
+    usage = chat(client, LONG)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1, "from host memory"
+    assert client.get("/health").json()["status"] == "ok"
+    assert 'shepherd_engine_restarts_total{cache="main"} 1.0' in client.get("/metrics").text
+
+
+def test_one_model_dies_and_the_others_and_the_memory_go_on(client: httpx2.Client) -> None:
+    def vectors() -> Any:
+        return client.post("/v1/embeddings", json={"model": "vec", "input": "sheep"}).json()["data"][0]["embedding"]
+
+    before = vectors()
+    chat(client)
+    first, second = children()
+    died(client, second)
+    assert chat(client)["choices"]
+    assert client.get("/v1/memory/facts").status_code == 200
+    assert vectors() == before, "the model of vectors has been started again"
+    assert first in children()
+    assert len(children()) == 2
+    died(client, first)
+    assert vectors() == before
+    assert chat(client)["choices"]
+
+
+def test_both_caches_of_a_model_come_back_with_what_each_had(client: httpx2.Client) -> None:
+    for cache in ("main", "side"):
+        chat(client, LONG, model=cache)
+    saved(client, 2)
+    (child,) = children()
+    died(client, child)
+    for cache in ("main", "side"):
+        usage = chat(client, LONG, model=cache)["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+
+
+def test_an_image_in_the_conversation_comes_back_with_it(tmp_path: Path) -> None:
+    model, projector = write_seeing("qwen", tmp_path)
+    text = f'isolate = true\n[models.eyes]\npath = "{model}"\nmmproj = "{projector}"\n[caches.eyes]\nn_ctx = 1024\n'
+    shown = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": data_url()}}]
+    body = {"model": "eyes", "messages": [{"role": "user", "content": shown}], "max_tokens": 4, "temperature": 0}
+    with serving(tmp_path, text) as url, httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
+        first = client.post("/v1/chat/completions", json=body).json()
+        saved(client, 1)
+        died(client, children()[0])
+        again = client.post("/v1/chat/completions", json=body).json()
+        assert again["choices"] == first["choices"]
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def data_url() -> str:
+    from tests.pictures import data_url as of
+
+    return of(png(1))
