@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.own_server import serving
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
+
+    from shepherd.app.app import App
 
 pytestmark = pytest.mark.model
 
@@ -225,6 +228,30 @@ def test_doctor_finds_what_is_broken(home: Home) -> None:
     done = home.run("doctor", "--model", "missing.gguf")
     assert done.returncode == 1
     assert re.search(r"^✗ model .*does not exist", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize(("fault", "status"), [("", 0), ("the engine of cache 'main' has died", 1)])
+def test_doctor_says_how_the_server_on_the_configured_port_is(
+    fault: str, status: int, home: Home, tmp_path: Path
+) -> None:
+    def around(app: App) -> App:
+        if fault:
+            app._failure = fault  # as a load that failed leaves it
+        return app
+
+    with serving(tmp_path, "isolate = false", around=around) as url:
+        (home.folder / "shepherd.toml").write_text(f"[server]\nport = {url.rpartition(':')[2]}\n")
+        done = home.run("doctor")
+    assert done.returncode == status
+    said = f"server: {url} is error: {fault}" if fault else f"server: {url} is ok"
+    assert said in done.stdout
+    assert "is not free" not in done.stdout
+
+
+def test_doctor_knows_that_another_program_has_the_port(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (home.folder / "shepherd.toml").write_text(f"[server]\nport = {taken.getsockname()[1]}\n")
+        assert "is not free" in home.run("doctor").stdout
 
 
 def test_build_tells_the_verdict_on_the_library(home: Home) -> None:

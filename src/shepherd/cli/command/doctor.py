@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from shepherd.cli import configure, logs, render
-from shepherd.cli.text import format_size
+from shepherd.cli.text import clean, format_size
 from shepherd.core import ShepherdError
 
 if TYPE_CHECKING:
-    pass
+    from shepherd.config import Config
 
 State = Literal["ok", "note", "bad"]
+HEALTH_S = 2.0
+"""For a server to say how it is."""
 
 _MARKS: Mapping[State, tuple[str, str]] = {"ok": ("✓", "green"), "note": ("•", "yellow"), "bad": ("✗", "red")}
 
@@ -197,11 +199,31 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
         try:
             probe.bind((host, port))
         except OSError as error:
-            yield CheckResult(
+            taken = CheckResult(
                 "port", "note", f"{host}:{port} is not free ({error.strerror})", "Choose another port with --port."
             )
+            yield _server(config) or taken
         else:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
+
+
+def _server(config: Config) -> CheckResult | None:
+    """What a Shepherd that has the configured port says of its health; None where none answers."""
+    import httpx2
+
+    from shepherd.cli.command.server_client import connect, find_address, json_object
+
+    address = find_address(config, None, ())
+    try:
+        with connect(address, HEALTH_S) as client:
+            told = json_object(client.get("/health"))
+    except (httpx2.HTTPError, ShepherdError):
+        return None
+    if "backend_connected" not in told:
+        return None
+    why = f": {clean(str(told['detail']))}" if told.get("detail") else ""
+    state: State = "ok" if told["backend_connected"] and not why else "note" if told["backend_connected"] else "bad"
+    return CheckResult("server", state, f"{address.url} is {clean(str(told.get('status')))}{why}")
 
 
 def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
