@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
 from tests.in_time import PATIENCE_S
 from tests.started import program, serving
@@ -49,6 +50,22 @@ def test_every_conversation_comes_back_after_a_stop(stop: str, tmp_path: Path) -
             cached(url, number)
         for sent in STOPS[stop]:
             process.send_signal(sent)
+        assert process.wait(PATIENCE_S) == 0
+    with serving(tmp_path) as (process, url):
+        assert [number for number in range(N_TALKS) if cached(url, number) < 100] == []
+
+
+def test_nothing_is_lost_where_every_process_is_told_to_stop(tmp_path: Path) -> None:
+    """As systemd does it: the processes of engines get the signal too, and wait for the server's word."""
+    (tmp_path / "shepherd.toml").write_text(CONFIG)
+    with serving(tmp_path) as (process, url):
+        for number in range(N_TALKS):
+            cached(url, number)
+        everyone = psutil.Process(process.pid).children(recursive=True)
+        assert everyone
+        for each in everyone:
+            each.terminate()
+        process.terminate()
         assert process.wait(PATIENCE_S) == 0
     with serving(tmp_path) as (process, url):
         assert [number for number in range(N_TALKS) if cached(url, number) < 100] == []

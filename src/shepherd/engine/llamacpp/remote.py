@@ -9,6 +9,7 @@ Numbers cross as bytes: nothing here builds objects of another library from what
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ def always() -> bool:
 
 def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
     """The factory. Raises: `EngineError`."""
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # a system that stops all processes of a server asks its parent too
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
     with suppress(OSError):  # only Linux has it
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     weights = options.load(progress=lambda fraction: workplace.report("weights", fraction))
@@ -122,7 +125,7 @@ class RemoteLlama:
 
 def _timeouts(options: ModelOptions) -> Timeouts:
     n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
-    return Timeouts(connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S)
+    return Timeouts(connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, term_s=0.0)
 
 
 def command() -> list[str]:
