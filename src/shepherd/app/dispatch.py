@@ -27,7 +27,8 @@ from shepherd.app.directory.entries import ModelEntry
 from shepherd.app.loading import LoadedModel
 from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
-from shepherd.backends.fallback import Health, first_to_answer
+from shepherd.app.replica_watch import ReplicaWatch
+from shepherd.backends.fallback import can_another_answer, first_to_answer
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.media import MediaLimits, has_media
 from shepherd.backends.local.prompt import Encoder
@@ -79,7 +80,8 @@ class Dispatcher:
         self.providers = catalogue.providers
         self.compactions = compactions
         self.digests = Digests(compactions)
-        self.health = Health()
+        self.health = self.providers.replicas.health
+        self.watch = ReplicaWatch(self.providers)
         self._reasoning = config.reasoning
         self._media = MediaDoor(MediaLimits(config.images.limits, config.audio.limits), config.images.hosts)
 
@@ -103,9 +105,13 @@ class Dispatcher:
                 yield event
 
     async def _answer(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:
-        async with self._opened(name, route, request) as (backend, asked), aclosing(backend.stream(asked)) as events:
-            async for event in events:
-                yield event
+        with self.providers.replicas.answering(name, request):
+            async with (
+                self._opened(name, route, request) as (backend, asked),
+                aclosing(backend.stream(asked)) as events,
+            ):
+                async for event in events:
+                    yield event
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         async with self._first(request, endpoint) as (backend, asked):
@@ -146,14 +152,30 @@ class Dispatcher:
             if len(texts) < len(inputs):
                 raise InvalidRequest("a provider makes vectors of texts; send texts, not tokens", field="input")
             self._check_privacy(found.provider, found.route)
-            first = self.providers.order(found.provider, Request(found.model, session=""))[0]  # of a group
-            return await self.providers.open(first).cloud.embed(found.model, texts, dimensions, truncate=truncate)
+            return await self._embed_elsewhere(found, texts, dimensions, truncate=truncate)
         async with self.lease(found) as opened:
             assert opened.embedder is not None
             encode = partial(opened.embedder.encode, list(inputs), truncate=truncate, dimensions=dimensions)
             made = await while_wanted("embeddings", lambda is_wanted: encode(is_wanted=is_wanted))
             pooled = opened.embedder.pooling != "none"
         return Embeddings(found.card.id, made.vectors.tolist(), made.n_tokens, pooled)
+
+    async def _embed_elsewhere(
+        self, found: ProviderModel, texts: Sequence[str], dimensions: int | None, *, truncate: bool
+    ) -> Embeddings:
+        """The vectors of a provider, of a group those of the first replica that makes them."""
+        request = Request(found.model)
+        names = self.health.order(self.catalogue.candidates(Route(found.provider), request))
+        model = self.providers.asked_model(found.provider, found.model)
+        for at, name in enumerate(names):
+            with self.providers.replicas.answering(name, request):
+                try:
+                    return await self.providers.open(name).cloud.embed(model, texts, dimensions, truncate=truncate)
+                except ShepherdError as error:
+                    if at + 1 == len(names) or not can_another_answer(error):
+                        raise
+                    self.health.note(name, error)
+        raise AssertionError("there is a candidate")
 
     async def rerank(self, model: str, pairs: Pairs) -> Scores:
         """The score of each pair, by the reranker of this name, or else by the first one."""
@@ -197,7 +219,9 @@ class Dispatcher:
             opened = self.providers.open(name)
             protocol = opened.protocol
             _check_demand(request, protocol)
-            bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
+            named = [each for each in (route.target, *route.fallback) if each in self.providers]
+            group = next((each for each in named if name in self.providers.all_of(each)), name)
+            bare, level = self.providers.asked_model(group, request.model), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
             if has_media(request.messages):
