@@ -28,7 +28,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -178,6 +178,9 @@ class ScriptedService:
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         self.requests.append(Request(model, extra={} if keep_alive_s is None else {"keep_alive": keep_alive_s}))
         self.endpoints.append(endpoint)
+
+    def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
+        raise InvalidRequest(f"there is no replica {name}", status=404)
 
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)

@@ -45,8 +45,9 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import Embeddings
+from shepherd.core.status import Embeddings, ReplicaStatus
 from shepherd.process.pools import in_pool, while_wanted
+from shepherd.wire.base import shown
 from shepherd.wire.history import plain
 
 if TYPE_CHECKING:
@@ -280,6 +281,17 @@ class Dispatcher:
             yield model
 
     # state
+
+    def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
+        """As `Replicas.take_out`. Raises: `InvalidRequest`."""
+        if name not in self.providers.replicas:
+            known = ", ".join(each for group in self.providers.groups().values() for each in group)
+            raise InvalidRequest(
+                f"there is no replica {shown(name)}; the replicas are: {known or 'none'}", field="name", status=404
+            )
+        logger.info("%s is %s", name, "taken out" if is_out else "put back")
+        self.providers.replicas.take_out(name, is_out=is_out)
+        return self.providers.replicas.status(name)
 
     def resting(self) -> dict[str, float]:
         """Seconds that each provider still rests after a failure; 0 = it does not."""

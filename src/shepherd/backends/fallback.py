@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 FIRST_REST_S = 5.0
 LONGEST_REST_S = 300.0
 MOST_NAMED = 8
-"""Back ends whose reasons stand in one sentence."""
+"""Reasons in one sentence."""
 _CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted, Finished)
 _OF_THE_REQUEST = frozenset({404, 413})
 """Statuses of `Refused` that say nothing about health: another model, or a shorter request, may be answered."""
@@ -199,6 +199,9 @@ async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health
 
 def _reasons(failed: Mapping[str, str]) -> str:
     """Why none of several back ends has answered."""
-    listed = [f"{name}: {reason}" for name, reason in failed.items()]
-    more = f"; and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-    return f"none of {len(listed)} can answer: {'; '.join(listed[:MOST_NAMED])}{more}"
+    alike: dict[str, list[str]] = {}
+    for name, reason in failed.items():
+        alike.setdefault(reason, []).append(name)
+    listed = [f"{', '.join(names)}: {reason}" for reason, names in alike.items()]
+    more = f"; and {len(listed) - MOST_NAMED} other reasons" if len(listed) > MOST_NAMED else ""
+    return f"none of {len(failed)} can answer: {'; '.join(listed[:MOST_NAMED])}{more}"

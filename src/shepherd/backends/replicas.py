@@ -193,7 +193,7 @@ class Replicas:
         return self._states[name].models is None or self._states[name].n_missed > 0
 
     def take_out(self, name: str, *, is_out: bool) -> None:
-        """Let a replica get no new requests, or let it get some again. Running answers end."""
+        """Let a replica get no new requests, or some again; running answers end."""
         self._states[name].is_out = is_out
 
     def status(self, name: str) -> ReplicaStatus:

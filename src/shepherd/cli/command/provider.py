@@ -130,8 +130,8 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
     ]
     if not rows:
         raise InvalidRequest("no provider is configured; 'shepherd provider add NAME' adds one", field="name")
-    if group := next((row.name for row in rows if row.replicas), None):
-        raise InvalidRequest(f"{group!r} is a group; name one of its replicas", field="name")
+    by_name = {row.name: row for row in config.providers}
+    rows = [each for row in rows for each in ([by_name[name] for name in row.replicas] or [row])]
     if model := options.get("model"):
         rows = [replace(row, model=model.removeprefix(f"{row.name}/")) for row in rows]
     reports = []
