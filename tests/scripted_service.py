@@ -63,6 +63,7 @@ class ScriptedService:
         self.unloaded: list[str] = []
         self.copied: list[tuple[str, str]] = []
         self.deleted: list[str] = []
+        self.taken_out: list[tuple[str, bool]] = []
         self.n_looks = 0
         """For pulled models."""
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
@@ -180,7 +181,12 @@ class ScriptedService:
         self.endpoints.append(endpoint)
 
     def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
-        raise InvalidRequest(f"there is no replica {name}", status=404)
+        """Of the replicas of `health`; they stay as they are."""
+        found = next((some[name] for some in self._health.groups.values() if name in some), None)
+        if found is None:
+            raise InvalidRequest(f"there is no replica {name}", field="name", status=404)
+        self.taken_out.append((name, is_out))
+        return replace(found, state="draining") if is_out else found
 
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)

@@ -97,7 +97,7 @@ class Dispatcher:
         """
         route, request = await self.catalogue.choose(request, endpoint, route)
         names = self.catalogue.candidates(route, request)
-        if len(names) > 1:
+        if len(names) > 1 or names[0] in self.providers.replicas:  # also the last one that is in has a health
             answer = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
         else:
             answer = self._answer(names[0], route, request)

@@ -186,7 +186,7 @@ async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health
             health.note(name, error)
             failed[name] = error.message.removeprefix(f"{name}: ")
             if at + 1 == len(ordered):
-                if len(failed) > 1:
+                if isinstance(error, BackendError) and len({*failed.values()}) > 1:
                     error.message = _reasons(failed)
                     error.args = (error.message,)
                 raise

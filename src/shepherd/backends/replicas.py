@@ -14,7 +14,8 @@ does. Asked last: those that rest (`fallback.Health`) after a failure or a look 
        long system prompt with tools
     3. the least loaded: open requests by weight
     4. weighted rendezvous hashing of the conversation's beginning, which a restart, and other routers with the same
-       addresses, repeat; a replica that comes or goes moves only its own share
+       addresses, repeat; a replica that comes or goes moves only its own share. A request without a beginning, such as
+       one for vectors, goes to the replica that was asked the longest time ago
 
 The bound is that of "Consistent Hashing with Bounded Loads" (Mirrokni, Thorup, Zadimoghaddam, 2016, arXiv 1608.01350);
 the hashing that of "Weighted Distributed Hash Tables" (Schindelhauer, Schomaker, 2005). FREE is needed beside the
@@ -36,7 +37,7 @@ from shepherd.backends.fallback import Health
 from shepherd.core import Request
 from shepherd.core.lru import LruCache
 from shepherd.core.status import ReplicaStatus
-from shepherd.wire.names import find_name
+from shepherd.wire.names import model_names
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ LATEST = 64
 """Messages of a conversation, from its end, at which an earlier request may have ended."""
 MISSES = 2
 """Looks in a row that find no connection until a replica rests: a busy one may miss one."""
+MOST_SHOWN = 100
+"""Of the models that a replica lists."""
 AGAIN_S, LONGEST_S = 1.0, 60.0
 """Until a replica that could not be seen is looked at again: the first pause, which doubles, and the longest."""
 
@@ -93,8 +96,13 @@ class Marks:
 @dataclass(slots=True)
 class _State:
     n_open: int = 0
+    asked_at: int = 0
+    """The number of the last request, of those of all replicas."""
     is_out: bool = False
     models: frozenset[str] | None = None
+    """That it lists, in small letters."""
+    names: tuple[str, ...] = ()
+    """Some of them, as it writes them."""
     n_missed: int = 0
     """Looks in a row that found a problem."""
 
@@ -107,6 +115,7 @@ class Replicas:
         self._states: dict[str, _State] = {}
         self._marks: LruCache[dict[str, int]] = LruCache(MARKS)
         """By beginning, the replicas that have answered it, with the times that each had been away before."""
+        self._n_asked = 0
         self._last: tuple[Request | None, Marks] = (None, Marks((), (), b""))
 
     def add(self, name: str) -> None:
@@ -132,13 +141,14 @@ class Replicas:
             n_own = self._states[replica.name].n_open
             is_full = n_own >= max(FREE, math.ceil(share * replica.weight))
             has = 0 if is_full else held.get(replica.name, 0)
-            return replica not in among, is_full, -has, n_own / replica.weight, -_score(replica, marks.first)
+            tie = -_score(replica, marks.first) if marks.first else float(self._states[replica.name].asked_at)
+            return replica not in among, is_full, -has, n_own / replica.weight, tie
 
         return tuple(each.name for each in sorted(able, key=rank))
 
     def _lists(self, replica: Replica) -> bool:
         models = self._states[replica.name].models
-        return models is None or not replica.model or find_name(replica.model, models) is not None
+        return models is None or not replica.model or any(_small(each) in models for each in model_names(replica.model))
 
     def _held(self, marks: Marks) -> dict[str, int]:
         """By replica, how strong a mark of the request it has; 0 = none, and it is left out."""
@@ -163,6 +173,8 @@ class Replicas:
         for mark in self._marks_of(request).kept:
             holders = self._marks.find(mark) or {}
             self._marks.keep(mark, {**holders, name: self.health.n_away(name)})
+        self._n_asked += 1
+        state.asked_at = self._n_asked
         state.n_open += 1
         try:
             yield
@@ -175,7 +187,8 @@ class Replicas:
         """Note a look at a replica; seconds until the next one, `every_s` where it takes requests."""
         state = self._states[name]
         if look.models is not None:
-            state.models = look.models
+            state.models = frozenset(map(_small, look.models))
+            state.names = tuple(sorted(look.models)[:MOST_SHOWN])
         if not look.problem:
             if state.n_missed and self.health.wake(name):
                 logger.info("%s can be asked again", name)
@@ -203,7 +216,7 @@ class Replicas:
         if state.is_out:
             word = "draining" if state.n_open else "drained"
         detail = self.health.reason(name) if rests_s is not None else ""
-        return ReplicaStatus(word, state.n_open, max(0.0, rests_s or 0.0), detail, tuple(sorted(state.models or ())))
+        return ReplicaStatus(word, state.n_open, max(0.0, rests_s or 0.0), detail, state.names)
 
 
 def marks_of(request: Request) -> Marks:
@@ -224,6 +237,10 @@ def marks_of(request: Request) -> Marks:
     first = session or (hashes[n_system] if n_system < len(hashes) else head)
     last = hashes[-1] if n_system < len(hashes) else b""
     return Marks(tuple(filter(None, found)), tuple(filter(None, (last, session, head))), first)
+
+
+def _small(model: str) -> str:
+    return model.casefold().removesuffix(":latest")  # Ollama lists it, and takes the name without it
 
 
 def _score(replica: Replica, key: bytes) -> float:

@@ -98,7 +98,7 @@ class ReplicaStatus:
     detail: str = ""
     """Why it rests. It may hold an address, which a client without a key must not see."""
     models: tuple[str, ...] = ()
-    """That it lists; empty = not known."""
+    """Some of those that it lists; empty = not known."""
 
 
 @dataclass(frozen=True, slots=True)

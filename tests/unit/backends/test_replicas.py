@@ -134,6 +134,13 @@ def test_ties_are_decided_alike_by_every_router_and_evenly() -> None:
     assert {old for old, new in moved if old != new} == {"c"}, "one that goes moves only its own share"
 
 
+def test_requests_without_a_beginning_go_round() -> None:
+    fleet = Fleet("a", "b", "c")
+    names = [fleet.ask(Request("m")) for _ in range(6)]
+    assert names[:3] == names[3:]
+    assert {*names} == {"a", "b", "c"}
+
+
 def test_one_that_is_taken_out_gets_no_request_and_its_answers_end() -> None:
     fleet = Fleet("a", "b")
     name = fleet.ask(asking("Hello"))
@@ -152,10 +159,10 @@ def test_one_that_is_taken_out_gets_no_request_and_its_answers_end() -> None:
 def test_a_model_goes_to_those_that_list_it() -> None:
     fleet = Fleet("a", "b", "c", model="Qwen")
     fleet.replicas.see("a", Look(models=frozenset({"llama"})), EVERY_S)
-    fleet.replicas.see("b", Look(models=frozenset({"llama", "qwen:latest"})), EVERY_S)
+    fleet.replicas.see("b", Look(models=frozenset({"llama", "qwen:8b"})), EVERY_S)
     names = {fleet.order(asking(f"Question {n}")) for n in range(20)}
     assert names == {("c",)}, "b calls it otherwise, and c lists nothing yet"
-    fleet.replicas.see("b", Look(models=frozenset({"llama", "qwen"})), EVERY_S)
+    fleet.replicas.see("b", Look(models=frozenset({"llama", "qwen:latest"})), EVERY_S)
     assert {name for n in range(20) for name in fleet.order(asking(f"Question {n}"))} == {"b", "c"}
     for name in "abc":
         fleet.replicas.see(name, Look(models=frozenset({"llama"})), EVERY_S)
