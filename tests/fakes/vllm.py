@@ -29,7 +29,7 @@ class Vllm(ScriptedProvider):
         self.models = list(models)
         self.health = 200
         self.health_body: Any = None
-        self.n_looks = 0
+        self.n_looks = self.n_embedded = 0
         self.n_cached = self.n_prompt = 0
         """Tokens of all prompts: in the cache, and all."""
         self._blocks: set[str] = set()
@@ -53,11 +53,17 @@ class Vllm(ScriptedProvider):
         if received.method == "GET":
             data = [{"id": name, "object": "model", "owned_by": "vllm", "max_model_len": 8192} for name in self.models]
             return self._json(received.path, {"object": "list", "data": data}), ""
+        if received.path.endswith("/embeddings"):
+            self.n_embedded += 1
+            rows = [{"index": at, "embedding": [3.0, 4.0]} for at, _ in enumerate(received.json["input"])]
+            return self._json(received.path, {"data": rows, "usage": {"prompt_tokens": 5}}), ""
         return super()._next(received)
 
     def _answer_to(self, path: str, body: Any) -> Answer:
         if body["model"] not in self.models:
-            return self._refusal(404, f"The model `{body['model']}` does not exist.")
+            words = f"The model `{body['model']}` does not exist."
+            error = {"message": words, "type": "NotFoundError", "param": "model", "code": 404}
+            return Answer("", json.dumps({"error": error}).encode(), 404, {"content-type": JSON})
         cached, total = self._compute(json.dumps([body.get("tools"), *body["messages"]], ensure_ascii=False))
         answer = super()._answer_to(path, body)
         details = f'"usage": {{"prompt_tokens_details": {{"cached_tokens": {cached}}}, '

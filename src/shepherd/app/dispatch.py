@@ -169,13 +169,16 @@ class Dispatcher:
         names = self.health.order(self.catalogue.candidates(Route(found.provider), request))
         model = self.providers.asked_model(found.provider, found.model)
         for at, name in enumerate(names):
-            with self.providers.replicas.answering(name, request):
-                try:
-                    return await self.providers.open(name).cloud.embed(model, texts, dimensions, truncate=truncate)
-                except ShepherdError as error:
-                    if at + 1 == len(names) or not can_another_answer(error):
-                        raise
-                    self.health.note(name, error)
+            try:
+                with self.providers.replicas.answering(name, request):
+                    made = await self.providers.open(name).cloud.embed(model, texts, dimensions, truncate=truncate)
+            except ShepherdError as error:
+                if at + 1 == len(names) or not can_another_answer(error):
+                    raise
+                self.health.note(name, error)
+            else:
+                self.health.note(name, None)
+                return made
         raise AssertionError("there is a candidate")
 
     async def rerank(self, model: str, pairs: Pairs) -> Scores:

@@ -623,7 +623,8 @@ def _find_twice(words: Sequence[str]) -> str:
 def _place_of(url: str) -> str:
     """A base URL such that equal ones are the same server."""
     parts = urlsplit(url)
-    host = "localhost" if is_loopback(parts.hostname or "") else parts.hostname
+    host = parts.hostname or ""
+    host = "localhost" if is_loopback(host) or host in ("0.0.0.0", "::") else host  # noqa: S104 - no server listens here
     try:
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     except ValueError:  # `provider_of` refuses it

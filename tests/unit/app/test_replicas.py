@@ -261,6 +261,20 @@ async def test_eight_users_at_once_are_spread_and_stay(tmp_path: Path) -> None:
         assert it.asked() == [8, 8, 8, 8]
 
 
+async def test_vectors_come_from_one_replica_after_the_other_and_past_one_that_is_down(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 3) as it:
+
+        async def ask() -> httpx2.Response:
+            return await it.client.post("/v1/embeddings", json={"model": "fleet/m", "input": "a text"})
+
+        for _ in range(6):
+            assert (await ask()).json()["data"][0]["embedding"] == pytest.approx([0.6, 0.8])
+        assert [each.n_embedded for each in it.servers] == [2, 2, 2]
+        await it.servers[0].die()
+        assert [(await ask()).status_code for _ in range(3)] == [200] * 3
+        assert it.app.dispatcher.resting()["fleet-1"] > 0
+
+
 # -- what stands in front of them -------------------------------------------------------------------------------------
 
 
