@@ -30,6 +30,8 @@ class Vllm(ScriptedProvider):
         self.health = 200
         self.health_body: Any = None
         self.n_looks = self.n_embedded = 0
+        self.is_seen = asyncio.Event()
+        """Its health check was asked for."""
         self.n_cached = self.n_prompt = 0
         """Tokens of all prompts: in the cache, and all."""
         self._blocks: set[str] = set()
@@ -48,6 +50,7 @@ class Vllm(ScriptedProvider):
     def _next(self, received: Received) -> tuple[Answer, str]:
         if received.method == "GET" and received.path == "/health":
             self.n_looks += 1
+            self.is_seen.set()
             body = b"" if self.health_body is None else json.dumps(self.health_body).encode()
             return Answer("/health", body, self.health, {"content-type": JSON}), ""
         if received.method == "GET":

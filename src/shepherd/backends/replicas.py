@@ -32,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import accumulate, chain
 
 from shepherd.backends.fallback import Health
 from shepherd.core import Request
@@ -228,11 +229,14 @@ def marks_of(request: Request) -> Marks:
     n_system = next((at for at, each in enumerate(messages) if each.role != "system"), len(messages))
     tools = b"".join(map(tool_hash, request.tools))
     hashes = prefix_hashes(messages, tools.hex())
-    n_chars = sum(len(each.text) for each in messages[:n_system])
-    n_chars += sum(len(each.description) + len(repr(each.parameters)) for each in request.tools)
+    sizes = chain(
+        (len(each.text) for each in messages[:n_system]),
+        (len(each.description) + len(repr(each.parameters)) for each in request.tools),
+    )
+    is_long = any(size >= LONG for size in accumulate(sizes))
     session = text_hash(repr((request.owner, request.session))) if request.session else b""
     turns = hashes[max(n_system, len(hashes) - LATEST) :]
-    head = text_hash(repr((tools, hashes[n_system - 1] if n_system else b""))) if n_chars >= LONG else b""
+    head = text_hash(repr((tools, hashes[n_system - 1] if n_system else b""))) if is_long else b""
     found = (*reversed(turns), *hashes[n_system : n_system + 1], session, head)
     first = session or (hashes[n_system] if n_system < len(hashes) else head)
     last = hashes[-1] if n_system < len(hashes) else b""

@@ -321,6 +321,15 @@ async def test_clients_of_every_surface_get_a_call_however_a_replica_writes_it(t
 # -- the watch --------------------------------------------------------------------------------------------------------
 
 
+async def test_a_loaded_program_looks_at_its_own_servers_unasked_and_at_no_others(tmp_path: Path) -> None:
+    async with vllm("m") as server:
+        own = f'[providers.own]\ntype = "vllm"\nbase_urls = ["{server.url}"]\n'
+        far = f'[providers.far]\ntype = "openai"\nbase_urls = ["{server.url}"]\napi_key = "key-of-a-test"\n'
+        async with running(tmp_path, own + far) as app:
+            await server.is_seen.wait()
+            assert app.dispatcher.providers.watched() == {"own-1": 10.0}
+
+
 async def test_the_watch_sees_every_replica_and_its_death(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2, "") as it:
         waits: list[float] = []
