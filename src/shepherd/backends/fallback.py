@@ -107,7 +107,7 @@ class Health:
             state.failures, state.is_away = 0, False
         elif is_unavailable(error):
             self._leave(state, error.message, is_away=isinstance(error, Unreachable))
-            rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (state.failures - 1))
+            rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** min(state.failures - 1, 10))
             stated = error.retry_after_s if isinstance(error, BackendError) else None
             state.rests_until = self._clock() + (min(stated, LONGEST_REST_S) if stated is not None else rest)
 
@@ -118,11 +118,12 @@ class Health:
         state.rests_until = self._clock() + LONGEST_REST_S
 
     def wake(self, name: str) -> bool:
-        """Record that a look has found a back end that was away: the next request tries it. False = it was not away."""
-        state = self._states.get(name)
-        if state is None or not state.is_away:
+        """Record that a look has found a back end: if it rests because it was away, the next request tries it. Whether
+        it does."""
+        state, now = self._states.get(name), self._clock()
+        if state is None or not state.is_away or state.rests_until <= now:
             return False
-        state.rests_until = min(state.rests_until, self._clock())
+        state.rests_until = now
         return True
 
     def n_away(self, name: str) -> int:

@@ -191,7 +191,7 @@ class Replicas:
             state.models = frozenset(map(_small, look.models))
             state.names = tuple(sorted(look.models)[:MOST_SHOWN])
         if not look.problem:
-            if state.n_missed and self.health.wake(name):
+            if self.health.wake(name):
                 logger.info("%s can be asked again", name)
             state.n_missed = 0
             return every_s
