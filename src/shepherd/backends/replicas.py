@@ -37,7 +37,7 @@ from itertools import accumulate, chain
 from shepherd.backends.fallback import Health
 from shepherd.core import Request
 from shepherd.core.lru import LruCache
-from shepherd.core.status import ReplicaStatus
+from shepherd.core.status import ReplicaState, ReplicaStatus
 from shepherd.wire.names import model_names
 
 logger = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class Replicas:
     def status(self, name: str) -> ReplicaStatus:
         state = self._states[name]
         rests_s = self.health.down().get(name)
-        word = "ready" if rests_s is None else "resting"
+        word: ReplicaState = "ready" if rests_s is None else "resting"
         if state.is_out:
             word = "draining" if state.n_open else "drained"
         detail = self.health.reason(name) if rests_s is not None else ""

@@ -86,11 +86,14 @@ class CacheUsage:
     model: str = ""
 
 
+ReplicaState = Literal["ready", "resting", "draining", "drained"]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """One of several servers of a provider."""
 
-    state: Literal["ready", "resting", "draining", "drained"]
+    state: ReplicaState
     """`resting`: it has failed, or a look at it has; `draining`: taken out, and answers are still running there."""
     n_open: int
     """Requests that it is answering."""

@@ -139,6 +139,18 @@ async def test_a_replica_that_comes_back_is_seen_and_asked_again(tmp_path: Path)
         assert it.app.dispatcher.resting() == {"fleet-1": 0.0, "fleet-2": 0.0}
 
 
+async def test_the_only_replica_that_is_in_is_asked_although_it_has_failed(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 1) as it:
+        await it.servers[0].die()
+        answer = await it.ask("Hello")
+        assert answer.status_code == 503
+        assert answer.json()["error"]["message"].startswith("fleet-1: no connection to 127.0.0.1:")
+        assert it.app.dispatcher.resting()["fleet-1"] > 0
+        await it.servers[0].live()
+        assert number_of(await it.ask("Hello")) == 1
+        assert it.app.dispatcher.resting() == {"fleet-1": 0.0}
+
+
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
