@@ -140,7 +140,7 @@ async def test_a_replica_that_comes_back_is_seen_and_asked_again(tmp_path: Path)
 
 
 async def test_the_only_replica_that_is_in_is_asked_although_it_has_failed(tmp_path: Path) -> None:
-    async with fleet(tmp_path, 1) as it:
+    async with fleet(tmp_path, 1, "network = {attempts = 1}") as it:
         await it.servers[0].die()
         answer = await it.ask("Hello")
         assert answer.status_code == 503
