@@ -670,6 +670,9 @@ REFUSED = [
         "[providers.a]\ntype = 'vllm'\nbase_urls = ['http://a']\n[providers.a-1]\ntype = 'vllm'",
         r"providers\.a\.base_urls: would be called 'a-1', which there is already",
     ),
+    ("[providers.vllm]\nprobe_s = 0.01", r"probe_s: got 0\.01, expected 0, or a number from 0\.1 to 3600"),
+    ("[providers.vllm]\nprobe_s = true", r"probe_s: got true, expected 0, or a number from 0\.1 to 3600"),
+    ("[providers.vllm]\nprobe_s = false", r"probe_s: got false, expected 0, or a number from 0\.1 to 3600"),
     ("[providers.vllm]\nreplicas = []", r"providers\.vllm\.replicas: got \[\], expected a list of 1 to 64 names"),
     (
         "[providers.vllm]\n[providers.both]\ntype = 'vllm'\nreplicas = ['vllm', 'vllm']",

@@ -373,19 +373,27 @@ def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Prov
     if kind is None:
         raise ConfigError(f"no provider is called {row.type!r}", key=f"providers.{row.name}.type")
     found = find_key(row, env, keys)
-    provider = provider_of(
-        kind,
-        name=row.name,
-        env=env,
-        base_url=row.base_url,
-        # A variable of the kind's own may also say how the key is sent.
-        key=None if found is None or found.where in kind.keys else found.key,
-        protocol=cast("Protocol | None", row.protocol),
-        headers=row.headers,
-        model=row.model,
-        n_ctx=row.n_ctx,
-        options=row.options,
-    )
+    try:
+        provider = provider_of(
+            kind,
+            name=row.name,
+            env=env,
+            base_url=row.base_url,
+            # A variable of the kind's own may also say how the key is sent.
+            key=None if found is None or found.where in kind.keys else found.key,
+            protocol=cast("Protocol | None", row.protocol),
+            headers=row.headers,
+            model=row.model,
+            n_ctx=row.n_ctx,
+            options=row.options,
+        )
+    except ConfigError as error:
+        if not row.group:
+            raise
+        key = error.key.replace(f"providers.{row.name}.", f"providers.{row.group}.")  # as the file has it
+        raise ConfigError(
+            error.message.removeprefix(f"{error.key}: "), key=key.replace("base_url", "base_urls")
+        ) from error
     if provider.is_local and row.network.proxy not in (None, NO_PROXY):
         raise ConfigError(
             f"{provider.root} is on this machine, and is reached without a proxy; remove it",

@@ -120,6 +120,17 @@ def number(low: float, high: float) -> Kind:
     return Kind(f"a number from {low:g} to {high:g}", accept, float)
 
 
+def none_or(low: float, high: float) -> Kind:
+    """A number in a range, or 0."""
+    inner = number(low, high)
+    accept = inner.accept
+    return Kind(
+        f"0, or {inner.expected}",
+        lambda value, base: 0.0 if value == 0 and value is not False else accept(value, base),
+        float,
+    )
+
+
 def one_of(*words: str) -> Kind:
     return Kind("one of " + ", ".join(words), lambda value, base: _check(value in words, value))
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
 from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
-from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, number, one_of, whole
+from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, none_or, number, one_of, whole
 from shepherd.core import OnFull, Sampling
 from shepherd.core.request import ReasoningLevel, SharedPrefix
 
@@ -224,7 +224,7 @@ class ProviderConfig:
     """Names of providers that share the requests in place of this one; see `backends/replicas.py`."""
     weight: float = key(number(0.001, 1000), 1.0)
     """Its share of the requests, as a replica."""
-    probe_s: float | None = key(number(0, 3600))
+    probe_s: float | None = key(none_or(0.1, 3600))
     """Seconds between two looks at each replica; 0 = none. None = 10 for servers of one's own, none for providers that
     need a key."""
     budget_tokens: int | None = key(whole(0, 2**63 - 1))

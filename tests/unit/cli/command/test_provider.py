@@ -138,6 +138,13 @@ def test_a_provider_with_several_servers_is_listed_and_tested_with_each(user: Ho
             tried.stdout,
         )
         assert first.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+        config_of(user).write_text(
+            '[providers.far]\ntype = "vllm"\nbase_urls = ["http://127.0.0.1:1", "http://a:pw@b"]\n'
+        )
+        listed = json.loads(user.run("provider", "list", "--json").stdout)
+        assert [each["is_local"] for each in listed] == [False, True, False], "of the group: all of them"
+        assert "providers.far.base_urls: an address must not hold a secret" in listed[2]["problem"]
+        assert ":pw@" not in json.dumps(listed)
 
 
 def test_programs_get_one_object_from_every_command(user: Home) -> None:
