@@ -28,7 +28,7 @@ from shepherd.core import (
 )
 from shepherd.core.edits import COMPACTION
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard
+from shepherd.core.status import CacheUsage, Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class ScriptedService:
         self.unloaded: list[str] = []
         self.copied: list[tuple[str, str]] = []
         self.deleted: list[str] = []
+        self.taken_out: list[tuple[str, bool]] = []
         self.n_looks = 0
         """For pulled models."""
         self.cards: tuple[ModelCard, ...] = (ModelCard("fake", 4096, 1_700_000_000, "a script"),)
@@ -178,6 +179,14 @@ class ScriptedService:
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         self.requests.append(Request(model, extra={} if keep_alive_s is None else {"keep_alive": keep_alive_s}))
         self.endpoints.append(endpoint)
+
+    def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
+        """Of the replicas of `health`; they stay as they are."""
+        found = next((some[name] for some in self._health.groups.values() if name in some), None)
+        if found is None:
+            raise InvalidRequest(f"there is no replica {name}", field="name", status=404)
+        self.taken_out.append((name, is_out))
+        return replace(found, state="draining") if is_out else found
 
     async def unload(self, model: str) -> bool:
         self.unloaded.append(model)

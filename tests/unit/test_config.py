@@ -583,6 +583,21 @@ def test_what_one_layer_disables_no_other_enables(load: Load) -> None:
     assert made.tools.disabled == ("command_execution", "http")
 
 
+def test_each_address_of_a_provider_is_a_replica_with_all_that_the_provider_has(load: Load) -> None:
+    made = load(
+        "[providers.vllm]\nmodel = 'qwen'\napi_key = 'k-123'\nbudget_tokens = 9\n"
+        "base_urls = ['http://10.0.0.1:8000/v1', 'http://me:pw@b:8000']"
+    )
+    group, first, second = made.providers
+    assert (group.name, group.replicas, group.group) == ("vllm", ("vllm-1", "vllm-2"), "")
+    assert [each.base_url for each in made.providers] == [None, "http://10.0.0.1:8000", "http://me:pw@b:8000"]
+    assert replace(first, name="", base_url="") == replace(second, name="", base_url="")
+    assert (first.model, first.api_key, first.budget_tokens, first.group) == ("qwen", "k-123", 9, "vllm")
+    shown = config.to_toml(made)
+    assert 'base_urls = ["http://10.0.0.1:8000", "http://***@b:8000"]' in shown
+    assert [each.name for each in load(shown).providers] == ["vllm", "vllm-1", "vllm-2"]
+
+
 def test_a_provider_type_has_all_its_names(load: Load) -> None:
     made = load('[providers.xai]\n[providers.x]\ntype = "google"\n')
     assert {each.name: each.type for each in made.providers} == {"xai": "grok", "x": "gemini"}
@@ -634,6 +649,43 @@ REFUSED = [
     (
         "[providers.vllm]\n[providers.both]\ntype = 'vllm'\nreplicas = ['vllm']\nbudget_tokens = 1",
         r"providers\.both\.budget_tokens: the replicas have budgets",
+    ),
+    ("[providers.vllm]\nbase_urls = []", r"providers\.vllm\.base_urls: got \[\], expected a list of 1 to 64 addresses"),
+    (f"[providers.vllm]\nbase_urls = {['http://a'] * 65}", r"base_urls: got .*, expected a list of 1 to 64 addresses"),
+    ("[providers.vllm]\nbase_urls = ['a:8000']", r"base_urls: got .*, expected a list of 1 to 64 addresses"),
+    (
+        "[providers.vllm]\nbase_urls = ['http://a:80/v1', 'http://A/']",
+        r"providers\.vllm\.base_urls: names the same server twice: a:80",
+    ),
+    (
+        "[providers.vllm]\nbase_urls = ['http://localhost:1', 'http://127.0.0.1:1']",
+        r"base_urls: names the same server twice: localhost:1",
+    ),
+    ("[providers.vllm]\nbase_urls = ['http://a', 'https://b']", r"base_urls: mixes http and https, so that prompts"),
+    (
+        "[providers.vllm]\nbase_urls = ['http://a']\nbase_url = 'http://b'",
+        r"providers\.vllm\.base_urls: give either base_urls or base_url",
+    ),
+    (
+        "[providers.a]\ntype = 'vllm'\nbase_urls = ['http://a']\n[providers.a-1]\ntype = 'vllm'",
+        r"providers\.a\.base_urls: would be called 'a-1', which there is already",
+    ),
+    ("[providers.vllm]\nprobe_s = 0.01", r"probe_s: got 0\.01, expected 0, or a number from 0\.1 to 3600"),
+    ("[providers.vllm]\nprobe_s = true", r"probe_s: got true, expected 0, or a number from 0\.1 to 3600"),
+    ("[providers.vllm]\nprobe_s = false", r"probe_s: got false, expected 0, or a number from 0\.1 to 3600"),
+    ("[providers.vllm]\nreplicas = []", r"providers\.vllm\.replicas: got \[\], expected a list of 1 to 64 names"),
+    (
+        "[providers.vllm]\n[providers.both]\ntype = 'vllm'\nreplicas = ['vllm', 'vllm']",
+        r"providers\.both\.replicas: names 'vllm' twice",
+    ),
+    (
+        "[providers.vllm]\nbase_urls = ['http://a']\n[providers.both]\ntype = 'vllm'\nreplicas = ['vllm']",
+        r"providers\.both\.replicas: a replica must be a single provider",
+    ),
+    (
+        "[providers.vllm]\nbase_urls = ['http://127.0.0.1:1', 'http://a']\n"
+        "[[routes]]\nmatch = '*'\nprovider = 'vllm'\nprivacy = 'local'",
+        r"routes\[0\]\.privacy: the provider 'vllm-2' is not on this machine",
     ),
     ("[sampling]\ntop_p = 1.5", r"sampling\.top_p: got 1\.5, expected a number from 0 to 1"),
     ("[sampling]\ntemperature = nan", r"sampling\.temperature: got NaN"),

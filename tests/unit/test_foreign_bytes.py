@@ -27,6 +27,7 @@ from tests.unit.models.pull.conftest import Puller, pull  # noqa: F401 - a fixtu
 
 from shepherd.agent.storage import ConversationStore
 from shepherd.app.media import FETCH_S
+from shepherd.app.replica_watch import LOOK_S
 from shepherd.backends.cloud.backend import MAX_MODELS, MAX_PAGES, CloudBackend, Timeouts
 from shepherd.backends.cloud.connection import MAX_FRAME_BYTES
 from shepherd.backends.cloud.provider import KINDS, provider_of
@@ -35,7 +36,7 @@ from shepherd.backends.local.media import ImageLimits
 from shepherd.cli.command import replay, server_client
 from shepherd.config.keys import KeyStore
 from shepherd.config.layers import read_file
-from shepherd.core import ShepherdError
+from shepherd.core import ShepherdError, Unreachable
 from shepherd.models import checkpoint, gguf_file
 from shepherd.models.pull import hub as hubs
 from shepherd.models.pull.network import LIST_S, MOST_REDIRECT_BYTES, limit
@@ -214,6 +215,19 @@ def lists(body: bytes) -> Drive:
             backend = CloudBackend(at, transport=Transport(at, limits=SMALL), timeouts=Timeouts(attempts=1))
             try:
                 await backend.models()
+            finally:
+                await backend.aclose()
+
+    return drive
+
+
+def looks(head: bytes, piece: bytes, wait_s: float) -> Drive:
+    async def drive(place: Place) -> None:
+        async with endless(head, piece) as url:
+            at = provider_of(KINDS["vllm"], name="prov", base_url=url, key=KEY)
+            backend = CloudBackend(at, transport=Transport(at, limits=SMALL))
+            try:
+                raise Unreachable((await backend.look(wait_s, lists=False)).problem, backend="prov")
             finally:
                 await backend.aclose()
 
@@ -426,6 +440,14 @@ ROWS = (
         "",
         r"prov: w+",
         (provider(JSON.replace(b"200 OK", b"500 No"), b"w" * 9_000),),
+    ),
+    Row(
+        "health check of a replica",
+        f"{mib(Limits().error_bytes)}; the rest is not read",
+        f"{LOOK_S:g} s",
+        "",
+        r"its health check answers: w+|the answer takes too long",
+        (looks(JSON.replace(b"200 OK", b"503 No"), b"w" * 9_000, LOOK_S), looks(JSON, b"", 0.01)),
     ),
     Row(
         "head, and what stands around a body, of a provider",

@@ -163,6 +163,7 @@ class App:
                     Conversations, self.config, dispatcher, self.tools, self._stores
                 )
                 await self.tools.ready(all_of_them=patient)
+                dispatcher.watch.start()
                 self._is_ready = True
         except Exception as error:
             if self._closed:  # stopped while it was loading: the error reaches no caller
@@ -346,12 +347,13 @@ class App:
             cache: CacheUsage(each.engine.n_ctx, each.engine.used, each.model) for cache, each in backends.items()
         }
         providers = self._dispatcher.resting() if self._dispatcher else {}
+        groups = self._dispatcher.providers.groups() if self._dispatcher else {}
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
         fault = self._failure or "; ".join({each.engine.down: None for each in backends.values() if each.engine.down})
         if not fault and self._archiving.failure:
-            return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers)
-        return Health("error" if fault else "ok", backend, name, caches, fault, providers)
+            return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers, groups)
+        return Health("error" if fault else "ok", backend, name, caches, fault, providers, groups)
 
     def stats(self) -> dict[str, CacheStats]:
         """By name, the statistics of every cache that is open; cheap, from any thread."""
@@ -451,6 +453,7 @@ class App:
             await self.tools.aclose()
             if self._dispatcher is not None:
                 await self._dispatcher.digests.aclose()
+                await self._dispatcher.watch.aclose()
                 await self._dispatcher.providers.aclose()
         finally:
             await asyncio.to_thread(self._close)

@@ -27,7 +27,8 @@ from shepherd.app.directory.entries import ModelEntry
 from shepherd.app.loading import LoadedModel
 from shepherd.app.media import MediaDoor, for_provider
 from shepherd.app.model_pool import ModelPool
-from shepherd.backends.fallback import Health, first_to_answer
+from shepherd.app.replica_watch import ReplicaWatch
+from shepherd.backends.fallback import can_another_answer, first_to_answer
 from shepherd.backends.local.completion import pieces
 from shepherd.backends.local.media import MediaLimits, has_media
 from shepherd.backends.local.prompt import Encoder
@@ -44,8 +45,9 @@ from shepherd.core import (
     Unsupported,
 )
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import Embeddings
+from shepherd.core.status import Embeddings, ReplicaStatus
 from shepherd.process.pools import in_pool, while_wanted
+from shepherd.wire.base import shown
 from shepherd.wire.history import plain
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ class Dispatcher:
         self.providers = catalogue.providers
         self.compactions = compactions
         self.digests = Digests(compactions)
-        self.health = Health()
+        self.health = self.providers.replicas.health
+        self.watch = ReplicaWatch(self.providers)
         self._reasoning = config.reasoning
         self._media = MediaDoor(MediaLimits(config.images.limits, config.audio.limits), config.images.hosts)
 
@@ -94,7 +97,7 @@ class Dispatcher:
         """
         route, request = await self.catalogue.choose(request, endpoint, route)
         names = self.catalogue.candidates(route, request)
-        if len(names) > 1:
+        if len(names) > 1 or names[0] in self.providers.replicas:  # also the last one that is in has a health
             answer = first_to_answer(names, lambda name: self._answer(name, route, request), self.health)
         else:
             answer = self._answer(names[0], route, request)
@@ -103,9 +106,13 @@ class Dispatcher:
                 yield event
 
     async def _answer(self, name: str, route: Route, request: Request) -> AsyncGenerator[Event, None]:
-        async with self._opened(name, route, request) as (backend, asked), aclosing(backend.stream(asked)) as events:
-            async for event in events:
-                yield event
+        with self.providers.replicas.answering(name, request):
+            async with (
+                self._opened(name, route, request) as (backend, asked),
+                aclosing(backend.stream(asked)) as events,
+            ):
+                async for event in events:
+                    yield event
 
     async def count(self, request: Request, *, endpoint: str) -> int:
         async with self._first(request, endpoint) as (backend, asked):
@@ -146,14 +153,33 @@ class Dispatcher:
             if len(texts) < len(inputs):
                 raise InvalidRequest("a provider makes vectors of texts; send texts, not tokens", field="input")
             self._check_privacy(found.provider, found.route)
-            first = self.providers.order(found.provider, Request(found.model, session=""))[0]  # of a group
-            return await self.providers.open(first).cloud.embed(found.model, texts, dimensions, truncate=truncate)
+            return await self._embed_elsewhere(found, texts, dimensions, truncate=truncate)
         async with self.lease(found) as opened:
             assert opened.embedder is not None
             encode = partial(opened.embedder.encode, list(inputs), truncate=truncate, dimensions=dimensions)
             made = await while_wanted("embeddings", lambda is_wanted: encode(is_wanted=is_wanted))
             pooled = opened.embedder.pooling != "none"
         return Embeddings(found.card.id, made.vectors.tolist(), made.n_tokens, pooled)
+
+    async def _embed_elsewhere(
+        self, found: ProviderModel, texts: Sequence[str], dimensions: int | None, *, truncate: bool
+    ) -> Embeddings:
+        """The vectors of a provider, of a group those of the first replica that makes them."""
+        request = Request(found.model)
+        names = self.health.order(self.catalogue.candidates(Route(found.provider), request))
+        model = self.providers.asked_model(found.provider, found.model)
+        for at, name in enumerate(names):
+            try:
+                with self.providers.replicas.answering(name, request):
+                    made = await self.providers.open(name).cloud.embed(model, texts, dimensions, truncate=truncate)
+            except ShepherdError as error:
+                if at + 1 == len(names) or not can_another_answer(error):
+                    raise
+                self.health.note(name, error)
+            else:
+                self.health.note(name, None)
+                return made
+        raise AssertionError("there is a candidate")
 
     async def rerank(self, model: str, pairs: Pairs) -> Scores:
         """The score of each pair, by the reranker of this name, or else by the first one."""
@@ -197,7 +223,9 @@ class Dispatcher:
             opened = self.providers.open(name)
             protocol = opened.protocol
             _check_demand(request, protocol)
-            bare, level = request.model.removeprefix(f"{name}/"), request.reasoning or self._reasoning
+            named = [each for each in (route.target, *route.fallback) if each in self.providers]
+            group = next((each for each in named if name in self.providers.all_of(each)), name)
+            bare, level = self.providers.asked_model(group, request.model), request.reasoning or self._reasoning
             if (bare, level) != (request.model, request.reasoning):
                 request = replace(request, model=bare, reasoning=level)
             if has_media(request.messages):
@@ -256,6 +284,17 @@ class Dispatcher:
             yield model
 
     # state
+
+    def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
+        """As `Replicas.take_out`. Raises: `InvalidRequest`."""
+        if name not in self.providers.replicas:
+            known = ", ".join(each for group in self.providers.groups().values() for each in group)
+            raise InvalidRequest(
+                f"there is no replica {shown(name)}; the replicas are: {known or 'none'}", field="name", status=404
+            )
+        logger.info("%s is %s", name, "taken out" if is_out else "put back")
+        self.providers.replicas.take_out(name, is_out=is_out)
+        return self.providers.replicas.status(name)
 
     def resting(self) -> dict[str, float]:
         """Seconds that each provider still rests after a failure; 0 = it does not."""

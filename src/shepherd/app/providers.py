@@ -1,9 +1,11 @@
 """The providers of a configuration: each is opened at its first request, with the memory beside it.
 
     ProviderConfig ─▶ Provider ─▶ CloudBackend ─▶ MemoryBackend
-    a group of replicas ─ order ─▶ the providers in it, the one of this conversation first
+    a group of replicas ─ order ─▶ the providers in it, the best one first
+                        ─ ReplicaWatch looks at each again and again
 
-Not here: which provider a request goes to (`dispatch.py`), how one is asked (`backends/cloud`).
+Not here: which replica is the best (`backends/replicas.py`), which provider a request goes to (`dispatch.py`), how one
+is asked (`backends/cloud`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -21,11 +22,13 @@ import platformdirs
 from shepherd.app.toolset import AGENT_CTX, CHARS_PER_TOKEN
 from shepherd.backends.cloud.budget import Budget, Meter, Prices, Spending
 from shepherd.backends.cloud.provider import Provider, find_kind, provider_of
+from shepherd.backends.fallback import Health
+from shepherd.backends.replicas import Replica, Replicas
 from shepherd.config import Config, KeyStore, NetworkConfig, ProviderConfig, find_key
 from shepherd.config.kinds import NO_PROXY
 from shepherd.core import ConfigError, Event, InvalidRequest, Request, UnknownModel
 from shepherd.core.edits import WHOLE, AppliedEdit, Edit, Edited
-from shepherd.core.status import ModelCard, ProviderSpending
+from shepherd.core.status import ModelCard, ProviderSpending, ReplicaStatus
 from shepherd.wire.history import without
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from shepherd.backends.cloud.transport import Deadlines
     from shepherd.memory.users import UserStores
     from shepherd.wire.signature import Protocol
+
+
+PROBE_S = 10.0
+"""Between two looks at a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +128,11 @@ class Providers:
         self._rows: dict[str, ProviderConfig] = {}
         self._known: dict[str, Provider] = {}
         self._open: dict[str, OpenProvider] = {}
+        self.replicas = Replicas(Health())
         self._left: list[OpenProvider] = []
         """Those that were changed; an answer of theirs may still be running."""
         wanted = {name for rule in config.routes for name in (rule.provider, *rule.fallback) if name is not None}
-        self._hurried = {
-            *(name for rule in config.routes for name in (rule.provider, *rule.fallback)[:-1]),
-            *(name for row in config.providers for name in row.replicas),
-        }
+        self._hurried = {name for rule in config.routes for name in (rule.provider, *rule.fallback)[:-1]}
         """Another one is asked where these cannot answer."""
         for row in config.providers:
             try:
@@ -144,6 +149,8 @@ class Providers:
         if row.name in self._open and row != self._rows[row.name]:
             self._left.append(self._open.pop(row.name))
         self._rows[row.name] = row
+        for name in row.replicas:
+            self.replicas.add(name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -188,21 +195,44 @@ class Providers:
         return row.model or next((self._rows[each].model or "" for each in row.replicas), "")
 
     def order(self, name: str, request: Request) -> tuple[str, ...]:
-        """The provider, or those of its group: the same conversation goes to the same one as long as it can.
-
-        Weighted rendezvous hashing (Schindler and Schomaker, 2005): a replica that leaves moves only its own share.
-        """
+        """The provider, or those of its group that may be asked, the best first; empty where all are taken out."""
         row = self._rows[name]
         if not row.replicas:
             return (name,)
-        key = request.session or repr((request.owner, request.messages[:2]))
+        asked = self.asked_model(name, request.model)
+        group = (self._rows[each] for each in row.replicas)
+        # The address of one that a list names: its number is another one when the list changes.
+        return self.replicas.order(
+            [
+                Replica(each.name, str(each.base_url) if each.group else each.name, each.model or asked, each.weight)
+                for each in group
+            ],
+            request,
+        )
 
-        def score(replica: str) -> float:
-            digest = blake2b(f"{replica}\0{key}".encode("utf-8", "replace"), digest_size=8).digest()
-            share = (int.from_bytes(digest, "big") + 1) / (2**64 + 1)
-            return -self._rows[replica].weight / math.log(share)
+    def asked_model(self, name: str, model: str) -> str:
+        """What a provider, or a replica of a group, is asked for where a request names `model`, unless its own row has
+        a model."""
+        return (self._rows[name].model if self._rows[name].replicas else None) or model.removeprefix(f"{name}/")
 
-        return tuple(sorted(row.replicas, key=score, reverse=True))
+    def groups(self) -> dict[str, dict[str, ReplicaStatus]]:
+        """By group, the state of each replica."""
+        return {
+            name: {each: self.replicas.status(each) for each in row.replicas}
+            for name, row in self._rows.items()
+            if row.replicas
+        }
+
+    def watched(self) -> dict[str, float]:
+        """The replicas that are looked at, and the seconds between two looks."""
+        found: dict[str, float] = {}
+        for row in self._rows.values():
+            for name in row.replicas:
+                kind = self._known[name].kind
+                usual = PROBE_S if not kind.needs_key and kind.make is None else 0.0
+                if every_s := usual if row.probe_s is None else row.probe_s:
+                    found[name] = min(every_s, found.get(name, every_s))
+        return found
 
     def open(self, name: str) -> OpenProvider:
         if name not in self._rows:
@@ -214,6 +244,8 @@ class Providers:
 
             self._kept = self._kept or KeptAnswers()
             hurry = Timeouts(attempts=2, stated_s=2.0, total_s=4.0) if name in self._hurried else None
+            if any(name in each.replicas and len(each.replicas) > 1 for each in self._rows.values()):
+                hurry = Timeouts(attempts=1)  # another replica is asked at once
             row, cloud = self._rows[name], self.cloud(name, timeouts=hurry)
             counting = CountingCloud(cloud, row)
             found = OpenProvider(cloud, counting, MemoryBackend(counting, self.stores, self._archiving))
@@ -222,7 +254,8 @@ class Providers:
 
     def cards(self) -> tuple[ModelCard, ...]:
         """One for each provider that names its model, and for each group."""
-        return tuple(filter(None, (self.card(name, self.model(name)) for name in self._rows)))
+        names = (name for name, row in self._rows.items() if not row.group)
+        return tuple(filter(None, (self.card(name, self.model(name)) for name in names)))
 
     def card(self, name: str, model: str) -> ModelCard | None:
         """The card of a provider with one of its models, empty = the one that it names; None where there is none."""
@@ -248,7 +281,7 @@ class Providers:
 
     def spending(self) -> dict[str, ProviderSpending]:
         """By name, what each provider has cost: those with a budget, and those that have answered."""
-        rows = {name: row for name, row in self._rows.items() if not row.replicas}
+        rows = {row.group or name: row for name, row in self._rows.items() if not row.replicas}
         states = {name: meter_of(row, self._spending).state() for name, row in rows.items()}
         return {
             name: each
@@ -282,7 +315,7 @@ def user_spending() -> Spending:
 
 def meter_of(row: ProviderConfig, spending: Spending) -> Meter:
     """Counts the answers of a provider against its budget."""
-    return Meter(spending, row.name, Budget(row.budget_tokens, row.budget_money, Prices(**row.prices)))
+    return Meter(spending, row.group or row.name, Budget(row.budget_tokens, row.budget_money, Prices(**row.prices)))
 
 
 def cloud_of(
@@ -340,19 +373,27 @@ def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Prov
     if kind is None:
         raise ConfigError(f"no provider is called {row.type!r}", key=f"providers.{row.name}.type")
     found = find_key(row, env, keys)
-    provider = provider_of(
-        kind,
-        name=row.name,
-        env=env,
-        base_url=row.base_url,
-        # A variable of the kind's own may also say how the key is sent.
-        key=None if found is None or found.where in kind.keys else found.key,
-        protocol=cast("Protocol | None", row.protocol),
-        headers=row.headers,
-        model=row.model,
-        n_ctx=row.n_ctx,
-        options=row.options,
-    )
+    try:
+        provider = provider_of(
+            kind,
+            name=row.name,
+            env=env,
+            base_url=row.base_url,
+            # A variable of the kind's own may also say how the key is sent.
+            key=None if found is None or found.where in kind.keys else found.key,
+            protocol=cast("Protocol | None", row.protocol),
+            headers=row.headers,
+            model=row.model,
+            n_ctx=row.n_ctx,
+            options=row.options,
+        )
+    except ConfigError as error:
+        if not row.group:
+            raise
+        key = error.key.replace(f"providers.{row.name}.", f"providers.{row.group}.")  # as the file has it
+        raise ConfigError(
+            error.message.removeprefix(f"{error.key}: "), key=key.replace("base_url", "base_urls")
+        ) from error
     if provider.is_local and row.network.proxy not in (None, NO_PROXY):
         raise ConfigError(
             f"{provider.root} is on this machine, and is reached without a proxy; remove it",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -34,6 +34,7 @@ from shepherd.core import (
     ShepherdError,
     Started,
     TextDelta,
+    Unreachable,
     Unsupported,
 )
 
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_REST_S = 5.0
 LONGEST_REST_S = 300.0
+MOST_NAMED = 8
+"""Reasons in one sentence."""
 _CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted, Finished)
 _OF_THE_REQUEST = frozenset({404, 413})
 """Statuses of `Refused` that say nothing about health: another model, or a shorter request, may be answered."""
@@ -66,6 +69,12 @@ class _State:
     rests_until: float = 0.0
     is_probed: bool = False
     """A request tests now whether it is back."""
+    is_away: bool = False
+    """It could not be reached, or a look at it has shown that it cannot answer: a look shows when it is back."""
+    n_away: int = 0
+    """How often it was; each time its cache may have gone."""
+    reason: str = ""
+    """Of the last failure."""
 
 
 class Health:
@@ -95,12 +104,43 @@ class Health:
         state = self._states.setdefault(name, _State())
         state.is_probed = False
         if error is None:
-            state.failures = 0
+            state.failures, state.is_away = 0, False
         elif is_unavailable(error):
-            state.failures += 1
-            rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (state.failures - 1))
+            self._leave(state, error.message, is_away=isinstance(error, Unreachable))
+            rest = min(LONGEST_REST_S, FIRST_REST_S * 2 ** min(state.failures - 1, 10))
             stated = error.retry_after_s if isinstance(error, BackendError) else None
             state.rests_until = self._clock() + (min(stated, LONGEST_REST_S) if stated is not None else rest)
+
+    def rest(self, name: str, reason: str) -> None:
+        """Record that a look has found a back end that cannot answer; it rests until another one finds that it can."""
+        state = self._states.setdefault(name, _State())
+        self._leave(state, reason, is_away=True)
+        state.rests_until = self._clock() + LONGEST_REST_S
+
+    def wake(self, name: str) -> bool:
+        """Record that a look has found a back end: if it rests because it was away, the next request tries it. Whether
+        it does."""
+        state, now = self._states.get(name), self._clock()
+        if state is None or not state.is_away or state.rests_until <= now:
+            return False
+        state.rests_until = now
+        return True
+
+    def n_away(self, name: str) -> int:
+        """How often it has gone away so far."""
+        state = self._states.get(name)
+        return 0 if state is None else state.n_away
+
+    def reason(self, name: str) -> str:
+        """Why it rests, in a sentence; empty where it has never failed."""
+        state = self._states.get(name)
+        return "" if state is None else state.reason
+
+    def _leave(self, state: _State, reason: str, *, is_away: bool) -> None:
+        state.failures += 1
+        state.n_away += is_away and not state.is_away
+        state.is_away |= is_away
+        state.reason = reason
 
     def release(self, name: str) -> None:
         """Record that a request ended and showed nothing about health: it was cancelled, or invalid."""
@@ -118,9 +158,9 @@ async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health
     rest.
 
     Events before the first content wait for it, so that the answer has one beginning. Raises: the last error, as
-    `Backend.stream`.
+    `Backend.stream`, with the reason of each that has failed.
     """
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     ordered = health.order(names)
     for at, name in enumerate(ordered):
         waiting: list[Event] = []
@@ -145,11 +185,24 @@ async def first_to_answer(names: Sequence[str], attempt: Attempt, health: Health
             if has_content or not can_another_answer(error):
                 raise
             health.note(name, error)
-            failed.append(name)
+            failed[name] = error.message.removeprefix(f"{name}: ")
             if at + 1 == len(ordered):
+                if isinstance(error, BackendError) and len({*failed.values()}) > 1:
+                    error.message = _reasons(failed)
+                    error.args = (error.message,)
                 raise
             logger.warning("%s cannot answer (%s); %s is asked", name, error.code, ordered[at + 1])
         else:
             return
         finally:
             health.release(name)
+
+
+def _reasons(failed: Mapping[str, str]) -> str:
+    """Why none of several back ends has answered."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in failed.items():
+        alike.setdefault(reason, []).append(name)
+    listed = [f"{', '.join(names)}: {reason}" for reason, names in alike.items()]
+    more = f"; and {len(listed) - MOST_NAMED} other reasons" if len(listed) > MOST_NAMED else ""
+    return f"none of {len(failed)} can answer: {'; '.join(listed[:MOST_NAMED])}{more}"

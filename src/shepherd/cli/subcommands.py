@@ -56,6 +56,7 @@ def _json(help: str = "Print JSON, for programs.") -> click.Option:
 
 _JSON = _json()
 _NAME = click.Argument(["name"])
+_SERVER = _text("--url", metavar="URL", help="The server; the default is the configured one on this machine.")
 _OPTIONAL_MODEL = click.Argument(["model_word"], metavar="[MODEL]", required=False, type=Model())
 _PROJECT = _flag("--project", help="Change the file of this folder, not your own.")
 _ID_RANGE = WholeNumber(1, 2**63 - 1)
@@ -184,7 +185,7 @@ _GENERAL = (
         --api-key gives the key for a server that asks for one. The key q quits.
         """,
         (
-            _text("--url", metavar="URL", help="The server; the default is the configured one on this machine."),
+            _SERVER,
             _flag("--once", help="Print one snapshot and exit; this is the default in a pipe."),
             _json("Print one object per second, for programs."),
         ),
@@ -600,6 +601,23 @@ _PROVIDERS = (
         "Remove a provider from your configuration.",
         (_PROVIDER, _JSON),
     ),
+    Subcommand(
+        "provider replicas",
+        "command.replicas.show_all",
+        "List the servers of each provider of a running server, and how busy they are.",
+        (_SERVER, _JSON),
+    ),
+    Subcommand(
+        "provider drain",
+        "command.replicas.drain",
+        """Take a replica out.
+
+        Running answers end there, and new requests go to the others, until 'shepherd provider resume' or a restart of
+        the server. 'shepherd provider replicas' lists the names.
+        """,
+        (_NAME, _SERVER, _JSON),
+    ),
+    Subcommand("provider resume", "command.replicas.resume", "Put a replica back.", (_NAME, _SERVER, _JSON)),
     Subcommand("keys", "command.keys.show_list", "Set, list and remove the keys of providers.", (_JSON,)),
     Subcommand(
         "keys list",

@@ -61,7 +61,7 @@ def find_key(row: ProviderConfig, env: Mapping[str, str], store: KeyStore) -> Fo
         return FoundKey(row.api_key, "configuration")
     # What was stored for OpenAI goes to OpenAI: an address of another name needs a key of its own.
     is_own = row.base_url is None and bool(kind.base_url)
-    names = dict.fromkeys((row.name, kind.name) if is_own else (row.name,))
+    names = dict.fromkeys(filter(None, (row.name, row.group, kind.name if is_own else "")))
     return next((found for name in names if (found := store.find(name)) is not None), None)
 
 

@@ -120,6 +120,17 @@ def number(low: float, high: float) -> Kind:
     return Kind(f"a number from {low:g} to {high:g}", accept, float)
 
 
+def none_or(low: float, high: float) -> Kind:
+    """A number in a range, or 0."""
+    inner = number(low, high)
+    accept = inner.accept
+    return Kind(
+        f"0, or {inner.expected}",
+        lambda value, base: 0.0 if value == 0 and value is not False else accept(value, base),
+        float,
+    )
+
+
 def one_of(*words: str) -> Kind:
     return Kind("one of " + ", ".join(words), lambda value, base: _check(value in words, value))
 
@@ -197,6 +208,16 @@ def _base_url(value: Any, base: PathBase) -> str:
     return _url(value, base).rstrip("/").removesuffix("/v1").rstrip("/")
 
 
+def _few(accept: Callable[[Any, PathBase], str]) -> Callable[[Any, PathBase], tuple[str, ...]]:
+    def accept_each(value: Any, base: PathBase) -> tuple[str, ...]:
+        texts = _texts(value, base)
+        _check(1 <= len(texts) <= MOST_REPLICAS, value)
+        return tuple(accept(each, base) for each in texts)
+
+    return accept_each
+
+
+MOST_REPLICAS = 64
 ANY_TEXT = Kind("text", lambda value, base: _check(isinstance(value, str), value))
 TEXT = Kind("a text that is not empty", _text)
 SECRET = replace(TEXT, secret=True)
@@ -226,6 +247,12 @@ def _embedder(value: Any, base: PathBase) -> str:
 EMBEDDER = Kind("a path or a model's name, or PROVIDER/MODEL", _embedder)
 URL = Kind("an address such as http://127.0.0.1:9000", _url)
 BASE_URL = replace(URL, accept=_base_url)
+BASE_URLS = Kind(
+    f'a list of 1 to {MOST_REPLICAS} addresses such as ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]',
+    _few(_base_url),
+    _split,
+)
+NAMES = Kind(f"a list of 1 to {MOST_REPLICAS} names", _few(_text), _split)
 NO_PROXY = "none"
 PROXY = Kind(
     f'"{NO_PROXY}", or http://, https:// or socks5:// with a host, as in http://proxy.lan:3128; what has a meaning in '

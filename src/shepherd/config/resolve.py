@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from shepherd.backends import registered
-from shepherd.backends.cloud.provider import find_kind, find_model
+from shepherd.backends.cloud.provider import find_kind, find_model, is_loopback
 from shepherd.backends.router import Route, Router
 from shepherd.config.aliases import Aliases
 from shepherd.config.dead_routes import dead_rules
@@ -91,7 +92,7 @@ class Resolver:
         greedy = Sampling(temperature=0)  # the embedded model is too small to sample from
         models = [replace(m, sampling=m.sampling.over(greedy)) if m.path == "embedded" else m for m in models]
         caches = tuple(_built(CacheConfig, *entry) for entry in self.caches.items())
-        providers = tuple(self._provider(*entry) for entry in self.providers.items())
+        providers = tuple(row for entry in self.providers.items() for row in self._provider_rows(*entry))
         self._check_privacy(rules, rules_setting, {provider.name: provider for provider in providers})
         self.warnings += dead_rules(rules, rules_setting.file)
         top_level: Config = self._table(Config())
@@ -397,13 +398,38 @@ class Resolver:
             entry["model"] = model
         return name
 
+    def _provider_rows(self, name: str, entry: dict[str, Setting]) -> Iterator[ProviderConfig]:
+        """The provider, and one for each of its `base_urls`, which are its replicas then."""
+        provider, error = self._provider(name, entry), entry["type"].error
+        if not provider.base_urls:
+            yield provider
+            return
+        here = f"providers.{name}.base_urls"
+        if other := next((word for word in ("base_url", "replicas") if getattr(provider, word)), None):
+            raise error(f"give either base_urls or {other}", here)
+        if twice := _find_twice(tuple(map(_place_of, provider.base_urls))):
+            raise error(f"names the same server twice: {twice}", here)
+        schemes = {urlsplit(url).scheme for url in provider.base_urls}
+        if len(schemes) > 1:
+            why = "mixes http and https, so that prompts and the key would go out unencrypted to some of them"
+            raise error(f"{why}; use one scheme, or name them one by one with replicas", here)
+        names = tuple(f"{name}-{number}" for number, _ in enumerate(provider.base_urls, 1))
+        if taken := next((each for each in names if each in self.providers or each in self.caches), None):
+            raise error(f"would be called {taken!r}, which there is already; rename one of them", here)
+        yield replace(provider, replicas=names)
+        for each, url in zip(names, provider.base_urls, strict=True):
+            yield replace(provider, name=each, base_url=url, base_urls=(), group=name)
+
     def _provider(self, name: str, entry: dict[str, Setting]) -> ProviderConfig:
         provider = _built(ProviderConfig, name, entry)
         for replica in provider.replicas:
             _get_known(replica, self.providers, "provider", entry["type"].error, f"providers.{name}.replicas")
-            if replica == name or "replicas" in self.providers[replica]:
+            if replica == name or not {"replicas", "base_urls"}.isdisjoint(self.providers[replica]):
                 raise entry["type"].error("a replica must be a single provider", f"providers.{name}.replicas")
-        if provider.type == "openai_compat" and provider.base_url is None and not provider.replicas:
+        if twice := _find_twice(provider.replicas):
+            raise entry["type"].error(f"names {twice!r} twice", f"providers.{name}.replicas")
+        is_group = bool(provider.replicas or provider.base_urls)
+        if provider.type == "openai_compat" and provider.base_url is None and not is_group:
             raise entry["type"].error("an openai_compat provider needs a base_url", f"providers.{name}.base_url")
         if provider.replicas and (provider.budget_tokens is not None or provider.budget_money is not None):
             raise entry["type"].error("the replicas have budgets, not their group", f"providers.{name}.budget_tokens")
@@ -587,6 +613,23 @@ def _vain_archives(
                 f"{begin} and no user: requests that name no user (x-shepherd-user, or a key with a user) are not "
                 'archived; add user = "local" to archive them in your own memory'
             )
+
+
+def _find_twice(words: Sequence[str]) -> str:
+    """The first word that stands there before; empty where there is none."""
+    return next((word for at, word in enumerate(words) if word in words[:at]), "")
+
+
+def _place_of(url: str) -> str:
+    """A base URL such that equal ones are the same server."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = "localhost" if is_loopback(host) or host in ("0.0.0.0", "::") else host  # noqa: S104 - no server listens here
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except ValueError:  # `provider_of` refuses it
+        return url
+    return f"{host}:{port}{parts.path.rstrip('/')}"
 
 
 def _built(cls: Callable[..., _T], name: str, entry: Mapping[str, Setting]) -> _T:

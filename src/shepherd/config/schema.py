@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from shepherd.backends.cloud.provider import KINDS, PROTOCOLS, find_kind, is_loopback
 from shepherd.backends.local.media import AudioLimits, ImageLimits
 from shepherd.config import kinds
-from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, number, one_of, whole
+from shepherd.config.kinds import EMPTY_JSON, Kind, Table, key, keys_of, none_or, number, one_of, whole
 from shepherd.core import OnFull, Sampling
 from shepherd.core.request import ReasoningLevel, SharedPrefix
 
@@ -210,6 +210,8 @@ class ProviderConfig:
     """None = the model's name in the request is passed on."""
     base_url: str | None = key(kinds.BASE_URL)
     """Without `/v1` and without a slash at its end."""
+    base_urls: tuple[str, ...] = key(kinds.BASE_URLS, ())
+    """As `base_url`, of several servers that are alike: each is a replica of its own, called `NAME-1`, `NAME-2` ..."""
     api_key: str | None = key(kinds.SECRET, shown=False)
     api_key_env: str | None = key(kinds.TEXT)
     protocol: str | None = key(one_of(*PROTOCOLS))
@@ -220,10 +222,13 @@ class ProviderConfig:
     """Tokens of its window; None = as it reports, or as is known of the model."""
     options: Mapping[str, Any] = key(kinds.JSON_MAP, EMPTY_JSON)
     """Fields that are added to the body of every request."""
-    replicas: tuple[str, ...] = key(kinds.TEXTS, ())
-    """Names of providers that share the requests in place of this one; a conversation stays with one of them."""
+    replicas: tuple[str, ...] = key(kinds.NAMES, ())
+    """Names of providers that share the requests in place of this one; see `backends/replicas.py`."""
     weight: float = key(number(0.001, 1000), 1.0)
     """Its share of the requests, as a replica."""
+    probe_s: float | None = key(none_or(0.1, 3600))
+    """Seconds between two looks at each replica; 0 = none. None = 10 for servers of one's own, none for providers that
+    need a key."""
     budget_tokens: int | None = key(whole(0, 2**63 - 1))
     """Tokens of a day, prompts and answers together; then requests are refused. A day ends at midnight, local time."""
     budget_money: float | None = key(number(0, 1e12))
@@ -236,6 +241,8 @@ class ProviderConfig:
     sampling: Sampling = key(kinds.SAMPLING, Sampling())
     is_declared: bool = False
     """A file or a flag names it; otherwise it exists because of a key in the environment."""
+    group: str = ""
+    """The provider that has this one's address among its `base_urls`."""
 
     @property
     def is_local(self) -> bool:

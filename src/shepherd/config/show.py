@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from shepherd.config.kinds import SAMPLING, Kind, Table, keys_of
-from shepherd.config.schema import Config, ModelConfig
+from shepherd.config.kinds import BASE_URLS, NAMES, SAMPLING, Kind, Table, keys_of
+from shepherd.config.schema import Config, ModelConfig, ProviderConfig
 from shepherd.core import Sampling
 
 
@@ -25,7 +26,7 @@ def to_toml(config: Config) -> str:
         elif isinstance(kind, Table) and kind.form == "map":
             lines += ["", f"[{name}]", *(f"{_quoted(word)} = {_toml(each)}" for word, each in value.items())]
         elif isinstance(kind, Table):
-            for entry in value:
+            for entry in filter(None, map(_as_written, value)):
                 header = f"[[{name}]]" if kind.form == "list" else f"[{name}.{_quoted(entry.name)}]"
                 lines += _shown_table(header, entry)
                 for inner in ("sampling", "network", "tensorrt"):
@@ -35,6 +36,15 @@ def to_toml(config: Config) -> str:
                 for adapter in entry.adapters if isinstance(entry, ModelConfig) else ():
                     lines += _shown_table(f"[[{name}.{_quoted(entry.name)}.adapters]]", adapter)
     return "\n".join(lines).lstrip() + "\n"
+
+
+def _as_written(entry: Any) -> Any:
+    """The entry as a file has it; None for one that another entry makes."""
+    if not isinstance(entry, ProviderConfig):
+        return entry
+    if entry.group:
+        return None
+    return replace(entry, replicas=()) if entry.base_urls else entry
 
 
 def _shown_table(header: str, value: Any) -> list[str]:
@@ -51,15 +61,26 @@ def _shown_keys(value: Any) -> list[str]:
         if isinstance(kind, Table) and kind.form == "list" and found is not None and not has_own_tables:
             names = ", ".join(entry.name for entry in found) or "none"
             lines.append(f"# {name}: set, not shown, for {names}")
-        elif not isinstance(kind, Kind) or found is None or (isinstance(found, Mapping) and not found):
+        elif not isinstance(kind, Kind) or _is_open(kind, found):
             continue
         elif kind.secret and found != ():
             names = f", for {', '.join(found)}" if isinstance(found, Mapping) else ""
             lines.append(f"# {name}: set, not shown{names}")
         else:  # without the password of an address
-            shown = re.sub(r"(?<=://)[^/@]*@", "***@", found) if isinstance(found, str) else found
-            lines.append(f"{name} = {_toml(shown)}")
+            lines.append(f"{name} = {_toml(_veiled(found))}")
     return lines
+
+
+def _is_open(kind: Kind, value: Any) -> bool:
+    """Whether a file would not have the key."""
+    may_be_empty = not isinstance(value, Mapping) and kind not in (NAMES, BASE_URLS)
+    return value is None or (not value and not may_be_empty)
+
+
+def _veiled(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_veiled, value))
+    return re.sub(r"(?<=://)[^/@]*@", "***@", value) if isinstance(value, str) else value
 
 
 def _toml(value: Any) -> str:

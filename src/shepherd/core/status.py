@@ -86,6 +86,24 @@ class CacheUsage:
     model: str = ""
 
 
+ReplicaState = Literal["ready", "resting", "draining", "drained"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One of several servers of a provider."""
+
+    state: ReplicaState
+    """`resting`: it has failed, or a look at it has; `draining`: taken out, and answers are still running there."""
+    n_open: int
+    """Requests that it is answering."""
+    rests_s: float = 0.0
+    detail: str = ""
+    """Why it rests. It may hold an address, which a client without a key must not see."""
+    models: tuple[str, ...] = ()
+    """Some of those that it lists; empty = not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """Whether requests can be answered now."""
@@ -100,6 +118,8 @@ class Health:
     """The fault, or what the back end waits for; one sentence for a person."""
     providers: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each still rests after a failure; 0 = it does not."""
+    groups: Mapping[str, Mapping[str, ReplicaStatus]] = field(default_factory=dict)
+    """Of each provider with several servers, the servers."""
 
 
 @dataclass(frozen=True, slots=True)

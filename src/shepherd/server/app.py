@@ -93,7 +93,12 @@ def create_app(
     """
     rows = [row if set(disabled).isdisjoint(row.paths) else _disabled(row) for row in ENDPOINTS]
     admission = admission or Admission()
-    metrics = Metrics(service.totals, n_active=lambda: admission.n_active, resting=lambda: service.health().providers)
+    metrics = Metrics(
+        service.totals,
+        n_active=lambda: admission.n_active,
+        resting=lambda: service.health().providers,
+        groups=lambda: service.health().groups,
+    )
     state = ServerState(
         service, limits, ActiveRequests(), metrics, responses or ResponseStore(),
         [row for row in rows if row.documented], observe, is_open=api_keys is None, verbose=verbose,

@@ -20,6 +20,7 @@ from shepherd.server.endpoints.memory import MEMORY_ENDPOINTS
 from shepherd.server.endpoints.models import MODEL_ENDPOINTS
 from shepherd.server.endpoints.ollama import OLLAMA_ENDPOINTS, answer_copy, answer_delete, answer_show
 from shepherd.server.endpoints.query import query
+from shepherd.server.endpoints.replicas import REPLICA_ENDPOINTS
 from shepherd.server.endpoints.rerank import answer_cohere, answer_rerank, answer_score
 from shepherd.server.endpoints.responses import RESPONSE_ENDPOINTS
 from shepherd.server.endpoints.status import STATUS_ENDPOINTS
@@ -173,5 +174,5 @@ QUERY_ENDPOINTS: tuple[Endpoint, ...] = (
 ENDPOINTS: tuple[Endpoint | PlainEndpoint, ...] = (
     *GENERATE_ENDPOINTS, *QUERY_ENDPOINTS, *(row.endpoint for row in MEMORY_ENDPOINTS),
     *STATUS_ENDPOINTS, *LLAMA_ENDPOINTS, *MODEL_ENDPOINTS, *OLLAMA_ENDPOINTS, *RESPONSE_ENDPOINTS,
-    TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
+    *REPLICA_ENDPOINTS, TELEMETRY_ENDPOINT, *DOCS_ENDPOINTS,
 )  # fmt: skip

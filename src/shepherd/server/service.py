@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shepherd.app.totals import Totals
 from shepherd.core import Event, Request, TextOrTokens
 from shepherd.core.pairs import Pairs, Scores
-from shepherd.core.status import Embeddings, Health, ModelCard
+from shepherd.core.status import Embeddings, Health, ModelCard, ReplicaStatus
 from shepherd.engine.stats import CacheStats
 
 if TYPE_CHECKING:  # a server without a memory does not load it
@@ -70,6 +70,9 @@ class Dispatcher(Protocol):
     async def load(self, model: str, keep_alive_s: float | None, *, endpoint: str) -> None:
         """Load the model that the routes choose; with `keep_alive_s` 0 unload it. `keep_alive_s`: how long it stays
         from now on; None = as before, negative = without end."""
+
+    def take_out(self, name: str, *, is_out: bool) -> ReplicaStatus:
+        """Let a replica get no new requests, or some again; running answers end. Raises: `InvalidRequest`."""
 
 
 class Catalogue(Protocol):

@@ -154,6 +154,26 @@ async def test_while_one_request_probes_the_others_go_elsewhere() -> None:
     assert not stage.health.rests("a"), "a probe that was cancelled makes room for another"
 
 
+async def test_one_that_has_failed_for_days_rests_no_longer_than_five_minutes() -> None:
+    stage = Stage()
+    for _ in range(2_000):
+        stage.health.note("a", DOWN)
+    assert stage.health.down() == {"a": 300.0}
+
+
+async def test_where_none_can_answer_the_error_has_each_reason_once() -> None:
+    away = {name: Unreachable("x: no connection", backend=name) for name in ("a", "b")}
+    stage = Stage(**away, c=Unreachable("c: too slow", backend="c"))
+    with pytest.raises(Unreachable, match=r"^none of 3 can answer: a, b: x: no connection; c: too slow$"):
+        await stage.ask("a", "b", "c")
+    stage = Stage(a=DOWN, b=DOWN)
+    with pytest.raises(Unreachable, match=r"^no connection$"):
+        await stage.ask("a", "b")
+    many = {f"n{number}": Unreachable(f"reason {number}", backend="") for number in range(12)}
+    with pytest.raises(Unreachable, match=r"; n7: reason 7; and 4 other reasons$"):
+        await Stage(**many).ask(*many)
+
+
 async def test_a_provider_that_names_its_delay_rests_so_long() -> None:
     stage = Stage(a=RateLimited("slow down", backend="a", retry_after_s=42.0))
     await stage.ask("a", "b")

@@ -293,6 +293,8 @@ DEEDS: tuple[tuple[str, str, Json | list[Json] | None], ...] = (
     ("POST", "/api/pull", {"model": "http://127.0.0.1:9/other.gguf"}),
     ("POST", "/api/copy", {"source": "fake", "destination": "mine"}),
     ("DELETE", "/api/delete", {"model": "fake"}),
+    ("POST", "/v1/replicas/main/drain", None),
+    ("POST", "/v1/replicas/main/resume", None),
     ("POST", "/lora-adapters", []),
     ("POST", "/v1/lora-adapters", []),
     *(("POST", path, {"model": "fake", "keep_alive": 0, "stream": False}) for path in PROMPTLESS),
@@ -310,7 +312,7 @@ def test_each_path_that_may_change_something_is_known_to_change_what_is_shared_o
     generating = {row.paths[0] for row in GENERATE_ENDPOINTS}
     memory = {row.path for row in MEMORY_ENDPOINTS}
     rows = [row for row in ENDPOINTS if {"POST", "PUT", "DELETE"} & {*row.methods}]
-    deeds = {re.sub("/main$", "/{name:path}", path) for _, path, _ in DEEDS}
+    deeds = {re.sub("/main$", "/{name:path}", path).replace("/main/", "/{name}/") for _, path, _ in DEEDS}
     unknown = {row.paths[0] for row in rows} - generating - memory - deeds - OTHERS
     assert unknown == set()
 

@@ -28,7 +28,7 @@ from shepherd.backends.cloud.provider import find_model
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.router import Route, Router, base_of
 from shepherd.config import CacheConfig, Config, KeyStore, ProviderConfig
-from shepherd.core import ConfigError, EngineError, InvalidRequest, Request, ShepherdError, UnknownModel
+from shepherd.core import ConfigError, EngineError, InvalidRequest, Request, ShepherdError, Unavailable, UnknownModel
 from shepherd.core.status import ModelCard
 from shepherd.models.pulled import PulledModel, pulled_models
 from shepherd.models.pulled import remove as remove_pulled
@@ -116,14 +116,20 @@ class Catalogue:
         return route, route.fill(request if meaning == model else replace(request, model=meaning))
 
     def candidates(self, route: Route, request: Request) -> tuple[str, ...]:
-        """The caches and providers that may answer, in order."""
-        return tuple(
+        """The caches and providers that may answer, in order; at least one. Raises: `Unavailable`."""
+        found = tuple(
             dict.fromkeys(
                 each
                 for name in (route.target, *route.fallback)
                 for each in (self.providers.order(name, request) if name in self.providers else (name,))
             )
         )
+        if not found:
+            raise Unavailable(
+                f"every replica of {route.target!r} is taken out; 'shepherd provider resume' puts one back",
+                backend=route.target,
+            )
+        return found
 
     async def route(self, model: str, endpoint: str) -> Route:
         """The rule for a request that names `model`. Raises: `UnknownModel`."""

@@ -31,6 +31,7 @@ from shepherd.backends.cloud.models import Facts
 from shepherd.backends.cloud.provider import EMPTY_MAPPING, Provider
 from shepherd.backends.cloud.secret import veiled
 from shepherd.backends.cloud.transport import Transport, encoded
+from shepherd.backends.replicas import Look
 from shepherd.core import (
     BadReply,
     CallDelta,
@@ -87,6 +88,10 @@ _DISPENSABLE = frozenset(
 _WITHOUT_STOPS = ("openai.responses",)
 CONTINUE = "Your last message was cut off. Continue it from exactly where it ends; repeat nothing and add no remark."
 """Behind an answer of our own conversation that is to be continued: most providers begin another one, or refuse."""
+_STOPPING = ("stopping", "draining", "terminating", "shutting_down")
+"""Words for the state of a server that ends: ours, and those of others."""
+_NO_PATH = (401, 403, 404, 405)
+"""Statuses of a health check that say nothing: there is none, or it is not for us."""
 _CONTENT = (TextDelta, ReasoningDelta, OpaqueBlock, CallStarted)
 
 
@@ -553,6 +558,27 @@ class CloudBackend:
         else:
             return Failed("broken", f"the list of models has more than {MAX_PAGES} pages")
         return names
+
+    async def look(self, wait_s: float, *, lists: bool) -> Look:
+        """Whether the provider takes requests now, by its own word and within `wait_s` for each request; no prompt is
+        sent. `lists`: ask for its models, too."""
+        name = self.provider.name
+        try:
+            if url := self.provider.health_url:
+                status, found, words = await self._transport.status(url, wait_s)
+                if found.get("status") in _STOPPING:
+                    return Look(f"{name} says that it is {found['status']}", is_answer=True)
+                if status != 200 and status not in _NO_PATH:
+                    return Look(f"its health check answers: {words or f'status {status}'}", is_answer=True)
+                if status == 200 and not lists:
+                    return Look()
+        except ProviderFailed as error:
+            return Look(self.provider.hide(error.failed.words))
+        listed = await self._list(wait_s)
+        if not isinstance(listed, Failed):
+            return Look(models=frozenset(listed))
+        is_down = listed.kind in ("unreachable", "timeout", "broken", "server_error", "overloaded")
+        return Look(self.provider.hide(listed.words) if is_down else "", is_answer=listed.status >= 500)
 
     # -- vectors
 

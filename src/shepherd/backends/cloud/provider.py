@@ -105,6 +105,8 @@ class ProviderKind:
     quirks: frozenset[str] = frozenset()
     """How it departs from its protocol, by the names in `QUIRKS` of the codecs."""
     needs_key: bool = True
+    health: str = ""
+    """The path below its address, without the version, that says whether it takes requests; empty = it has none."""
     make: registered.BackendMaker | None = None
     """Of another package: makes what answers; there is no address and no protocol then."""
 
@@ -119,7 +121,10 @@ def _compatible(name: str, title: str, base_url: str, key: str, *quirks: str) ->
 
 
 def _on_this_machine(name: str, title: str, base_url: str, key: str, *quirks: str) -> ProviderKind:
-    return ProviderKind(name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks), needs_key=False)
+    health = "" if name == "lmstudio" else "/health"
+    return ProviderKind(
+        name, title, base_url=base_url, keys=(key,), quirks=frozenset(quirks), needs_key=False, health=health
+    )
 
 
 _OPENAI: tuple[Protocol, ...] = ("openai.responses", "openai.chat")
@@ -298,6 +303,12 @@ class Provider:
     def is_local(self) -> bool:
         """Whether prompts stay on this machine."""
         return self.kind.stays_here or is_loopback(urlsplit(self.root).hostname or "")
+
+    @property
+    def health_url(self) -> str:
+        """Where it says whether it takes requests; empty = nowhere."""
+        path = self.kind.health
+        return f"{re.sub(r'/v[0-9]+[a-z0-9]*$', '', self.root)}{path}" if path else ""
 
     @property
     def key_hint(self) -> str:

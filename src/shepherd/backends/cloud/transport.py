@@ -233,6 +233,18 @@ class Transport:
                 return found
         raise AssertionError("unreachable")
 
+    async def status(self, url: str, deadline_s: float) -> tuple[int, Json, str]:
+        """The status of an address, the JSON object in its answer, or an empty one, and the words of a refusal. Raises:
+        `ProviderFailed` where there is no answer."""
+        with self._mapped_errors():
+            async with asyncio.timeout(deadline_s), self._sent("GET", url, None, deadline_s, {}) as response:
+                async with aclosing(self._pieces(response)) as pieces:
+                    body = without(await _collected(pieces, b"", self.limits.error_bytes, cut=True), self._secrets)
+                found = _parsed(body)
+            words = read(response.status_code, response.headers, body).words if response.status_code >= 400 else ""
+            return response.status_code, found if isinstance(found, dict) else {}, words
+        raise AssertionError("unreachable")
+
     # -- HTTP
 
     @contextlib.asynccontextmanager

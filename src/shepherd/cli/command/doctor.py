@@ -235,7 +235,7 @@ def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     except ShepherdError:  # `_configuration` reports it
         return
     for row in known_providers.known_rows(config, store):
-        facts = provider.facts(row, config.network)
+        facts = provider.facts(row, config.network, config.providers)
         where = facts["address"] or f"replicas {', '.join(row.replicas)}"
         key = f"key from {facts['key']}" if facts["key"] else "no key"
         detail = f"{facts['title']}, {where}, {key}; {render.WAYS[not facts['is_local']]}"

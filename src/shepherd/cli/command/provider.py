@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the providers that are configured, or have a key; asks none of them."""
     config, store = configure.load_config(options, looks=True), known_providers.store()
-    found = [facts(row, config.network) for row in known_providers.known_rows(config, store)]
+    found = [facts(row, config.network, config.providers) for row in known_providers.known_rows(config, store)]
     if as_json:
         render.show_json(found)
         return
@@ -52,10 +52,11 @@ def show_list(options: Mapping[str, Any], *, as_json: bool) -> None:
     render.show_table(head[:n_columns], [row[:n_columns] for row in rows], none)
 
 
-def facts(row: ProviderConfig, shared: NetworkConfig) -> dict[str, Any]:
+def facts(row: ProviderConfig, shared: NetworkConfig, rows: Sequence[ProviderConfig] = ()) -> dict[str, Any]:
     """A provider for programs: where it is, where its key comes from, how it is reached, what is wrong; without a
-    secret. `shared`: for all providers."""
+    secret. `shared`: for all providers; `rows`: all of them, for what is known of a group."""
     from shepherd.app.providers import made_of
+    from shepherd.backends.cloud.transport import without_user
 
     store = known_providers.store()
     kind = find_kind(row.type)
@@ -67,7 +68,9 @@ def facts(row: ProviderConfig, shared: NetworkConfig) -> dict[str, Any]:
             made = made_of(row, os.environ, store)
             address, is_local = made.root, made.is_local
         except ConfigError as error:
-            problem = error.message
+            address, problem = without_user(address), error.message
+    else:
+        is_local = all(each.is_local for each in rows if each.name in row.replicas)
     return {
         "name": row.name,
         "type": row.type,
@@ -130,8 +133,8 @@ def test(options: Mapping[str, Any], *, names: Sequence[str], as_json: bool) -> 
     ]
     if not rows:
         raise InvalidRequest("no provider is configured; 'shepherd provider add NAME' adds one", field="name")
-    if group := next((row.name for row in rows if row.replicas), None):
-        raise InvalidRequest(f"{group!r} is a group; name one of its replicas", field="name")
+    by_name = {row.name: row for row in config.providers}
+    rows = [each for row in rows for each in ([by_name[name] for name in row.replicas] or [row])]
     if model := options.get("model"):
         rows = [replace(row, model=model.removeprefix(f"{row.name}/")) for row in rows]
     reports = []

@@ -170,10 +170,10 @@ def board(now: Sample, before: Sample | None = None) -> Group:
 
 def _provider_line(name: str, row: Mapping[str, float]) -> Text:
     rests_s = row.get("rests_s", 0.0)
-    facts = [f"{row[each]:.0f} {each}" for each in ("answered", "failed", "replaced") if each in row]
-    state = f"rests for {format_age(rests_s)}" if rests_s else "ready"
+    facts = [f"{row[each]:.0f} {each}" for each in ("open", "answered", "failed", "replaced") if each in row]
+    state = "taken out" if row.get("is_out") else f"rests for {format_age(rests_s)}" if rests_s else "ready"
     return Text.assemble(
-        (clean(name), "bold"), "  ", (state, "yellow" if rests_s else "green"), "  ", " · ".join(facts)
+        (clean(name), "bold"), "  ", (state, "green" if state == "ready" else "yellow"), "  ", " · ".join(facts)
     )
 
 

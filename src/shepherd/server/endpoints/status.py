@@ -16,6 +16,7 @@ from shepherd.server.endpoints.caches import encode_caches
 from shepherd.server.endpoints.handler import PlainEndpoint, json_response, state_of
 from shepherd.server.endpoints.models import refuse_while_loading
 from shepherd.server.endpoints.openapi import OK, documented_path
+from shepherd.server.endpoints.replicas import encode_replicas
 from shepherd.server.http.caller import caller_of, sees
 from shepherd.server.observe.metrics import CONTENT_TYPE
 
@@ -38,6 +39,8 @@ async def report_health(request: HTTPRequest) -> Response:
         body["providers"] = {
             name: {"rests_s": round(rests_s, 1)} if rests_s else {} for name, rests_s in health.providers.items()
         }
+    if health.groups:
+        body["replicas"] = encode_replicas(health.groups, brief=True)
     if health.detail:
         body["detail"] = health.detail
     return json_response(body, 200 if is_ok else 503)

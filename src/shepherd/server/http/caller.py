@@ -87,12 +87,13 @@ def other_user(place: str, named: str, user: str | None) -> str:
     return f"{place} names {shown(named)}, and this API key acts as user {shown(user)} only; leave it out"
 
 
-Deed = Literal["models", "caches", "adapters", "stay"]
+Deed = Literal["models", "caches", "adapters", "replicas", "stay"]
 """What a request does to what all users share."""
 _DEEDS: dict[Deed, str] = {
     "models": "this changes the models of all users",
     "caches": "this empties caches that hold the conversations of all users",
     "adapters": "this changes the adapters in the answers of all users",
+    "replicas": "this changes which servers answer all users",
     "stay": "this unloads a model of all users",
 }
 

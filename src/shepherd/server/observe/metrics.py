@@ -21,7 +21,7 @@ from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from shepherd.app.totals import Totals
-from shepherd.core.status import ProviderSpending
+from shepherd.core.status import ProviderSpending, ReplicaStatus
 from shepherd.engine.stats import EVICTION_BOUNDS_S, CacheStats, Histogram
 from shepherd.server.observe.llama_metrics import LlamaMetrics
 from shepherd.server.observe.record import Record
@@ -52,6 +52,7 @@ class Metrics:
         *,
         n_active: Callable[[], int] = lambda: 0,
         resting: Callable[[], Mapping[str, float]] = dict,
+        groups: Callable[[], Mapping[str, Mapping[str, ReplicaStatus]]] = dict,
     ) -> None:
         """Called at every scrape: `totals`; `n_active`, requests that are being answered; `resting`, the seconds that
         each provider still rests."""
@@ -59,6 +60,7 @@ class Metrics:
         self._llama = LlamaMetrics()
         self._n_active = n_active
         self._resting = resting
+        self._groups = groups
         self._outcomes = Counts[tuple[str, Outcome]]()
         """By cache or provider."""
         self.began_s = time.time()
@@ -137,10 +139,17 @@ class Metrics:
 
     def outcomes(self) -> dict[str, dict[str, float]]:
         """For `GET /v1/caches`: by provider, requests by their outcome, and the seconds that it still rests."""
-        return {
+        rows: dict[str, dict[str, float]] = {
             name: {**{each: self._outcomes[name, each] for each in get_args(Outcome)}, "rests_s": round(rests_s, 1)}
             for name, rests_s in self._resting().items()
         }
+        for _, name, status in self._replicas():
+            is_out = status.state in ("draining", "drained")
+            rows.setdefault(name, {}).update(open=status.n_open, **({"is_out": 1.0} if is_out else {}))
+        return rows
+
+    def _replicas(self) -> Iterator[tuple[str, str, ReplicaStatus]]:
+        return ((group, name, each) for group, some in self._groups().items() for name, each in some.items())
 
     def render(self) -> bytes:
         return generate_latest(self._registry) + self._llama.render(self._totals().caches.values()).encode("ascii")
@@ -160,6 +169,12 @@ class Metrics:
         resting = [((name,), rests_s) for name, rests_s in self._resting().items()]
         text = "How long a provider that has failed is not asked first; 0 = it is."
         yield _gauge("shepherd_backend_rest_seconds", text, ("backend",), resting)
+        replicas = list(self._replicas())
+        rows = [((group, name), each.n_open) for group, name, each in replicas]
+        yield _gauge("shepherd_replica_open_requests", "Requests that a replica is answering.", _REPLICA, rows)
+        rows = [((group, name), each.state == "ready") for group, name, each in replicas]
+        text = "Whether a replica gets new requests; 0 = it rests after a failure, or is taken out."
+        yield _gauge("shepherd_replica_ready", text, _REPLICA, rows)
         text = "How often messages could not be put into the memory."
         yield _counter("shepherd_archive_failures", text, (), [((), totals.n_archive_failures)])
         text = "How often a search of the memory had to do without its reranker."
@@ -219,6 +234,7 @@ def _of_engines(stats: Stats) -> Iterator[Metric]:
         yield _counter(name, text, ("cache",), _by_cache(stats, attribute))
 
 
+_REPLICA = ("provider", "replica")
 _TOTALS = (
     ("shepherd_generated_tokens", "generated_tokens", "Tokens of answers."),
     ("shepherd_evictions", "evictions", "How often old turns left the context of a conversation."),

@@ -117,6 +117,36 @@ def test_a_provider_is_added_tested_and_removed_and_comments_stay(user: Home) ->
     assert "has no provider 'mine'; it has: old" in user.run("provider", "remove", "mine").stderr
 
 
+def test_a_provider_with_several_servers_is_listed_and_tested_with_each(user: Home) -> None:
+    config_of(user).parent.mkdir(parents=True)
+    dead = refusal(500, {"error": {"message": "the engine is dead"}})
+    window = {"data": [{"id": "m", "max_model_len": 32768}]}
+    with replaying_apart(spoken(), listing(window)) as first, replaying_apart(dead) as second:
+        urls = json.dumps([first.url, second.url])
+        config_of(user).write_text(f'[providers.fleet]\ntype = "vllm"\nmodel = "m"\nbase_urls = {urls}\n')
+        user.run("keys", "set", "fleet", text=SECRET)
+        listed = json.loads(user.run("provider", "list", "--json").stdout)
+        assert [(each["name"], each["address"], each["replicas"], each["key"]) for each in listed] == [
+            ("fleet", "", ["fleet-1", "fleet-2"], "file of keys"),
+            ("fleet-1", f"{first.url}/v1", [], "file of keys"),
+            ("fleet-2", f"{second.url}/v1", [], "file of keys"),
+        ]
+        tried = user.run("provider", "test", "fleet")
+        assert tried.returncode == 1
+        assert re.fullmatch(
+            r"✓ fleet-1: answered in \d+\.\d\d s, m, 32,768 tokens of context\n✗ fleet-2: the engine is dead\n",
+            tried.stdout,
+        )
+        assert first.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+        config_of(user).write_text(
+            '[providers.far]\ntype = "vllm"\nbase_urls = ["http://127.0.0.1:1", "http://a:pw@b"]\n'
+        )
+        listed = json.loads(user.run("provider", "list", "--json").stdout)
+        assert [each["is_local"] for each in listed] == [False, True, False], "of the group: all of them"
+        assert "providers.far.base_urls: an address must not hold a secret" in listed[2]["problem"]
+        assert ":pw@" not in json.dumps(listed)
+
+
 def test_programs_get_one_object_from_every_command(user: Home) -> None:
     def got(*arguments: str, text: str = "") -> dict[str, object]:
         done = user.run(*arguments, "--json", text=text)

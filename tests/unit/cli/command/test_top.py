@@ -31,7 +31,7 @@ from shepherd.cli.command.top import (
     speed,
 )
 from shepherd.core import BadReply, EngineDown, InvalidRequest, NotAllowed, ShepherdError, TimedOut, Unreachable
-from shepherd.core.status import CacheUsage, Health, ProviderSpending, Spent
+from shepherd.core.status import CacheUsage, Health, ProviderSpending, ReplicaStatus, Spent
 from shepherd.engine.stats import CacheStats, SequenceStats
 from shepherd.server.endpoints.caches import decode_caches, decode_server, decode_spending, encode_caches
 
@@ -401,3 +401,12 @@ def test_providers_have_a_line_each(empty_home: Path, listening: Listening) -> N
         assert "local-vllm  ready  0 answered" in result.stdout
         found = json.loads(shepherd("top", "--url", f"127.0.0.1:{port}", "--json", "--once").stdout)
     assert found["outcomes"]["openai"] == {"answered": 0, "failed": 0, "replaced": 0, "rests_s": 12.3}
+
+
+def test_replicas_have_a_line_each_with_what_is_open_there(empty_home: Path, listening: Listening) -> None:
+    groups = {"vllm": {"vllm-1": ReplicaStatus("ready", 3), "vllm-2": ReplicaStatus("draining", 1)}}
+    health = Health("ok", "vllm", "", providers={"vllm-1": 0.0, "vllm-2": 0.0}, groups=groups)
+    with listening(ScriptedService(saying("Hi"), health=health)) as port:
+        result = shepherd("top", "--url", f"127.0.0.1:{port}", "--once")
+    assert "vllm-1  ready  3 open · 0 answered" in result.stdout
+    assert "vllm-2  taken out  1 open · 0 answered" in result.stdout

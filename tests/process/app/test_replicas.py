@@ -1,0 +1,113 @@
+"""Shepherd in front of other Shepherds, all of them processes: conversations find their caches, one server dies in the
+middle of an answer, is taken out, and comes back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.in_time import PATIENCE_S, becomes_true
+from tests.started import program, serving
+
+pytestmark = [pytest.mark.model, pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")]
+
+ENGINE = '[models.lamb]\npath = "embedded"\n[caches.main]\nmodel = "lamb"\nn_ctx = 2048\n'
+FRONT = """
+[providers.fleet]
+type = "shepherd"
+model = "lamb"
+base_urls = {urls}
+probe_s = 0.2
+options = {{ ignore_eos = true }}
+[[routes]]
+match = "*"
+provider = "fleet"
+"""
+LONG = "alpha beta gamma " * 60
+
+
+def asked(url: str, texts: list[str], **more: Any) -> tuple[int, str, int]:
+    """The replica that answers, its answer, and the tokens that were in its cache."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    body = {"model": "x", "messages": messages, "temperature": 0, "max_tokens": 4, **more}
+    answer = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    number = int(answer.headers["x-shepherd-backend"].removeprefix("fleet-")[0])
+    usage = found["usage"]["prompt_tokens_details"]
+    return number, found["choices"][0]["message"]["content"], usage["cached_tokens"]
+
+
+def test_conversations_find_their_servers_and_outlive_them(tmp_path: Path) -> None:
+    homes = [tmp_path / name for name in ("one", "two", "front")]
+    for home in homes:
+        home.mkdir()
+        (home / "shepherd.toml").write_text(ENGINE)
+    with ExitStack() as stack:
+        started = [stack.enter_context(serving(home)) for home in homes[:2]]
+        urls = [url for _, url in started]
+        (homes[2] / "shepherd.toml").write_text(FRONT.format(urls=urls))
+        _, front = stack.enter_context(serving(homes[2]))
+
+        def states() -> dict[str, str]:
+            groups = httpx2.get(f"{front}/v1/replicas", timeout=PATIENCE_S).json()["groups"]
+            return {name: each["state"] for name, each in groups["fleet"].items()}
+
+        # Each conversation finds its own cache, and both servers have some.
+        talks = [[f"This is talk {number}. {LONG}"] for number in range(6)]
+        homes_of: list[set[int]] = [set() for _ in talks]
+        for _ in range(2):
+            for number, talk in enumerate(talks):
+                replica, text, n_cached = asked(front, talk)
+                homes_of[number].add(replica)
+                assert n_cached > 100 or len(talk) == 1
+                talk += [text, "And then?"]
+        assert [len(each) for each in homes_of] == [1] * len(talks)
+        assert {each for home in homes_of for each in home} == {1, 2}
+
+        # One that is taken out gets nothing new; its conversations are computed at the other one.
+        (first,) = homes_of[0]
+        name, other = f"fleet-{first}", 3 - first
+        words = ("provider", "drain", name, "--url", front)
+        assert _said(homes[2], *words) == f"{name} is drained.\n"
+        assert asked(front, talks[0])[0] == other
+        assert states()[name] == "drained"
+        assert name in _said(homes[2], "provider", "replicas", "--url", front)
+        assert _said(homes[2], "provider", "resume", name, "--url", front) == f"{name} is ready.\n"
+
+        # One that is killed in the middle of an answer ends it; the next question goes to the other one.
+        talk = next(talk for talk, home in zip(talks[1:], homes_of[1:], strict=True) if home == {first})
+        messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(talk)]
+        body = {"model": "x", "messages": messages, "max_tokens": 900, "stream": True}
+        with httpx2.stream("POST", f"{front}/v1/chat/completions", json=body, timeout=PATIENCE_S) as answer:
+            lines = answer.iter_lines()
+            assert any('"content":"' in line and '"content":""' not in line for line in lines)
+            started[first - 1][0].kill()
+            rest = [line.removeprefix("data: ") for line in lines if line]
+        assert "closed the connection" in json.loads(rest[-1])["error"]["message"]
+        assert asked(front, talk)[0] == other
+        assert becomes_true(lambda: states()[name] == "resting")
+
+        # It comes back at the same address, and is asked again.
+        port = urls[first - 1].rpartition(":")[2]
+        again = stack.enter_context(program(homes[first - 1], "serve", "--port", port, "--threads", "1"))
+        stack.callback(again.kill)
+        assert becomes_true(lambda: states()[name] == "ready")
+        replicas = {asked(front, [f"New talk {number}"])[0] for number in range(12)}
+        assert replicas == {1, 2}
+
+
+def _said(home: Path, *words: str) -> str:
+    with program(home, *words) as process:
+        try:
+            return process.communicate(timeout=PATIENCE_S)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
