@@ -158,11 +158,12 @@ class ModelLoader:
         assert entry.header is not None
         if isinstance(entry.header, Checkpoint):
             return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
-        self._try(entry, entry.header.path, on_progress, is_wanted)
+        if not entry.model.rpc_servers:  # its process may end: the trial would need all of its memory here
+            self._try(entry, entry.header.path, on_progress, is_wanted)
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        if entry.model.gpu_layers and not devices():
+        if entry.model.gpu_layers and not entry.model.rpc_servers and not devices():
             logger.warning(
                 "model %r: gpu_layers = %d has no effect, since the library sees no GPU; 'shepherd doctor' says why",
                 entry.name,
@@ -175,6 +176,7 @@ class ModelLoader:
             mmap=entry.model.mmap,
             mlock=bool(entry.model.mlock),
             override_tensor=entry.model.override_tensor,
+            rpc_servers=entry.model.rpc_servers,
             progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
         )
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
