@@ -55,8 +55,8 @@ def subject_of(config: Config, named: str | None, goal: Goal = "chat") -> Subjec
         )
     if entry.model.rpc_servers:
         raise ConfigError(
-            f"{entry.name!r} is spread over workers, whose settings are not measured here; leave rpc_servers out, or "
-            "measure it with 'shepherd bench'"
+            f"{entry.name!r} is spread over workers, which is not measured here; leave rpc_servers out to "
+            "measure this machine alone"
         )
     header, cells, cache, model = entry.header, entry.plans[0].cells, entry.plans[0].cache, entry.model
     has_gpu, cards = bool(library.devices()), library.gpu_memory()

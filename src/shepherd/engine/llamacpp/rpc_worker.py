@@ -44,6 +44,8 @@ START_S = 120.0
 """For a process with the library's server until it listens: a driver of a GPU may take long."""
 STEP_S = 0.02
 """Between two looks at a process that starts."""
+TURN_S = 0.2
+"""For a client that leaves: the library connects several times, one after the other, before it computes."""
 PAUSE_S = 1.0
 """For a process whose connections have ended to end, too."""
 LEAVE_S = 10.0
@@ -135,7 +137,7 @@ class Worker:
     ) -> None:
         """Raises: `ConfigError` where the port is not free, `EngineError` where the library's server does not start."""
         self._allowed, self._lent, self._most_clients = tuple(allowed), lent, most_clients
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._idle: _LibraryServer | None = None
         self._is_closing = False
@@ -232,6 +234,7 @@ class Worker:
         Raises: `EngineError` where the library's side ends first.
         """
         with self._lock:
+            self._lock.wait_for(lambda: self._idle is not None, TURN_S)
             server, self._idle = self._idle, None
         if server is None or not server.is_alive:
             server = _LibraryServer(self._lent)
@@ -255,6 +258,7 @@ class Worker:
             with self._lock:
                 keeps = keeps and self._idle is None and not self._is_closing
                 self._idle = server if keeps else self._idle
+                self._lock.notify()
         finally:
             if not keeps:
                 server.end()
