@@ -212,7 +212,7 @@ def staying(found: Fit, header: gguf.Header, n_away: int | None) -> Fit:
         found.cells * stays // n_layer,
         found.states * stays // n_layer,
         found.buffers if stays else 0,
-        found.scratch,
+        found.scratch if stays else _TOKEN * header.n_vocab,
     )
 
 
