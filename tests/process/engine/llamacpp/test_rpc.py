@@ -10,12 +10,13 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import fields
 from functools import partial
@@ -31,13 +32,14 @@ from tests.places import SOURCE
 from tests.process.engine.test_contract import job, steps, tokens
 from tests.started import program, serving
 from tests.unit.engine.kinds import child
+from tests.unit.engine.tiny_gguf import N_EMBD, N_FF, RECIPES, Recipe, Shapes, write
 
 from shepherd.config import ModelConfig
 from shepherd.core import ConfigError, EngineDown, EngineError, Sampling
 from shepherd.engine.base import Job
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.llamacpp import rpc
-from shepherd.engine.llamacpp.rpc_worker import Lent, Worker
+from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, networks_of
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
 
@@ -47,8 +49,9 @@ pytestmark = [
 ]
 LAMB = SOURCE / "models" / "lamb.gguf"
 LOST = r"the process of the engine of cache 'main' was killed by SIGABRT.*Remote RPC server crashed"
+LIMIT = 56 << 20
+"""Bytes that the library's server itself needs, and a small model."""
 Workers = tuple[str, ...]
-Lend = Callable[..., "Lender"]
 
 isolated = pytest.mark.skipif(
     "isolate" not in {each.name for each in fields(ModelConfig)}, reason="a model is not in a process of its own yet"
@@ -306,6 +309,64 @@ def test_a_device_that_is_not_here_and_a_port_that_is_taken_are_refused_at_the_s
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="choose another --host or"):
         Worker(("127.0.0.1", taken.getsockname()[1]), [], Lent())
     assert psutil.Process().children() == []
+
+
+LOAD = """
+import sys
+from pathlib import Path
+from shepherd.core import EngineError
+from shepherd.engine.llamacpp.weights import Weights
+try:
+    Weights.load(Path(sys.argv[1]), rpc_servers=sys.argv[2:]).close()
+except EngineError as error:
+    sys.exit(error.message)
+"""
+LARGE = 50_000
+"""Rows of a tensor of more than 10 MiB, which llama.cpp keeps."""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with three large tensors."""
+
+    def tensors(recipe: Recipe) -> Shapes:
+        made = RECIPES["plain"].tensors(recipe)
+        return {name: tuple(LARGE if n == N_FF else n for n in shape) for name, shape in made.items()}
+
+    path = tmp_path_factory.mktemp("models") / "large.gguf"
+    write(Recipe("llama", tensors, n_layer=1, keys={"feed_forward_length": LARGE}), path)
+    return path
+
+
+def loaded(path: Path, address: str) -> str:
+    """Loads a model over a worker; why it could not."""
+    command = (sys.executable, "-c", LOAD, str(path), address)
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False).stderr.strip()
+
+
+def test_large_tensors_are_kept_and_not_sent_again(
+    large: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    came = []
+    lent = Lent(n_threads=1, cache=tmp_path, cache_bytes=30 << 20)
+    with caplog.at_level(logging.INFO), serving_here(Worker(("127.0.0.1", 0), networks_of((), HOST), lent)) as address:
+        for _ in range(2):
+            caplog.clear()
+            assert loaded(large, address) == ""
+            n_clients = caplog.text.count(" connects")
+            assert becomes_true(lambda n=n_clients: caplog.text.count(" leaves after ") == n)  # type: ignore[misc]
+            came.append(sum(map(int, re.findall(r"(\d+) bytes came", caplog.text))))
+    size = 4 * LARGE * N_EMBD
+    assert came[0] > 3 * size
+    assert size < came[1] < 2 * size, "the cache holds two of the three"
+    assert [each.stat().st_size for each in tmp_path.iterdir()] == [size] * 2
+
+
+def test_a_client_that_wants_more_memory_than_it_may_have_is_told_so(large: Path) -> None:
+    lent = Lent(n_threads=1, memory_bytes=LIMIT)
+    with serving_here(Worker(("127.0.0.1", 0), networks_of((), HOST), lent)) as address:
+        assert re.match(r"large.gguf cannot be loaded \(.*failed to allocate RPC0.* buffer of size", loaded(large, address))
+        assert loaded(LAMB, address) == "", "the worker serves others"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
