@@ -362,10 +362,11 @@ def test_large_tensors_are_kept_and_not_sent_again(
     assert [each.stat().st_size for each in tmp_path.iterdir()] == [size] * 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit a process's data")
 def test_a_client_that_wants_more_memory_than_it_may_have_is_told_so(large: Path) -> None:
     lent = Lent(n_threads=1, memory_bytes=LIMIT)
     with serving_here(Worker(("127.0.0.1", 0), networks_of((), HOST), lent)) as address:
-        assert re.match(r"large.gguf cannot be loaded \(.*failed to allocate RPC0.* buffer of size", loaded(large, address))
+        assert re.match(r"large.gguf cannot be loaded \(.*failed to allocate RPC0.* buffer", loaded(large, address))
         assert loaded(LAMB, address) == "", "the worker serves others"
 
 
