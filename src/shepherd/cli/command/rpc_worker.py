@@ -49,7 +49,8 @@ def run(options: Mapping[str, Any], *, allow: Sequence[str], devices: Sequence[s
             stack.enter_context(signals.handling(number, lambda *_: worker.stop()))
         stack.callback(worker.close)  # before the handlers: a second signal does not interrupt it
         free = worker.free_bytes
-        render.write(f"Devices: {len(free)}, with {format_size(sum(free))} of memory\n")
+        most = f", of which a client may take {format_size(lent.memory_bytes)}" if lent.memory_bytes else ""
+        render.write(f"Devices: {len(free)}, with {format_size(sum(free))} of memory{most}\n")
         render.write(f"Clients: {', '.join(map(str, allowed))}\n")
         render.write(f"Listening on: {address[0]}:{worker.port}\n")
         worker.serve()

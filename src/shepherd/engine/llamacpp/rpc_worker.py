@@ -218,8 +218,8 @@ class Worker:
         logger.info("%s connects", name)
         try:
             self._relay(client, counts)
-        except ShepherdError as error:
-            logger.error("%s is not served any more: %s", name, error.message)  # noqa: TRY400 - a sentence is enough
+        except (ShepherdError, OSError) as error:
+            logger.error("%s is not served any more: %s", name, error)  # noqa: TRY400 - a sentence is enough
         finally:
             with self._lock:
                 del self._clients[client]
@@ -233,35 +233,42 @@ class Worker:
 
         Raises: `EngineError` where the library's side ends first.
         """
-        with self._lock:
-            self._lock.wait_for(lambda: self._idle is not None, TURN_S)
-            server, self._idle = self._idle, None
-        if server is None or not server.is_alive:
-            server = _LibraryServer(self._lent)
-        keeps = False
+        server, keeps = self._take(), False
         try:
             with server.connect() as inner:
                 _tune(client)
-                back = threading.Thread(target=_pass_back, args=(inner, client, counts), daemon=True)
+                cut = threading.Event()
+                back = threading.Thread(target=_pass_back, args=(inner, client, counts, cut), daemon=True)
                 back.start()
                 _copy(client, inner, counts, 0)
-                is_cut = not back.is_alive()
+                is_cut = cut.is_set()
                 with contextlib.suppress(OSError):
                     inner.shutdown(socket.SHUT_WR)
                 back.join(0.0 if self._is_closing else LEAVE_S)
-                keeps = not back.is_alive()
-                if not keeps:  # it computes what no client waits for
+                is_free = not is_cut and not back.is_alive()
+                if back.is_alive():  # it computes what no client waits for
                     server.end()
                 back.join()
             if is_cut:
                 raise EngineError(f"the library's RPC server {server.ending()}")
             with self._lock:
-                keeps = keeps and self._idle is None and not self._is_closing
+                keeps = is_free and self._idle is None and not self._is_closing
                 self._idle = server if keeps else self._idle
                 self._lock.notify()
         finally:
             if not keeps:
                 server.end()
+
+    def _take(self) -> _LibraryServer:
+        """A process for a client: the idle one, or a new one."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._idle is not None, TURN_S)
+            server, self._idle = self._idle, None
+        if server is not None and server.is_alive:
+            return server
+        if server is not None:
+            server.end()
+        return _LibraryServer(self._lent)
 
 
 class _LibraryServer:
@@ -331,9 +338,10 @@ class _LibraryServer:
         return next((each.laddr.port for each in found if each.status == psutil.CONN_LISTEN), 0)
 
 
-def _pass_back(inner: socket.socket, client: socket.socket, counts: list[int]) -> None:
-    """Everything that the library's server answers; its end is the end of both."""
+def _pass_back(inner: socket.socket, client: socket.socket, counts: list[int], cut: threading.Event) -> None:
+    """Everything that the library's server answers; its end, which is the end of both, sets `cut`."""
     _copy(inner, client, counts, 1)
+    cut.set()
     _hang_up(client)
     _hang_up(inner)
 

@@ -273,15 +273,21 @@ def serving_here(worker: Worker) -> Iterator[str]:
         worker.close()
 
 
+def greeted(address: str, source: str = "127.0.0.1") -> socket.socket:
+    """A client that the library's server has greeted."""
+    host, _, port = address.partition(":")
+    client = socket.create_connection((host, int(port)), source_address=(source, 0))
+    client.sendall(bytes([rpc.HELLO]) + (24).to_bytes(8, "little") + bytes(24))
+    assert len(client.recv(36, socket.MSG_WAITALL)) == 36
+    return client
+
+
 def test_a_client_that_is_not_allowed_is_closed_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(("127.0.0.1", 0), [IPv4Network("127.0.0.9/32")], Lent(n_threads=1))
     with serving_here(worker) as address:
         with pytest.raises(EngineDown, match="closes the connection: it does not allow this machine"):
             rpc.probe(address)
-        host, _, port = address.partition(":")
-        with socket.create_connection((host, int(port)), source_address=("127.0.0.9", 0)) as allowed:
-            allowed.sendall(bytes([rpc.HELLO]) + (24).to_bytes(8, "little") + bytes(24))
-            assert len(allowed.recv(36, socket.MSG_WAITALL)) == 36
+        greeted(address, "127.0.0.9").close()
     assert "may not connect: --allow does not name it" in caplog.text
 
 
@@ -292,7 +298,7 @@ def test_each_client_has_a_process_of_its_own_up_to_a_limit(caplog: pytest.LogCa
         first = socket.create_connection((host, int(port)))
         assert becomes_true(lambda: "connects" in caplog.text)
         assert rpc.probe(address).free_bytes == worker.free_bytes, "the first client does not hold up the second"
-        assert len(psutil.Process().children()) >= 1
+        assert becomes_true(lambda: " leaves after " in caplog.text)
         second = socket.create_connection((host, int(port)))
         with pytest.raises(EngineDown, match="closes the connection"):
             rpc.probe(address)
@@ -301,6 +307,28 @@ def test_each_client_has_a_process_of_its_own_up_to_a_limit(caplog: pytest.LogCa
         assert becomes_true(lambda: caplog.text.count(" leaves after ") >= 3)
         assert rpc.probe(address).free_bytes == worker.free_bytes
     assert "may not connect: 2 clients are served, which is the limit" in caplog.text
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_library_that_hangs_up_or_dies_is_logged_and_the_next_client_is_served(
+    crashes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(("127.0.0.1", 0), networks_of((), HOST), Lent(n_threads=1))
+    with caplog.at_level(logging.INFO), serving_here(worker) as address:
+        for n in range(1, 3):
+            with greeted(address) as client:
+                if crashes:
+                    (library,) = psutil.Process().children()
+                    library.kill()
+                else:
+                    client.sendall(b"\xff")  # no command
+                assert client.recv(1) == b""
+            assert becomes_true(lambda n=n: caplog.text.count(" leaves after ") == n)  # type: ignore[misc]
+        assert rpc.probe(address).free_bytes == worker.free_bytes
+        assert len(psutil.Process().children()) == 1
+    how = "was killed by SIGKILL" if crashes else "closed its connection"
+    assert caplog.text.count(f"is not served any more: the library's RPC server {how}") == 2
+    assert psutil.Process().children() == []
 
 
 def test_a_device_that_is_not_here_and_a_port_that_is_taken_are_refused_at_the_start() -> None:
