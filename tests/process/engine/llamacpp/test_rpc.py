@@ -182,6 +182,49 @@ def test_a_conversation_that_one_machine_has_saved_goes_on_over_workers_and_back
     assert is_same
 
 
+KINDS = """
+import json, sys
+from array import array
+from pathlib import Path
+from shepherd.core import Sampling
+from shepherd.engine.base import Chunk, Remove, Shift
+from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
+from shepherd.engine.llamacpp.weights import Weights
+
+def said(servers):
+    weights = Weights.load(Path(sys.argv[1]), rpc_servers=servers, use_extra_bufts=False)
+    options = ContextOptions(n_ctx=256, n_threads=1, cache_type_k=sys.argv[2], cache_type_v=sys.argv[2])
+    runtime = LlamaRuntime(weights, options)
+    tokens, at = array("i", range(40)), 0
+    sampler, found = runtime.sampler(Sampling(temperature=0), tokens), []
+    for turn in range(24):
+        if turn == 12 and runtime.memory.hole and runtime.memory.shift:
+            assert runtime.apply(Remove(0, 5, 15)) and runtime.apply(Shift(0, 15, -10))
+            at -= 10
+        assert runtime.decode([Chunk(0, tokens, at, logits=True)]) == "ok"
+        at += len(tokens)
+        found.append(sampler.sample(0))
+        tokens = array("i", found[-1:])
+    return found, len(runtime.save(0))
+
+print(json.dumps([said(()), said(json.loads(sys.argv[3]))]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "cache_type"), [("plain", "f16"), ("plain-64", "q8_0"), ("gemma3", "f16"), ("hybrid-swa", "f16")]
+)
+def test_every_kind_of_memory_is_the_same_over_workers(
+    recipe: str, cache_type: str, two: tuple[Lender, Lender], tmp_path: Path
+) -> None:
+    write(RECIPES[recipe], tmp_path / "m.gguf")
+    servers = json.dumps([each.address for each in two])
+    command = (sys.executable, "-c", KINDS, str(tmp_path / "m.gguf"), cache_type, servers)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    alone, over_two = json.loads(done.stdout)
+    assert over_two == alone
+
+
 def test_a_prompt_on_the_command_line_is_answered_over_workers(two: tuple[Lender, Lender], tmp_path: Path) -> None:
     words = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall")
     with program(tmp_path, *words) as alone:
