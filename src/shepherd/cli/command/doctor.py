@@ -213,8 +213,8 @@ def _worker(server: str) -> CheckResult:
         free = rpc.probe(server).free_bytes
     except ShepherdError as error:
         return CheckResult(f"worker {server}", "bad", error.message, "docs/rpc.md tells how to start one.")
-    lent = f"{len(free)} devices with {format_size(sum(free))} of memory"
-    return CheckResult(f"worker {server}", "ok", f"answers; it lends {lent}")
+    lent = f"devices: {len(free)}, memory: {format_size(sum(free))}"
+    return CheckResult(f"worker {server}", "ok", f"answers; {lent}")
 
 
 def _providers(options: Mapping[str, Any]) -> Iterator[CheckResult]:

@@ -26,7 +26,6 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
-from tests.fakes.rpc_worker import answering, greeting
 from tests.in_time import PATIENCE_S, becomes_true
 from tests.places import SOURCE
 from tests.process.engine.test_contract import job, steps, tokens
@@ -291,17 +290,6 @@ def test_a_server_lives_on_when_a_worker_dies_and_answers_again(tmp_path: Path) 
 
 
 # -- a worker that cannot be used --------------------------------------------------------------------------------------
-
-
-def test_a_worker_of_another_version_is_refused_before_the_library_is_asked(tmp_path: Path) -> None:
-    with answering(greeting(1, 2, 3)) as server:
-        done = subprocess.run(
-            [sys.executable, "-m", "shepherd", "-p", "hello", "--rpc-servers", server],
-            capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "HOME": str(tmp_path)}, check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert f"the worker {server} speaks version 1.2.3 of the protocol, and this machine" in line
 
 
 @contextmanager
