@@ -32,8 +32,8 @@ FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 
 _WARNING, _ERROR, _CONTINUED = 3, 4, 5
 """ggml's log levels that are handled here."""
-_CPU, _GPU, _ACCELERATOR = 0, 1, 3
-"""ggml's numbers for kinds of devices; a GPU that shares the machine's memory has another one."""
+_CPU, _GPU, _SHARING_GPU = 0, 1, 2
+"""ggml's numbers for kinds of devices; the last is a GPU that shares the machine's memory."""
 
 
 def _import_bindings() -> Any:
@@ -260,14 +260,14 @@ def rpc_devices(address: str) -> list[int]:
 
 
 def own_devices() -> list[int]:
-    """The compute devices of this machine besides the CPU and what accelerates it, as pointers."""
-    return _devices(lambda kind: kind not in (_CPU, _ACCELERATOR))
+    """The GPUs of this machine, as pointers; those that share its memory only where there is no other."""
+    return _devices(lambda kind: kind == _GPU) or _devices(lambda kind: kind == _SHARING_GPU)
 
 
 def serve_rpc(address: str, *, n_threads: int, device_names: Sequence[str] = (), cache: Path | None = None) -> None:
     """Serve this machine's devices to one client after the other; returns where it cannot listen, otherwise never.
 
-    device_names: such as `CUDA0`; none = all but the CPU, or else the CPU. cache: a folder for large tensors.
+    device_names: such as `CUDA0`; none = every GPU, or else the CPU. cache: a folder for large tensors.
 
     Raises: `EngineError` for a device that is not here.
     """

@@ -63,7 +63,7 @@ class Lent:
     n_threads: int = 0
     """Of the CPU; 0 = its cores."""
     devices: tuple[str, ...] = ()
-    """Names such as `CUDA0`; none = all but the CPU, or else the CPU."""
+    """Names such as `CUDA0`; none = every GPU, or else the CPU."""
     memory_bytes: int = 0
     """Most memory of a client's process, without that of GPUs; 0 = no limit."""
     cache: Path | None = None
