@@ -34,7 +34,7 @@ def memory(free: int, total: int) -> bytes:
 
 @contextmanager
 def answering(*answers: bytes | None) -> Iterator[str]:
-    """Its address. One client gets these answers, one for each request; then the connection is closed."""
+    """Its address. Each client, one after the other, gets these answers, one for each request; then it is closed."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_serve, args=(listener, answers, done))
@@ -49,13 +49,14 @@ def answering(*answers: bytes | None) -> Iterator[str]:
 
 
 def _serve(listener: socket.socket, answers: Sequence[bytes | None], done: threading.Event) -> None:
-    with suppress(OSError, struct.error):
-        client, _ = listener.accept()
-        with client, client.makefile("rb") as asked:
-            for answer in answers:
-                _, size = struct.unpack("<BQ", asked.read(9))
-                asked.read(size)
-                if answer is HANG:
-                    done.wait()
-                    return
-                client.sendall(answer)
+    while not done.is_set():
+        with suppress(OSError, struct.error):
+            client, _ = listener.accept()
+            with client, client.makefile("rb") as asked:
+                for answer in answers:
+                    _, size = struct.unpack("<BQ", asked.read(9))
+                    asked.read(size)
+                    if answer is HANG:
+                        done.wait()
+                        return
+                    client.sendall(answer)

@@ -143,7 +143,7 @@ class ModelEntry:
 
 def workers_bytes(servers: Sequence[str]) -> int:
     """The memory that these workers report. Raises: as `rpc.probe`."""
-    return sum(sum(rpc.probe(server).free_bytes) for server in servers)
+    return sum(sum(each.free_bytes) for each in rpc.probe_all(servers))
 
 
 class Machine(NamedTuple):

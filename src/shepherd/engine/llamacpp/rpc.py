@@ -111,6 +111,12 @@ def probe(server: str, *, timeout_s: float = TIMEOUT_S, lookup: Lookup = look_up
         raise EngineDown(f"the worker {server} cannot be reached ({error.strerror or error})") from error
 
 
+def probe_all(servers: Sequence[str], lookup: Lookup = look_up) -> tuple[Probed, ...]:
+    """Each worker once, also one that has two names here. Raises: as `probe`, for the first that does not answer."""
+    found = {probed.address: probed for probed in (probe(server, lookup=lookup) for server in servers)}
+    return tuple(found.values())
+
+
 class _Closed(Exception):
     """The other side has closed the connection."""
 

@@ -305,6 +305,6 @@ def _spread_over(servers: Sequence[str]) -> ctypes.Array[ctypes.c_void_p] | None
     if not servers:
         return None
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # where a worker is lost, the library would start a debugger first
-    workers = [rpc.probe(server) for server in servers]  # all of them, before the library connects to one
+    workers = rpc.probe_all(servers)  # all of them, before the library connects to one
     found = [device for worker in workers for device in rpc_devices(worker.address)] + own_devices()
     return (ctypes.c_void_p * (len(found) + 1))(*found, None)

@@ -115,6 +115,12 @@ def test_a_name_is_looked_up_once_and_its_address_is_what_the_library_gets() -> 
     assert names == ["box.lan"]
 
 
+def test_a_worker_with_two_names_counts_once() -> None:
+    with answering(greeting(*OURS), devices(1), memory(5, 6)) as server:
+        names = (server, server.replace("127.0.0.1", "box.lan"))
+        assert rpc.probe_all(names, lambda host, port: ["127.0.0.1"]) == (rpc.Probed(server, (5,)),)
+
+
 # -- the other side ----------------------------------------------------------------------------------------------------
 
 
