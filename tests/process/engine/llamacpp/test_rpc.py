@@ -41,6 +41,7 @@ from shepherd.engine.llamacpp import rpc
 from shepherd.engine.llamacpp.rpc_worker import HOST, Lent, Worker, networks_of
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.process.tree import or_else_gone
 
 pytestmark = [
     pytest.mark.model,
@@ -309,6 +310,11 @@ def serving_here(worker: Worker) -> Iterator[str]:
         worker.close()
 
 
+def libraries_here() -> list[psutil.Process]:
+    """The processes with the library's server of a worker in this process."""
+    return [each for each in psutil.Process().children() if "serve_task" in or_else_gone(each.cmdline, [])]
+
+
 def greeted(address: str, source: str = "127.0.0.1") -> socket.socket:
     """A client that the library's server has greeted."""
     host, _, port = address.partition(":")
@@ -354,17 +360,17 @@ def test_a_library_that_hangs_up_or_dies_is_logged_and_the_next_client_is_served
         for n in range(1, 3):
             with greeted(address) as client:
                 if crashes:
-                    (library,) = psutil.Process().children()
+                    (library,) = libraries_here()
                     library.kill()
                 else:
                     client.sendall(b"\xff")  # no command
                 assert client.recv(1) == b""
             assert becomes_true(lambda n=n: caplog.text.count(" leaves after ") == n)  # type: ignore[misc]
         assert rpc.probe(address).free_bytes == worker.free_bytes
-        assert len(psutil.Process().children()) == 1
+        assert len(libraries_here()) == 1
     how = "was killed by SIGKILL" if crashes else "closed its connection"
     assert caplog.text.count(f"is not served any more: the library's RPC server {how}") == 2
-    assert psutil.Process().children() == []
+    assert libraries_here() == []
 
 
 def test_a_device_that_is_not_here_and_a_port_that_is_taken_are_refused_at_the_start() -> None:
@@ -372,7 +378,7 @@ def test_a_device_that_is_not_here_and_a_port_that_is_taken_are_refused_at_the_s
         Worker(("127.0.0.1", 0), [], Lent(devices=("CUDA7",)))
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="choose another --host or"):
         Worker(("127.0.0.1", taken.getsockname()[1]), [], Lent())
-    assert psutil.Process().children() == []
+    assert libraries_here() == []
 
 
 LOAD = """
