@@ -224,14 +224,24 @@ def test_every_kind_of_memory_is_the_same_over_workers(
     assert over_two == alone
 
 
-def test_a_prompt_on_the_command_line_is_answered_over_workers(two: tuple[Lender, Lender], tmp_path: Path) -> None:
-    words = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall")
-    with program(tmp_path, *words) as alone:
-        expected, _ = alone.communicate(timeout=PATIENCE_S)
-    with program(tmp_path, *words, "--rpc-servers", ",".join(each.address for each in two)) as over_two:
-        found, _ = over_two.communicate(timeout=PATIENCE_S)
-    assert (found, over_two.returncode) == (expected, 0)
-    assert expected.strip()
+WORDS = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one process says on the command line."""
+    with program(tmp_path_factory.mktemp("home"), *WORDS) as process:
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    assert said.strip()
+    return said
+
+
+def test_a_prompt_on_the_command_line_is_answered_over_workers(
+    two: tuple[Lender, Lender], tmp_path: Path, alone: str
+) -> None:
+    with program(tmp_path, *WORDS, "--rpc-servers", ",".join(each.address for each in two)) as over_two:
+        assert over_two.communicate(timeout=PATIENCE_S)[0] == alone
+        assert over_two.returncode == 0
 
 
 # -- a worker is lost --------------------------------------------------------------------------------------------------
@@ -481,15 +491,12 @@ def namespaces() -> Iterator[tuple[str, str]]:
 
 
 def test_a_worker_in_another_network_serves_the_machine_that_it_allows_and_no_other(
-    namespaces: tuple[str, str], tmp_path: Path
+    namespaces: tuple[str, str], tmp_path: Path, alone: str
 ) -> None:
     here, there = (("ip", "netns", "exec", name) for name in namespaces)
-    words = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall")
-    with program(tmp_path, *words) as alone:
-        expected, _ = alone.communicate(timeout=PATIENCE_S)
     with lending(tmp_path, "--host", "10.77.0.1", "--allow", "10.77.0.2", before=here) as lender:
-        with program(tmp_path, *words, "--rpc-servers", lender.address, before=there) as allowed:
-            found, _ = allowed.communicate(timeout=PATIENCE_S)
-        assert (found, allowed.returncode) == (expected, 0)
-        with program(tmp_path, *words, "--rpc-servers", lender.address, before=here) as refused:
+        with program(tmp_path, *WORDS, "--rpc-servers", lender.address, before=there) as allowed:
+            assert allowed.communicate(timeout=PATIENCE_S)[0] == alone
+            assert allowed.returncode == 0
+        with program(tmp_path, *WORDS, "--rpc-servers", lender.address, before=here) as refused:
             assert refused.wait(PATIENCE_S) == 1
