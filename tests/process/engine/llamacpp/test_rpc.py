@@ -224,7 +224,7 @@ def test_every_kind_of_memory_is_the_same_over_workers(
     assert over_two == alone
 
 
-WORDS = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall")
+WORDS = ("-p", "Once upon a time", "--max-tokens", "20", "--no-recall", "--temperature", "0")
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +236,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     return said
 
 
-def test_a_prompt_on_the_command_line_is_answered_over_workers(
+def test_a_prompt_on_the_command_line_is_answered_over_workers_without_a_trial_of_the_model_here(
     two: tuple[Lender, Lender], tmp_path: Path, alone: str
 ) -> None:
-    with program(tmp_path, *WORDS, "--rpc-servers", ",".join(each.address for each in two)) as over_two:
+    unknown = tmp_path / "unknown.gguf"
+    unknown.write_bytes(LAMB.read_bytes().replace(b"Lamb", b"Bmal", 1))
+    words = (*WORDS, "--model", str(unknown), "--rpc-servers", ",".join(each.address for each in two))
+    with program(tmp_path, *words) as over_two:
         assert over_two.communicate(timeout=PATIENCE_S)[0] == alone
         assert over_two.returncode == 0
+    kept = tmp_path / ".cache" / "shepherd"
+    assert [each.name.partition("-")[0] for each in kept.iterdir()] == ["selftest"], "this machine may lack its memory"
 
 
 # -- a worker is lost --------------------------------------------------------------------------------------------------
