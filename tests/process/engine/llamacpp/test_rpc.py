@@ -327,7 +327,8 @@ def serving_here(worker: Worker) -> Iterator[str]:
 
 def libraries_here() -> list[psutil.Process]:
     """The processes with the library's server of a worker in this process."""
-    return [each for each in psutil.Process().children() if "serve_task" in or_else_gone(each.cmdline, [])]
+    none: list[str] = []
+    return [each for each in psutil.Process().children() if "serve_task" in or_else_gone(each.cmdline, none)]
 
 
 def greeted(address: str, source: str = "127.0.0.1") -> socket.socket:
