@@ -236,12 +236,14 @@ def test_every_flag_of_the_command_line_reaches_its_key(load: Load) -> None:
             "threads": 4, "batch": 5, "system": "", "thinking": False, "overflow": "evict", "temperature": 0.5,
             "top_p": 0.6, "top_k": 7, "min_p": 0.8, "seed": 9, "max_tokens": 10, "flash_attn": True,
             "cache_type_k": "q8_0", "cache_type_v": "q4_0", "api_keys": ("k",), "enable_tools": ("a",),
+            "rpc_servers": ("box:50052",),
             "disable_tools": ("b",), "reserve": 11, "show_thinking": None,
         }
     )  # fmt: skip
     (first,) = made.models
     assert (first.gpu_layers, first.n_threads, first.n_batch, first.flash_attn) == (2, 4, 5, True)
     assert (first.cache_type_k, first.cache_type_v) == ("q8_0", "q4_0")
+    assert first.rpc_servers == ("box:50052",)
     assert first.sampling == Sampling(temperature=0.5, top_p=0.6, top_k=7, min_p=0.8, seed=9)
     assert made.caches == (config.CacheConfig("main", "m", 1, overflow="evict"),)
     assert (made.server.host, made.server.port, made.server.api_keys) == ("h", 3, ("k",))
@@ -724,6 +726,15 @@ REFUSED = [
     ("[kv]\nlow_water = '75%'", r'kv\.low_water: got "75%", expected a number'),
     ("[models.m]\noverride_tensor = ['ffn']", r"models\.m\.override_tensor: got .*, expected a list of PATTERN=BUFFER"),
     ("[models.m]\noverride_tensor = ['ffn_(=CPU']", r"models\.m\.override_tensor: got .*, expected a list of PATTERN"),
+    ("[models.m]\nrpc_servers = '10.0.0.5:50052'", r"models\.m\.rpc_servers: got .*, expected a list of at most 16"),
+    ("[models.m]\nrpc_servers = ['10.0.0.5']", r"models\.m\.rpc_servers: got .*HOST:PORT, such as 10\.0\.0\.5:50052"),
+    ("[models.m]\nrpc_servers = ['box:65536']", r"models\.m\.rpc_servers: got .*, expected a list"),
+    (
+        "[models.m]\nrpc_servers = ['[::1]:50052']",
+        r"models\.m\.rpc_servers: got .*, expected a list .*\(IPv4, or a name\)",
+    ),
+    ("[models.m]\nrpc_servers = ['a:1', 'a:1']", r"models\.m\.rpc_servers: got .*, expected a list of .* different"),
+    (f"[models.m]\nrpc_servers = {[f'a:{n}' for n in range(1, 18)]}", r"models\.m\.rpc_servers: got .* at most 16"),
     ("[models.m]\nmlock = 1", r"models\.m\.mlock: got 1, expected true or false"),
     ("[models.m]\nn_threads = 513", r"models\.m\.n_threads: got 513, expected a whole number from 0 to 512"),
     ("[models.m.sampling]\nrepetition_penalty = 0", r"repetition_penalty: got 0, expected a number from 0\.01 to 100"),
@@ -759,6 +770,11 @@ REFUSED = [
     (TWO.replace('match = "*haiku*"', ""), r"routes\[0\]: matches nothing: give match, model or endpoint"),
     (TWO.replace('cache = "fast"', ""), r"routes\[0\]: needs one target"),
     (CLOUD + "cache = 'main'\n[caches.main]", r"routes\[0\]: needs one target"),
+    (
+        "[models.m]\npath = 'm.gguf'\nrpc_servers = ['127.0.0.1:1', 'box:50052']\n[caches.c]\nmodel = 'm'\n"
+        "[[routes]]\nmatch = '*'\ncache = 'c'\nprivacy = 'local'",
+        r"routes\[0\]\.privacy: the model 'm' is computed at box:50052 too",
+    ),
     (CLOUD + "privacy = 'local'", r"routes\[0\]\.privacy: the provider 'claude' is not on this machine"),
     *(
         (f"[[server.keys]]\n{row}\n", words)

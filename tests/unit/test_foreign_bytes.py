@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.fakes import rpc_worker
 from tests.fakes.hub import Endless, Hub
 from tests.places import ROOT
 from tests.unit.backends.cloud.providing import KEY, asking, chunk
@@ -37,6 +38,7 @@ from shepherd.cli.command import replay, server_client
 from shepherd.config.keys import KeyStore
 from shepherd.config.layers import read_file
 from shepherd.core import ShepherdError, Unreachable
+from shepherd.engine.llamacpp import rpc
 from shepherd.models import checkpoint, gguf_file
 from shepherd.models.pull import hub as hubs
 from shepherd.models.pull.network import LIST_S, MOST_REDIRECT_BYTES, limit
@@ -188,6 +190,14 @@ async def settings_of_a_model(place: Place) -> None:
     with file.open("wb") as opened:
         opened.truncate(checkpoint.MAX_JSON_BYTES + 1)
     checkpoint.read_json(file)
+
+
+def worker(*answers: bytes | None) -> Drive:
+    async def drive(place: Place) -> None:
+        with rpc_worker.answering(*answers) as server:
+            await asyncio.to_thread(rpc.probe, server, timeout_s=0.05 if None in answers else rpc.TIMEOUT_S)
+
+    return drive
 
 
 # -- providers --------------------------------------------------------------------------------------------------------
@@ -406,6 +416,14 @@ ROWS = (
         "",
         r"has 67108865 bytes, more than 67108864; it is no such file",
         (settings_of_a_model,),
+    ),
+    Row(
+        "answer of an RPC worker, before a model uses it",
+        f"{rpc.MOST_ANSWER} bytes",
+        f"{rpc.TIMEOUT_S:g} s for all",
+        f"{rpc.MOST_DEVICES} devices",
+        r"127.0.0.1:\d+ (is no RPC worker of llama.cpp|does not answer within 0.05 s)",
+        (worker(rpc_worker.framed(bytes(rpc.MOST_ANSWER + 1))), worker(rpc_worker.HANG)),
     ),
     Row(
         "streamed answer of a provider",

@@ -161,17 +161,19 @@ class ModelLoader:
         from shepherd.engine.llamacpp.model import LlamaModel  # noqa: PLC0415 - as above
         from shepherd.engine.llamacpp.remote import RemoteLlama  # noqa: PLC0415 - as above
 
-        self._try(entry, header.path, on_progress, is_wanted)
+        if not entry.model.rpc_servers:  # its own process may die: a trial would need all of its memory here
+            self._try(entry, header.path, on_progress, is_wanted)
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        if entry.model.gpu_layers and not devices():
+        if entry.model.gpu_layers and not entry.model.rpc_servers and not devices():
             logger.warning(
                 "model %r: gpu_layers = %d has no effect, since the library sees no GPU; 'shepherd doctor' says why",
                 entry.name,
                 entry.model.gpu_layers,
             )
         is_apart = self._isolates if entry.model.isolate is None else entry.model.isolate
+        is_apart = is_apart or bool(entry.model.rpc_servers)  # the library ends the process that loses a worker
         options = self._options(entry, header.path)
 
         def report(stage: str, fraction: float) -> None:
@@ -265,6 +267,7 @@ class ModelLoader:
             mmap=model.mmap,
             mlock=bool(model.mlock),
             override_tensor=model.override_tensor,
+            rpc_servers=model.rpc_servers,
             n_threads=model.n_threads,
             n_threads_batch=model.n_threads_batch,
             adapters=entry.adapters.adapters if entry.adapters is not None else (),

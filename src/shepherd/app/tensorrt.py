@@ -62,7 +62,7 @@ N_EVENTS = 16_384
 """Reports about the cache that the library keeps until they are fetched."""
 IGNORED = (
     "gpu_layers", "n_threads", "n_threads_batch", "n_batch", "n_ubatch", "flash_attn", "cache_type_k", "cache_type_v",
-    "repack", "mmap", "mlock", "override_tensor",
+    "repack", "mmap", "mlock", "override_tensor", "rpc_servers",
 )  # fmt: skip
 """Keys of a model that only llama.cpp has."""
 

@@ -174,6 +174,7 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
             help="Remove the oldest turns from a full context.",
         ),
         _option("--gpu-layers", type=layers, metavar="N", help="Layers to put on the GPU; 'all' for every one."),
+        _option("--rpc-servers", **_NAMES, help="Spread the model over these workers, HOST:PORT with commas between."),
         _option("--threads", **_INT, help="CPU threads; by default, and with 0, the free cores."),
         _option("--batch", **_INT, help="Prompt tokens computed in one step."),
         _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),

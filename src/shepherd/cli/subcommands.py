@@ -295,6 +295,42 @@ _GENERAL = (
         ("Server",),
     ),
     Subcommand(
+        "rpc-worker",
+        "command.rpc_worker.run",
+        """Lend this machine's memory and processors to models of other machines.
+
+        Another Shepherd names it in rpc_servers (--rpc-servers), and puts a part of a model here. --host and --port say
+        where it listens, by default 127.0.0.1:50052, and --threads how many it uses. The protocol of llama.cpp has
+        neither passwords nor encryption: it listens at private addresses only, and lets in the clients that --allow
+        names. docs/rpc.md tells more.
+        """,
+        (
+            _text(
+                "--allow",
+                metavar="ADDRESS",
+                multiple=True,
+                help="A machine or a network that may connect, such as 10.0.0.4 or 10.0.0.0/24; may be repeated.",
+            ),
+            _text(
+                "--device",
+                "devices",
+                metavar="NAME",
+                multiple=True,
+                help="A device to lend, such as CUDA0; by default every GPU, or else the CPU; may be repeated.",
+            ),
+            _text(
+                "--memory",
+                metavar="SIZE",
+                help="The most memory for a client, such as 24GiB; not counting that of GPUs.",
+            ),
+            _text(
+                "--cache",
+                metavar="SIZE",
+                help="Keep up to this size of large tensors on disk: the next start of their model does not send them.",
+            ),
+        ),
+    ),
+    Subcommand(
         "completion",
         "main.show_completion",
         """Print a script for shell completion.

@@ -175,6 +175,13 @@ def _placements(value: Any, base: PathBase) -> tuple[str, ...]:
     return texts
 
 
+def _workers(value: Any, base: PathBase) -> tuple[str, ...]:
+    texts = tuple(_check(re.fullmatch(r"[^\s/@:]+:[0-9]{1,5}", text) is not None, text) for text in _texts(value, base))
+    _check(len(set(texts)) == len(texts) <= MOST_WORKERS, value)
+    _check(all(0 < int(text.rpartition(":")[2]) <= 65535 for text in texts), value)
+    return texts
+
+
 def _layer_range(value: Any, base: PathBase) -> tuple[int, int]:
     is_pair = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(each) is int for each in value)
     _check(is_pair and 1 <= value[0] <= value[1], value)
@@ -285,6 +292,11 @@ PLACEMENTS = Kind(
     r'a list of PATTERN=BUFFER, a regular expression for names of tensors and a kind of memory, such as "_exps=CPU"',
     _placements,
     _split,
+)
+MOST_WORKERS = 16
+"""llama.cpp's own limit."""
+WORKERS = Kind(
+    f"a list of at most {MOST_WORKERS} different HOST:PORT, such as 10.0.0.5:50052 (IPv4, or a name)", _workers, _split
 )
 CACHE_TYPE = one_of("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 WINDOW = Kind(

@@ -506,6 +506,13 @@ class Resolver:
             if rule.privacy == "local" and away:
                 why = f'the provider {away!r} is not on this machine; remove it or set privacy = "any"'
                 raise setting.error(why, f"routes[{index}].privacy")
+            caches = [name for name in (rule.cache or "", *rule.fallback) if name in self.caches]
+            models = [self.caches[name]["model"].value for name in caches] if rule.privacy == "local" else []
+            for model in models:
+                for server in self.models[model].get("rpc_servers", UNSET).value or ():
+                    if not is_loopback(server.rpartition(":")[0]):
+                        why = f'the model {model!r} is computed at {server} too; remove it or set privacy = "any"'
+                        raise setting.error(why, f"routes[{index}].privacy")
 
         embedder = self._get("memory.embedding_model")
         provider = providers.get(str(embedder.value or "").partition("/")[0])

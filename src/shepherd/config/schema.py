@@ -119,6 +119,8 @@ class ModelConfig:
     """Keep the weights in memory, even if other programs need it; None = no."""
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
+    rpc_servers: tuple[str, ...] = key(kinds.WORKERS, ())
+    """`host:port` of each worker that holds a part of its layers (`shepherd rpc-worker`)."""
     isolate: bool | None = key(kinds.FLAG)
     """Compute it in a process of its own, which may die without this one; None = in a server, and beside others."""
     dialect: str | None = key(kinds.TEXT)
@@ -609,6 +611,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     **dict.fromkeys(("cache_type_k", "cache_type_v"), kinds.CACHE_TYPE),
     "context_size": kinds.TOKENS,
     "gpu_layers": kinds.LAYERS,
+    "rpc_servers": kinds.WORKERS,
     "flash_attn": kinds.FLAG,
     "isolate": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
@@ -621,6 +624,7 @@ SHORTHANDS = (
     ("overflow", "caches", "overflow"),
     ("window", "caches", "window"),
     ("gpu_layers", "models", "gpu_layers"),
+    ("rpc_servers", "models", "rpc_servers"),
     ("threads", "models", "n_threads"),
     ("batch", "models", "n_batch"),
     ("flash_attn", "models", "flash_attn"),

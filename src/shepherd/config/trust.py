@@ -30,6 +30,7 @@ from shepherd.process.files import read_within, replace_private
 # -- which settings need trust ----------------------------------------------------------------------------------------
 
 _PROMPTS, _CLIENTS = "may send prompts to a provider", "decides which clients the server lets in"
+_WORKERS = "sends parts of a model, and what they compute, to other machines"
 _FILES, _MEMORY = "writes requests or conversations to files", "gives requests a memory"
 
 NEEDS_TRUST: Mapping[str, str] = {
@@ -57,6 +58,8 @@ NEEDS_TRUST: Mapping[str, str] = {
     "routes.recall": _MEMORY,
     "system": "is in every prompt",
     "models.*.chat_template": "writes every prompt",
+    "models.*.rpc_servers": _WORKERS,
+    "rpc_servers": _WORKERS,
     "models.*.tensorrt.python": "starts a program",
     "tensorrt.python": "starts a program",
     "memory.mmap_size": "",
@@ -120,6 +123,7 @@ _NARROW: Mapping[str, tuple[Any, ...]] = {
     "routes.archive": (False, None),
     "routes.recall": (False, None),
     "mcp_servers": ([],),
+    **dict.fromkeys(("models.NAME.rpc_servers", "rpc_servers"), ((),)),
     "server.shared_prefix": ("none",),
     "backend": LOCAL_BACKENDS,
     "server.host": ("127.0.0.1", "localhost", "::1"),

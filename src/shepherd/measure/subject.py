@@ -53,6 +53,11 @@ def subject_of(config: Config, named: str | None, goal: Goal = "chat") -> Subjec
         raise ConfigError(
             f"{entry.name!r} is for TensorRT-LLM, which is not measured here; name a GGUF model with --model"
         )
+    if entry.model.rpc_servers:
+        raise ConfigError(
+            f"{entry.name!r} is spread over workers, which is not measured here; leave rpc_servers out to "
+            "measure this machine alone"
+        )
     header, cells, cache, model = entry.header, entry.plans[0].cells, entry.plans[0].cache, entry.model
     has_gpu, cards = bool(library.devices()), library.gpu_memory()
     if has_gpu:  # a part of the model may be in the memory of the CPU

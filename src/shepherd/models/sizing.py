@@ -198,6 +198,24 @@ def fit(header: gguf.Header, caches: Sequence[Cells], *, repacked: Collection[st
     )
 
 
+def staying(found: Fit, header: gguf.Header, n_away: int | None) -> Fit:
+    """What this machine needs of a model of which others hold a part: its input, the layers that stay, their cells.
+
+    n_away: layers that leave, of which the output is the last; None and -1 = all.
+    """
+    n_layer = header.n_layer + 1
+    stays = 0 if n_away is None or n_away < 0 else max(0, n_layer - n_away)
+    given = sum(tensor.n_bytes for name, tensor in header.tensors.items() if name.startswith("token_embd."))
+    return Fit(
+        given + (found.weights - given) * stays // n_layer,
+        found.copies * stays // n_layer,
+        found.cells * stays // n_layer,
+        found.states * stays // n_layer,
+        found.buffers if stays else 0,
+        found.scratch if stays else _TOKEN * header.n_vocab,
+    )
+
+
 def image_buffers(metadata: Mapping[str, object]) -> int:
     """Bytes that a projector with this header takes besides its file, while it encodes the largest image it takes."""
 

@@ -104,6 +104,7 @@ def test_a_wrong_line_is_refused_with_status_2_and_a_hint(empty_home: Path, argu
         (["--enable-eviction"], ['overflow = "evict"']),
         (["--gpu-layers", "48"], ["gpu_layers = 48"]),
         (["--gpu-layers", "all"], ["gpu_layers = -1"]),
+        (["--rpc-servers", "a:1,b:2"], ['rpc_servers = ["a:1", "b:2"]']),
         (["--threads", "3", "--batch", "64"], ["n_threads = 3", "n_batch = 64"]),
         (["--no-flash-attn"], ["flash_attn = false"]),
         (["--cache-type-k", "q8_0"], ['cache_type_k = "q8_0"']),

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fakes.rpc_worker import answering, devices, greeting, memory
 from tests.own_server import serving
+
+from shepherd.engine.llamacpp import rpc
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Home
@@ -252,6 +255,41 @@ def test_doctor_knows_that_another_program_has_the_port(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (home.folder / "shepherd.toml").write_text(f"[server]\nport = {taken.getsockname()[1]}\n")
         assert "is not free" in home.run("doctor").stdout
+
+
+def test_doctor_asks_the_workers_of_a_model(home: Home) -> None:
+    ours = rpc.protocol() or (0, 0, 0)
+    good = (greeting(*ours), devices(2), memory(2**31, 2**32), memory(2**31, 2**32))
+    with answering(*good) as one, answering(greeting(1, 2, 3)) as other:
+        done = home.run("doctor", "--rpc-servers", f"{one},{other}")
+    assert done.returncode == 1
+    assert f"worker {one}: answers; devices: 2, memory: 4.0 GiB" in done.stdout
+    assert f"worker {other}: the worker {other} speaks version 1.2.3 of the protocol" in done.stdout
+
+
+def test_a_worker_of_another_version_is_one_sentence(home: Home) -> None:
+    with answering(greeting(1, 2, 3)) as server:
+        done = home.run("-p", "Hello", "--rpc-servers", server)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"rpc_servers: the worker {server} speaks version 1.2.3 of the protocol, and this machine" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--host", "0.0.0.0"], "--host: 0.0.0.0 is every network of this machine"),
+        (["--host", "10.0.0.5"], "--allow: name the machines that may connect to 10.0.0.5"),
+        (["--memory", "80%"], "--memory: got '80%', expected a number of bytes, or a text such as 24GiB"),
+        (["--cache", "much"], "--cache: got 'much', expected a number of bytes"),
+        (["--port", "65536"], "'65536' is not a whole number from 0 to 65535"),
+    ],
+)
+def test_a_worker_that_cannot_be_started_so_is_one_sentence(words: list[str], says: str, home: Home) -> None:
+    done = home.run("rpc-worker", *words)
+    assert done.returncode in {1, 2}
+    assert says in done.stderr
+    assert "Listening" not in done.stdout
 
 
 def test_build_tells_the_verdict_on_the_library(home: Home) -> None:

@@ -13,7 +13,7 @@ from tests.unit.engine import tiny_gguf
 from shepherd.core import ConfigError
 from shepherd.models import catalog, gguf
 from shepherd.models.gguf_file import BLOCKS
-from shepherd.models.sizing import CACHE_TYPES, Cells, context_size, fit, keeps_states
+from shepherd.models.sizing import CACHE_TYPES, Cells, context_size, fit, keeps_states, staying
 
 LAMB = gguf.read_header(catalog.embedded())
 SIZE = re.compile(r" (\w+) buffer size = +([0-9.]+) MiB")
@@ -93,6 +93,18 @@ def test_the_weights_count_once_and_each_cache_for_itself() -> None:
     repacked = fit(LAMB, [one], repacked={"f16"})
     assert repacked.needed == first.needed, "the system may drop the pages that are copied"
     assert repacked.total - first.total == repacked.copies > 0.9 * LAMB.size_bytes
+
+
+def test_of_a_spread_model_the_input_stays_and_the_layers_that_do_not_leave() -> None:
+    whole = fit(LAMB, [Cells(1024)])
+    given = LAMB.tensors["token_embd.weight"].n_bytes
+    n_layer = LAMB.n_layer + 1  # with the output
+    for n_away, stays in ((None, 0), (-1, 0), (n_layer, 0), (n_layer + 5, 0), (1, n_layer - 1), (0, n_layer)):
+        here = staying(whole, LAMB, n_away)
+        assert here.weights == given + (whole.weights - given) * stays // n_layer
+        assert here.cells == whole.cells * stays // n_layer
+        assert (here.buffers > 0) is (stays > 0)
+    assert staying(whole, LAMB, 0) == whole
 
 
 def test_a_context_that_is_chosen_leaves_room_for_its_buffers_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

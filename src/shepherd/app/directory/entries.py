@@ -11,7 +11,7 @@ those leave, since models that are loaded on demand make room for each other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
@@ -26,13 +26,23 @@ from shepherd.app.model_pool import Residency
 from shepherd.backends.local.adapters import ModelAdapters
 from shepherd.backends.local.chat_template import ChatFormat, TemplateSources, find_chat_format
 from shepherd.config import AdapterConfig, CacheConfig, Config, KvConfig, ModelConfig, model_name
-from shepherd.core import ConfigError, Sampling
+from shepherd.core import ConfigError, Sampling, ShepherdError
 from shepherd.core.status import ModelCard, ModelKind
+from shepherd.engine.llamacpp import rpc
 from shepherd.models import catalog, gguf, gguf_file, soundness
 from shepherd.models.adapter import Adapter, read_adapter
 from shepherd.models.checkpoint import Checkpoint, read_checkpoint
 from shepherd.models.projector import ProjectorFile, find_projector
-from shepherd.models.sizing import LARGEST_DEFAULT_CONTEXT, Cells, budget_bytes, context_size, fit, keeps_states
+from shepherd.models.sizing import (
+    LARGEST_DEFAULT_CONTEXT,
+    Cells,
+    budget_bytes,
+    context_size,
+    fit,
+    gib,
+    keeps_states,
+    staying,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +141,11 @@ class ModelEntry:
         return self.card.kind == "chat"
 
 
+def workers_bytes(servers: Sequence[str]) -> int:
+    """The memory that these workers report. Raises: as `rpc.probe`."""
+    return sum(sum(each.free_bytes) for each in rpc.probe_all(servers))
+
+
 class Machine(NamedTuple):
     """What decides before the loading how much memory models need and may use."""
 
@@ -138,6 +153,8 @@ class Machine(NamedTuple):
     """Bytes that all models may take together, in the memory that they use."""
     flash_attention: bool = False
     """Whether a model that does not say so is computed with flash attention."""
+    elsewhere: Callable[[Sequence[str]], int] = workers_bytes
+    """Bytes that these workers lend."""
 
 
 class ModelRegistry:
@@ -324,11 +341,12 @@ class ModelRegistry:
         adapters = tuple(_adapter(each, header) for each in model.adapters)
         beside = (projector.size_bytes if projector else 0) + sum(each.n_bytes for each in adapters)
         buffers = projector.buffer_bytes if projector else 0
+        left = self._left + self._elsewhere(model)
         plans: list[CachePlan] = []
         for cache in (each for each in self._config.caches if each.model == model.name):
             cells = cells_of(header, model, cache, self._config.kv, flash_attention=self._machine.flash_attention)
             taken = fit(header, [plan.cells for plan in plans])
-            room = self._left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
+            room = left - beside - ((taken.least if cache.n_ctx else taken.needed) if plans else 0)
             room -= 0 if cache.n_ctx else buffers
             n_ctx = context_size(
                 header,
@@ -341,11 +359,24 @@ class ModelRegistry:
             cells = replace(cells, n_ctx=n_ctx)
             plans.append(CachePlan(cache, cells))
         entry = self._made(model, header, tuple(plans), projector, beside)
+        if model.rpc_servers and entry.residency.n_bytes > self._left:
+            raise ConfigError(
+                f"{header.path.name} needs {gib(entry.residency.n_bytes)} of the memory of this machine beside that of "
+                f"its workers, {gib(self._left)} is free; give them more layers, or choose a smaller context size",
+                key=f"models.{model.name}.gpu_layers",
+            )
         if adapters:
             entry = replace(entry, adapters=ModelAdapters(model.name, adapters))
         if entry.residency.stays:
             self._left = max(0, self._left - entry.residency.n_bytes)
         return entry
+
+    def _elsewhere(self, model: ModelConfig) -> int:
+        """Bytes that the workers of a model lend. Raises: `ConfigError` where one does not answer."""
+        try:
+            return self._machine.elsewhere(model.rpc_servers)
+        except ShepherdError as error:
+            raise ConfigError(error.message, key=f"models.{model.name}.rpc_servers") from error
 
     def _projector(self, model: ModelConfig, header: gguf.Header) -> ProjectorFile | None:
         """What lets the model see images, or hear. Raises: `ConfigError` if the configuration names something else."""
@@ -390,6 +421,8 @@ class ModelRegistry:
         if not plans:
             n_tokens = next((each.n_ctx for each in self._config.caches if each.model == model.name), 0) or None
         found = fit(header, [plan.cells for plan in plans])
+        if model.rpc_servers:
+            found = staying(found, header, model.gpu_layers)
         # The buffers are an estimate: where only the rest fits exactly, they do not refuse a model.
         least = found.least + beside
         buffers = found.needed - found.least + (projector.buffer_bytes if projector else 0)

@@ -175,6 +175,8 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
     except ShepherdError:  # `_configuration` reports it
         return
     folder = Path(platformdirs.user_cache_dir("shepherd"))
+    for server in dict.fromkeys(server for model in config.models for server in model.rpc_servers):
+        yield _worker(server)
     for model in config.models:
         try:
             path = catalog.find(model.path, env=os.environ, home=Path.home(), cwd=Path.cwd())
@@ -205,6 +207,17 @@ def _configured(options: Mapping[str, Any]) -> Iterator[CheckResult]:
             yield _server(config) or taken
         else:
             yield CheckResult("port", "ok", f"{host}:{port} is free")
+
+
+def _worker(server: str) -> CheckResult:
+    from shepherd.engine.llamacpp import rpc
+
+    try:
+        free = rpc.probe(server).free_bytes
+    except ShepherdError as error:
+        return CheckResult(f"worker {server}", "bad", error.message, "docs/rpc.md tells how to start one.")
+    lent = f"devices: {len(free)}, memory: {format_size(sum(free))}"
+    return CheckResult(f"worker {server}", "ok", f"answers; {lent}")
 
 
 def _server(config: Config) -> CheckResult | None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,8 +32,8 @@ FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7}
 
 _WARNING, _ERROR, _CONTINUED = 3, 4, 5
 """ggml's log levels that are handled here."""
-_CPU, _GPU = 0, 1
-"""ggml's numbers for kinds of devices; a GPU that shares the machine's memory has another one."""
+_CPU, _GPU, _SHARING_GPU = 0, 1, 2
+"""ggml's numbers for kinds of devices; the last is a GPU that shares the machine's memory."""
 
 
 def _import_bindings() -> Any:
@@ -177,6 +177,7 @@ _DEVICE_CALLS: dict[str, tuple[Any, ...]] = {
     "count": (_SIZE,),
     "get": (_POINTER, _SIZE),
     "type": (_INT, _POINTER),
+    "name": (ctypes.c_char_p, _POINTER),
     "description": (ctypes.c_char_p, _POINTER),
     "memory": (None, _POINTER, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE)),
     "buffer_type": (_POINTER, _POINTER),
@@ -228,8 +229,58 @@ def gpu_memory(kind: int = _GPU) -> GpuMemory | None:
     return sums if sums.total else None
 
 
+# -- other machines ------------------------------------------------------------------------------------------------
+
+
 def supports_rpc() -> bool:
     return bool(C.llama_supports_rpc())
+
+
+def _rpc_call(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the RPC back end. Raises: `EngineError` for a build without it."""
+    start_library()
+    registry = _declared(C._lib.ggml_backend_reg_by_name, _POINTER, ctypes.c_char_p)(b"RPC")
+    find = _declared(C._lib.ggml_backend_reg_get_proc_address, _POINTER, _POINTER, ctypes.c_char_p)
+    address = find(registry, name.encode()) if registry else None
+    if not address:
+        raise EngineError(
+            "this llama.cpp was built without RPC, which spreads a model over machines; build it with -DGGML_RPC=ON"
+        )
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+def rpc_devices(address: str) -> list[int]:
+    """The devices of a worker, as pointers. Where it does not answer, the library ends the process: probe it before."""
+    registry = _rpc_call("ggml_backend_rpc_add_server", _POINTER, ctypes.c_char_p)(address.encode())
+    if not registry:
+        raise EngineError(f"the worker {address} has no devices")
+    count = _declared(C._lib.ggml_backend_reg_dev_count, _SIZE, _POINTER)(registry)
+    get = _declared(C._lib.ggml_backend_reg_dev_get, _POINTER, _POINTER, _SIZE)
+    return [get(registry, index) for index in range(count)]
+
+
+def own_devices() -> list[int]:
+    """The GPUs of this machine, as pointers; those that share its memory only where there is no other."""
+    return _devices(lambda kind: kind == _GPU) or _devices(lambda kind: kind == _SHARING_GPU)
+
+
+def serve_rpc(address: str, *, n_threads: int, device_names: Sequence[str] = (), cache: Path | None = None) -> None:
+    """Serve this machine's devices to one client after the other; returns where it cannot listen, otherwise never.
+
+    device_names: such as `CUDA0`; none = every GPU, or else the CPU. cache: a folder for large tensors.
+
+    Raises: `EngineError` for a device that is not here.
+    """
+    start = _rpc_call(
+        "ggml_backend_rpc_start_server", None, ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_POINTER)
+    )
+    name_of = _device_call("name")
+    known = {name_of(each).decode("utf-8", "replace"): each for each in _devices(lambda _: True)}
+    if missing := [name for name in device_names if name not in known]:
+        raise EngineError(f"there is no device {missing[0]!r} here; there are {', '.join(known)}")
+    chosen = [known[name] for name in device_names] or own_devices() or _devices(lambda kind: kind == _CPU)[:1]
+    folder = None if cache is None else os.fsencode(cache)
+    start(address.encode(), folder, n_threads, len(chosen), (_POINTER * len(chosen))(*chosen))
 
 
 def quantize(source: Path, target: Path, file_type: Literal["F16", "Q4_0", "Q8_0"]) -> None:

@@ -139,7 +139,7 @@ class LlamaRuntime:
         self._adapters: Adapters | None = ()
         """With which the context computes; None where that is not known."""
         self._shifted = False
-        self._asynchronous = bool(devices())
+        self._asynchronous = bool(devices()) or weights.is_spread
 
     def _params(self, options: ContextOptions) -> dict[str, object]:
         n_ubatch = options.n_ubatch or 512
@@ -165,7 +165,8 @@ class LlamaRuntime:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Read from the file at first use. States do not depend on n_ctx and n_seq, so these are not part of it."""
+        """Read from the file at first use. States do not depend on n_ctx and n_seq, so these are not part of it; nor on
+        where the layers are: workers keep them in the same form, and one computes on what another has begun."""
         options = self._options
         facts = (
             self._weights.digest, build(), options.cache_type_k, options.cache_type_v, options.swa_full,
@@ -304,7 +305,7 @@ class LlamaRuntime:
         return token in self._weights.end_tokens
 
     def interrupt(self, on: bool) -> None:
-        """Has no effect on a recurrent memory or on a GPU: there `decode` always completes."""
+        """Has no effect on a recurrent memory, on a GPU or on a worker: there `decode` always completes."""
         self._interrupt.set(on)
 
     # -- the memory ------------------------------------------------------------------------------------------------

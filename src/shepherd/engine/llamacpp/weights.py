@@ -14,8 +14,8 @@ from typing import Any
 from shepherd.core import EngineError
 from shepherd.engine.base import Special
 from shepherd.engine.kv import capabilities
-from shepherd.engine.llamacpp import adapter
-from shepherd.engine.llamacpp.library import C, buffer_types, reason_from, start_library
+from shepherd.engine.llamacpp import adapter, rpc
+from shepherd.engine.llamacpp.library import C, buffer_types, own_devices, reason_from, rpc_devices, start_library
 from shepherd.models import gguf
 from shepherd.models.adapter import Adapter
 
@@ -48,8 +48,10 @@ class _Override(ctypes.Structure):
 class Weights:
     """A model's weights and vocabulary. Read-only after loading, safe from any thread; satisfies `Vocabulary`."""
 
-    def __init__(self, handle: int, path: Path) -> None:
+    def __init__(self, handle: int, path: Path, *, is_spread: bool = False) -> None:
         self.path = path
+        self.is_spread = is_spread
+        """Whether workers on other machines hold a part of it."""
         self.handle = handle
         """The library's pointer, for contexts over these weights; 0 after `close`."""
         self.vocab = C.llama_model_get_vocab(handle)
@@ -82,6 +84,7 @@ class Weights:
         mmap: bool | None = None,
         mlock: bool = False,
         override_tensor: Sequence[str] = (),
+        rpc_servers: Sequence[str] = (),
         vocab_only: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Weights:
@@ -91,9 +94,11 @@ class Weights:
         mmap: map the file, or read it into memory of its own; None = as the library does it for the devices.
         mlock: never let the system take the memory of the weights; where it refuses, a warning says so.
         override_tensor: `pattern=buffer type` each: the memory for tensors whose name matches a regular expression.
+        rpc_servers: `host:port` of each worker that holds a part. From then on the library ends this process when one
+        of them is lost, and waits without end for one that hangs.
         vocab_only: no weights; what they are computed with is not known then, only the vocabulary and the metadata.
 
-        Raises: `EngineError` with the library's reason if the file cannot be loaded.
+        Raises: `EngineError` with the library's reason if the file cannot be loaded; as `rpc.probe`.
         """
         log = start_library()
         log.errors.clear()
@@ -109,6 +114,8 @@ class Weights:
             params.tensor_buft_overrides = ctypes.addressof(overrides)
         if cpu_only:
             params.split_mode, params.main_gpu = C.LLAMA_SPLIT_MODE_NONE, -1
+        if devices := _spread_over(rpc_servers):
+            params.devices = ctypes.addressof(devices)
 
         def report(fraction: float, _user_data: object) -> bool:
             if progress is not None:
@@ -126,7 +133,7 @@ class Weights:
                 "(ulimit -l, or LimitMEMLOCK of a service), or leave mlock out",
                 path.name,
             )
-        return cls(handle, path)
+        return cls(handle, path, is_spread=bool(rpc_servers))
 
     def add(self, file: Adapter) -> str:
         """Load an adapter, and return its hash; before any context is made. Raises: `EngineError`."""
@@ -296,3 +303,14 @@ def _overrides(placements: Sequence[str]) -> ctypes.Array[_Override] | None:
             )
         found.append(_Override(pattern.encode(), known[name]))
     return (_Override * (len(found) + 1))(*found)
+
+
+def _spread_over(servers: Sequence[str]) -> ctypes.Array[ctypes.c_void_p] | None:
+    """The devices of a model that workers hold parts of, with a null at their end; workers first, as the library does
+    it, since then fewer numbers cross the network. Raises: as `rpc.probe`."""
+    if not servers:
+        return None
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # where a worker is lost, the library would start a debugger first
+    workers = rpc.probe_all(servers)  # all of them, before the library connects to one
+    found = [device for worker in workers for device in rpc_devices(worker.address)] + own_devices()
+    return (ctypes.c_void_p * (len(found) + 1))(*found, None)

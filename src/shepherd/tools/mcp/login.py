@@ -40,11 +40,12 @@ from mcp.shared.auth import (
 from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, ValidationError
 
+from shepherd.core.address import classify
 from shepherd.tools.base import ToolError
 from shepherd.tools.mcp.login_store import Login, LoginFile
 from shepherd.tools.mcp.redirect_page import HOST, PATH, RedirectPage, format_error, open_page
 from shepherd.tools.mcp.values import LoginOptions, ServerOptions
-from shepherd.tools.sandbox.network import Address, classify, look_up
+from shepherd.tools.sandbox.network import Address, look_up
 
 REQUEST_S, LOGIN_BYTES = 30.0, 2**20
 """For each part of a request to the authorization server; and for its answer as a whole."""

@@ -6,7 +6,7 @@ A name is looked up once, and the connection goes to the address that was checke
 differently the second time (DNS rebinding) changes nothing. Numbers in other forms (decimal, octal, hexadecimal, IPv4
 within IPv6) change nothing either: the resulting address counts. A redirect is a new target, checked in the same way.
 
-Not here: the calls themselves (`tools/builtin/web.py`).
+Not here: the calls themselves (`tools/builtin/web.py`), which addresses are public (`core/address.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from shepherd.core.address import AddressClass, classify
 from shepherd.tools.base import ToolError
 
 if TYPE_CHECKING:
@@ -32,18 +32,8 @@ SAFE = "/%:@!$&'()*+,;=~"
 """Signs of a path that are not quoted."""
 MOST_CHARS = 16_384
 """Of a URL."""
-WORLD = IPv6Network("2000::/3")
-"""The public part of IPv6."""
-EMBEDDING = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
-"""Where the last four bytes are an IPv4 address: NAT64, and the deprecated form."""
 
-CLOUD = tuple(map(ip_network, ("168.63.129.16", "192.0.0.0/24", "100.100.100.200", "fd00:ec2::254")))
-"""Where clouds hand out passwords besides the link-local addresses: Azure, Oracle, Alibaba, Amazon. 192.0.0.0/24 is
-reserved for protocols."""
-
-IP = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
-AddressClass = Literal["world", "near", "nowhere"]
 
 
 class UnknownHost(ToolError):
@@ -183,35 +173,3 @@ async def look_up(host: str, port: int) -> list[str]:
     except UnicodeError as error:  # a label of more than 63 characters
         raise OSError(0, "not a name") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in rows))
-
-
-def classify(text: str) -> AddressClass:
-    """Whether an address is public ("world"), private ("near"), or closed to every tool ("nowhere")."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return "nowhere"
-    places = {classify_alone(each) for each in (address, *embedded(address))}
-    return "nowhere" if "nowhere" in places else "near" if "near" in places else "world"
-
-
-def classify_alone(address: IP) -> AddressClass:
-    if address.is_unspecified or address.is_loopback:
-        return "near"
-    is_old = isinstance(address, IPv4Address)
-    if any(address in each for each in CLOUD):
-        return "nowhere"
-    if address.is_link_local or address.is_multicast or (is_old and address.is_reserved):
-        return "nowhere"
-    return "world" if address.is_global and (is_old or address in WORLD or embedded(address)) else "near"
-
-
-def embedded(address: IP) -> list[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for, or passes through."""
-    if isinstance(address, IPv4Address):
-        return []
-    teredo = address.teredo or ()
-    last = [IPv4Address(int(address) & 0xFFFFFFFF)] if any(address in net for net in EMBEDDING) else []
-    if address.is_unspecified or address.is_loopback:
-        last = []
-    return [each for each in (address.ipv4_mapped, address.sixtofour, *teredo, *last) if each is not None]

@@ -1,7 +1,7 @@
 """What is told of models before any of them is loaded: kinds, sizes, terms."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -16,7 +16,7 @@ from shepherd import config
 from shepherd.app.directory.entries import ON_DEMAND_S, Machine, ModelRegistry, kind_of, machine_of, makes_vectors
 from shepherd.app.model_pool import Residency
 from shepherd.config import ModelConfig, model_name
-from shepherd.core import ConfigError, Sampling
+from shepherd.core import ConfigError, EngineDown, Sampling, ShepherdError
 from shepherd.models.catalog import embedded
 from shepherd.models.gguf import read_header
 from shepherd.models.sizing import Cells, budget_bytes, context_size, fit, padded
@@ -346,3 +346,64 @@ def test_a_model_that_makes_vectors_takes_no_adapters(tmp_path: Path, registry: 
     write_lora(tmp_path / "law.gguf", read_header(embedded()), seed=1)
     with pytest.raises(ConfigError, match=r"models\.lamb\.adapters: .*makes vectors.*without adapters"):
         registry(ADAPTED.replace('path = "embedded"', 'path = "embedded"\npooling = "mean"'))
+
+
+# -- over several machines ---------------------------------------------------------------------------------------------
+
+SPREAD = '[models.m]\npath = "embedded"\nrpc_servers = ["10.0.0.5:50052", "box:1"]\n[caches.m]\nmodel = "m"\n'
+
+
+@pytest.fixture
+def spread(tmp_path: Path) -> Callable[..., ModelRegistry]:
+    """With workers that lend so many bytes, or raise."""
+
+    def make(text: str, budget: int, lent: int | ShepherdError) -> ModelRegistry:
+        def elsewhere(servers: Sequence[str]) -> int:
+            assert tuple(servers) in {(), ("10.0.0.5:50052", "box:1")}
+            if isinstance(lent, ShepherdError):
+                raise lent
+            return lent if servers else 0
+
+        (tmp_path / "shepherd.toml").write_text(text)
+        made = config.load(env={"SHEPHERD_TRUST": "1"}, cwd=tmp_path, user_dir=tmp_path / "none")
+        return ModelRegistry(made, env={}, machine=Machine(budget, elsewhere=elsewhere))
+
+    return make
+
+
+def test_a_model_that_is_too_large_for_this_machine_alone_is_not_refused(
+    spread: Callable[..., ModelRegistry], registry: Callable[..., ModelRegistry]
+) -> None:
+    header = read_header(embedded())
+    room = header.size_bytes // 2
+    with pytest.raises(ConfigError, match="of memory"):
+        registry(SPREAD.replace("rpc_servers", "tags"), budget=room)
+    (entry,) = spread(SPREAD, room, 8 * GIB).entries.values()
+    assert entry.plans[0].n_ctx == padded(header.n_ctx_train or 0)
+    assert entry.residency.n_bytes == entry.card.memory_bytes <= room
+    (roomy,) = spread(SPREAD, 8 * GIB, 8 * GIB).entries.values()
+    assert roomy.residency.n_bytes < header.size_bytes, "only its input stays"
+    (few,) = spread(SPREAD + "n_ctx = 256", room, header.size_bytes).entries.values()
+    assert few.plans[0].n_ctx == 256
+
+
+def test_what_workers_and_this_machine_have_together_decides(spread: Callable[..., ModelRegistry]) -> None:
+    with pytest.raises(ConfigError, match=r"lamb\.gguf needs .* of memory, .* is free"):
+        spread(SPREAD, 2**20, 2**20)
+    kept = SPREAD.replace("[caches.m]", "gpu_layers = 0\n[caches.m]")
+    with pytest.raises(ConfigError, match=r"models\.m\.gpu_layers: .* of this machine beside that of its workers"):
+        spread(kept, read_header(embedded()).size_bytes // 2, 8 * GIB)
+    (entry,) = spread(kept, 8 * GIB, GIB).entries.values()
+    assert entry.residency.n_bytes > read_header(embedded()).size_bytes
+
+
+def test_a_worker_that_does_not_answer_is_named_at_the_start_or_at_a_later_request(
+    spread: Callable[..., ModelRegistry],
+) -> None:
+    lost = EngineDown("nothing listens at box:1")
+    with pytest.raises(ConfigError, match=r"^models\.m\.rpc_servers: nothing listens at box:1$"):
+        spread(SPREAD, GIB, lost)
+    made = spread(SPREAD.replace("[caches.m]", 'load = "demand"\n[caches.m]'), GIB, lost)
+    assert made.entries["m"].problem == "models.m.rpc_servers: nothing listens at box:1"
+    with pytest.raises(ConfigError, match="nothing listens"):
+        made.reread("m")
