@@ -297,7 +297,7 @@ _GENERAL = (
     Subcommand(
         "rpc-worker",
         "command.rpc_worker.run",
-        """Lend this machine's memory and processors to models of other machines.
+        """Lend memory and processors to models of other machines.
 
         Another Shepherd names it in rpc_servers (--rpc-servers), and puts a part of a model here. --host and --port say
         where it listens, by default 127.0.0.1:50052, and --threads how many it uses. The protocol of llama.cpp has
