@@ -30,6 +30,7 @@ from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
 from shepherd.backends.local.media import MediaLimits
 from shepherd.config import CacheConfig, Config, ModelConfig
+from shepherd.core import ConfigError
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.base import Engine, MediaReader, Vocabulary
@@ -173,7 +174,14 @@ class ModelLoader:
                 entry.model.gpu_layers,
             )
         is_apart = self._isolates if entry.model.isolate is None else entry.model.isolate
-        is_apart = is_apart or bool(entry.model.rpc_servers)  # the library ends the process that loses a worker
+        if entry.model.rpc_servers:
+            if entry.model.isolate is False:
+                raise ConfigError(
+                    "a model that is spread over workers computes in a process of its own, since the library ends the "
+                    "process that loses a worker; leave isolate out",
+                    key=f"models.{entry.name}.isolate",
+                )
+            is_apart = True
         options = self._options(entry, header.path)
 
         def report(stage: str, fraction: float) -> None:

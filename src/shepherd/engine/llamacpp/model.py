@@ -51,6 +51,8 @@ class ModelOptions:
     mmap: bool | None = None
     mlock: bool = False
     override_tensor: tuple[str, ...] = ()
+    rpc_servers: tuple[str, ...] = ()
+    """As those of `Weights.load`."""
     n_threads: int | None = None
     n_threads_batch: int | None = None
     adapters: tuple[Adapter, ...] = ()
@@ -75,6 +77,7 @@ class ModelOptions:
             mmap=self.mmap,
             mlock=self.mlock,
             override_tensor=self.override_tensor,
+            rpc_servers=self.rpc_servers,
             progress=progress,
         )
         try:
