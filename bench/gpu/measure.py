@@ -48,9 +48,11 @@ SERVED: FileType = "Q8_0"
 """Of the model that the servers run."""
 SHARED_MEMORY = Path("/dev/shm")
 TURNS = (0, 35, 117, 50, 50, 50, 50, 50, 50, 50)
-"""Tokens of the messages of a conversation; the first one has what the system prompt leaves."""
+"""New tokens of the turns of a conversation; the first one has what `first_turn` says."""
 SHOWN = (1, 2, 3, 10)
 USER, ANSWER = 24, 8
+AROUND_FIRST, AROUND = 29, 22
+"""Tokens that the template writes around the first messages, and around a later one and the answer before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Model:
 
     name: str
     shape: Shape
+    depths: tuple[int, ...]
+    """Tokens in the context before anything is measured."""
     types: tuple[FileType, ...] = FILE_TYPES
     repeats: int = 3
 
@@ -70,7 +74,6 @@ class Scale:
     small: Model
     middle: Model
     large: Model
-    depths: tuple[int, ...]
     resident: int
     """Tokens in the cache that turns leave."""
     first_turn: int
@@ -82,10 +85,9 @@ class Scale:
 
 LLAMA_3 = 128_256
 GPU = Scale(
-    Model("1B", Shape(16, 2048, 8192, 32, 8, LLAMA_3, 131_072)),
-    Model("8B", Shape(32, 4096, 14_336, 32, 8, LLAMA_3, 131_072, tied=False)),
-    Model("70B", Shape(80, 8192, 28_672, 64, 8, LLAMA_3, 131_072, tied=False), ("Q4_0",), repeats=2),
-    depths=(0, 4096),
+    Model("1B", Shape(16, 2048, 8192, 32, 8, LLAMA_3, 131_072), (0, 4096)),
+    Model("8B", Shape(32, 4096, 14_336, 32, 8, LLAMA_3, 131_072, tied=False), (0, 4096), repeats=2),
+    Model("70B", Shape(80, 8192, 28_672, 64, 8, LLAMA_3, 131_072, tied=False), (0,), ("Q4_0",), repeats=2),
     resident=32_768,
     first_turn=4151,
     crowd=clients.Size(16_384, (1, 4, 16), 128, 4000, 600),
@@ -93,13 +95,12 @@ GPU = Scale(
     threads=4,
 )
 CPU = Scale(
-    Model("tiny", Shape(2, 128, 256, 4, 2, 1000)),
-    Model("small", Shape(4, 256, 512, 4, 2, 1000, tied=False)),
-    Model("larger", Shape(6, 256, 512, 4, 2, 1000, tied=False), ("Q4_0",), repeats=2),
-    depths=(0, 512),
+    Model("0.4M", Shape(2, 128, 256, 4, 2, 1000), (0, 512)),
+    Model("3M", Shape(4, 256, 512, 4, 2, 1000, tied=False), (0, 512), repeats=2),
+    Model("4M", Shape(6, 256, 512, 4, 2, 1000, tied=False), (0,), ("Q4_0",), repeats=2),
     resident=2048,
     first_turn=415,
-    crowd=clients.Size(4096, (1, 4), 32, 600, 300),
+    crowd=clients.Size(4096, (1, 4), 32, 600, 900),
     isolated=400,
     threads=1,
 )
@@ -198,14 +199,14 @@ def _served(n_ctx: int, work: Work) -> Iterator[tuple[Model, Path | None]]:
 
 def speed(work: Work, model: Model) -> dict[tuple[FileType, str, int], list[float]]:
     """Tokens/s of ours, by file type, kind and depth."""
-    n_ctx = max(work.scale.depths) + 2 * N_PROMPT
+    n_ctx = max(model.depths) + 2 * N_PROMPT
     found: dict[tuple[FileType, str, int], list[float]] = {}
     for file_type in model.types:
         with _file(model, file_type, n_ctx, work) as path:
             if path is None:
                 continue
-            cases = [Case(model.name, kind, depth) for depth in work.scale.depths for kind in ("prefill", "decode")]
-            rival = _llama_bench(path, work.scale, model.repeats)
+            cases = [Case(model.name, kind, depth) for depth in model.depths for kind in ("prefill", "decode")]
+            rival = _llama_bench(path, model, work.scale.threads)
             mine = _ours(path, cases, work.scale.threads, model.repeats)
             for case in cases:
                 name = f"{model.name} {file_type}, {case.kind} behind {case.depth:,} tokens"
@@ -218,10 +219,10 @@ def speed(work: Work, model: Model) -> dict[tuple[FileType, str, int], list[floa
     return found
 
 
-def _llama_bench(path: Path, scale: Scale, repeats: int) -> dict[tuple[str, int], list[float]]:
+def _llama_bench(path: Path, model: Model, threads: int) -> dict[tuple[str, int], list[float]]:
     options = {
-        "-p": N_PROMPT, "-n": N_GENERATED, "-d": ",".join(map(str, scale.depths)), "-t": scale.threads,
-        "-fa": "on", "-ngl": ALL_LAYERS, "-r": repeats,
+        "-p": N_PROMPT, "-n": N_GENERATED, "-d": ",".join(map(str, model.depths)), "-t": threads,
+        "-fa": "on", "-ngl": ALL_LAYERS, "-r": model.repeats,
     }  # fmt: skip
     rows = llama_tools.llama_bench(path, options)
     return {("prefill" if row["n_prompt"] else "decode", row["n_depth"]): row["samples_ts"] for row in rows}
@@ -279,7 +280,7 @@ def evict(work: Work) -> None:
         for side, arm in (("shepherd", "hole"), ("llama-server's context shift", "shift")):
             for plus in found[arm]["samples_ms"]:
                 work.verdict.add(name, side, found[arm]["plain_ms"] + plus)
-        work.verdict.add(f"{name}: computed again ({again['how']})", "a re-prefill", 1000 * again["s"])
+        work.verdict.add(name, f"computing all again, {again['how']}", 1000 * again["s"])
         work.notes.append(
             f"a plain decode there takes {found['nothing']['plain_ms']:.2f} ms; the call that evicts takes "
             f"{found['hole']['call_us']['p50']:.0f} us"
@@ -297,8 +298,8 @@ def prefix(work: Work) -> None:
         for side in SIDES:
             with running(side, work.setup(path, n_ctx)) as server:
                 _ask(server, 64, seed=-1)  # warm-up
-                dialogue = Dialogue(0, first - USER, user_tokens=USER, answer_tokens=ANSWER)
-                turns = [dialogue.ask(server.port, new) for new in TURNS]
+                dialogue = Dialogue(0, first - USER - AROUND_FIRST, user_tokens=USER, answer_tokens=ANSWER)
+                turns = [dialogue.ask(server.port, max(new - AROUND, 0)) for new in TURNS]
                 for number in SHOWN:
                     turn = turns[number - 1]
                     cold = _ask(server, turn.n_prompt, seed=number)

@@ -51,7 +51,7 @@ STEPS = (
     Step("eviction", "the oldest turns leave a large cache", 60, 90),
     Step("prefix", "turns of one conversation, with and without what is cached", 60, 90),
     Step("clients", "several clients, and a stream beside a long prompt", 70, 120),
-    Step("isolation", "owners share nothing of their prompts", 30, 60),
+    Step("isolation", "owners share nothing of their prompts", 40, 60),
     Step("large", "prefill and decode of a 70B shape in Q4_0", 120, 90),
 )
 BY_NAME = {step.name: step for step in STEPS}
@@ -124,11 +124,20 @@ class Pass:
     """Whether the next call runs it."""
 
 
-def decide(step: Step, stamp: Stamp | None, clock: Clock, pack: str, *, cpu: bool, again: bool = False) -> Go | Pass:
+def decide(
+    step: Step, stamps: Mapping[str, Stamp], clock: Clock, pack: str, *, cpu: bool, again: bool = False
+) -> Go | Pass:
     """Whether a step runs. `again`: although it is done."""
+
+    def is_done(name: str) -> bool:
+        return name in stamps and (stamps[name].state, stamps[name].pack) == ("done", pack)
+
     budget_s = step.budget_s(cpu=cpu)
-    if stamp is not None and stamp.state == "done" and stamp.pack == pack and not again:
+    if is_done(step.name) and not again:
         return Pass("done")
+    missing = [each.name for each in STEPS[: STEPS.index(step)] if each.needed and not is_done(each.name)]
+    if missing:
+        return Pass(f"it needs {', '.join(missing)} first")
     if budget_s > clock.left_s:
         return Pass(f"it may take {budget_s:.0f} s, and {max(clock.left_s, 0):.0f} of {clock.total_s:.0f} s are left")
     if cpu:

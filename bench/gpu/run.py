@@ -73,7 +73,16 @@ class Place:
         home = {f"XDG_{kind}_HOME": str(self.work / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "STATE")}
         paths = os.pathsep.join(map(str, (self.work / "site", ROOT / "src", ROOT)))
         library = {"LLAMA_CPP_LIB_PATH": str(self.programs)} if (self.programs / "libllama.so").exists() else {}
-        return {**os.environ, **home, **library, "PYTHONPATH": paths, "HOME": str(self.work), "PYTHONUNBUFFERED": "1"}
+        gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
+        return {
+            **os.environ,
+            **home,
+            **library,
+            **gpu,
+            "PYTHONPATH": paths,
+            "HOME": str(self.work),
+            "PYTHONUNBUFFERED": "1",
+        }
 
 
 class Failed(Exception):
@@ -135,7 +144,7 @@ def _child(place: Place, step: Step, limit_s: float) -> dict[str, Any]:
     try:
         ended = _wait(child, log, limit_s)
     finally:
-        _end(child)
+        end(child)
     if not ended:
         raise Failed(f"it took longer than {limit_s:.0f} s and was ended; {log} is what it printed")
     if child.returncode != 0 or not result.exists():
@@ -160,9 +169,9 @@ def _wait(child: subprocess.Popen[bytes], log: Path, limit_s: float) -> bool:
     return True
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """With all that it started: servers, compilers."""
-    for sign, grace_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+def end(child: subprocess.Popen[bytes], grace_s: float = 5.0) -> None:
+    """With all that it started: servers, compilers. It leads a group of processes of its own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, sign)
         except ProcessLookupError:
@@ -194,7 +203,7 @@ def run(place: Place, wanted: list[str], total_s: float, call_s: float) -> int:
         spent_s = sum(stamp.seconds for stamp in stamps.values())
         clock = plan.Clock(total_s, spent_s, call_s - (time.monotonic() - begun))
         old = stamps.get(step.name)
-        decision = plan.decide(step, old, clock, place.key, cpu=place.cpu, again=bool(wanted))
+        decision = plan.decide(step, stamps, clock, place.key, cpu=place.cpu, again=bool(wanted))
         if isinstance(decision, plan.Pass):
             print(f"== {step.name}: {decision.why}", flush=True)
             if decision.later:
@@ -204,9 +213,8 @@ def run(place: Place, wanted: list[str], total_s: float, call_s: float) -> int:
                 plan.write(folder, step.name, Stamp("left out", old.seconds if old else 0.0, place.key, decision.why))
             continue
         print(f"== {step.name}: {step.what} ({decision.limit_s:.0f} s at most)", flush=True)
-        stamp = _attempt(place, step, decision)
-        plan.write(folder, step.name, replace(stamp, seconds=stamp.seconds + (old.seconds if old else 0.0)))
-        print(f"   {stamp.state} after {stamp.seconds:.1f} s{f': {stamp.why}' if stamp.why else ''}", flush=True)
+        stamp = _attempt(place, step, decision, old.seconds if old else 0.0)
+        print(f"   {stamp.state}, {stamp.seconds:.1f} s{f': {stamp.why}' if stamp.why else ''}", flush=True)
         if stamp.state == "failed":
             status = 1
             if step.needed:
@@ -214,15 +222,19 @@ def run(place: Place, wanted: list[str], total_s: float, call_s: float) -> int:
     return status
 
 
-def _attempt(place: Place, step: Step, go: Go) -> Stamp:
+def _attempt(place: Place, step: Step, go: Go, before_s: float) -> Stamp:
+    """The stamp that it leaves, also where the call is ended meanwhile."""
     started = time.monotonic()
+    stamp = Stamp("failed", 0, place.key, "the call was ended")
     try:
         found = {"notes": HERE[step.name](place)} if step.name in HERE else _child(place, step, go.limit_s)
+        stamp = Stamp("left out" if found.pop("left_out", False) else "done", 0, place.key, **found)
     except (Failed, OSError, tarfile.TarError) as error:
-        return Stamp("failed", time.monotonic() - started, place.key, str(error))
-    state = "left out" if found.pop("left_out", False) else "done"
-    why = found.pop("why", "")
-    return Stamp(state, time.monotonic() - started, place.key, why, **found)  # type: ignore[arg-type] # two literals
+        stamp = Stamp("failed", 0, place.key, str(error))
+    finally:
+        stamp = replace(stamp, seconds=before_s + time.monotonic() - started)
+        plan.write(place.work / "steps", step.name, stamp)
+    return stamp
 
 
 def finish(place: Place, results: Path | None) -> None:
@@ -277,7 +289,8 @@ def main() -> int:
     parser.add_argument("--call-seconds", type=float, default=plan.CALL_S, help="of this call (default: %(default).0f)")
     parser.add_argument("--table", action="store_true", help="print what there is, and run nothing")
     said = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server stays behind
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))  # so that no server stays behind
     work = (said.work or OUT / ("gpu-work-cpu" if said.cpu else "gpu-work")).resolve()
     default_s = plan.TOTAL_CPU_S if said.cpu else plan.TOTAL_S
     try:

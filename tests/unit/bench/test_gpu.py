@@ -18,9 +18,11 @@ from bench.rig.random_gguf import FileType, Shape, tiled_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
+from tests.places import BENCH
 
 PACK = "0123456789abcdef"
 FRESH = Clock(plan.TOTAL_S, 0, plan.CALL_S)
+READY = {step.name: Stamp("done", 9, PACK) for step in STEPS if step.needed}
 MACHINE = Facts(
     gpu="NVIDIA H100 80GB HBM3", capability=90, gpu_bytes=80 * GIB, driver="580.159.04", driver_cuda=(13, 0),
     nvcc="/usr/local/cuda/bin/nvcc", nvcc_cuda=(13, 0), toolkit="/usr/local/cuda", cmake="/usr/bin/cmake",
@@ -38,26 +40,38 @@ def test_all_steps_fit_into_fifteen_minutes_of_a_machine_and_each_into_a_call() 
     assert all(step.gpu_s < plan.CALL_S < plan.STEP_S < 600 for step in STEPS)
 
 
+def test_the_page_has_the_budgets_of_the_plan() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", (BENCH / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(step.name, f"{step.gpu_s:.0f}") for step in STEPS]
+
+
 def test_a_step_that_is_done_is_not_run_again_unless_it_is_asked_for() -> None:
-    done = Stamp("done", 40, PACK)
+    done = {**READY, "small": Stamp("done", 40, PACK)}
     assert plan.decide(BY_NAME["small"], done, FRESH, PACK, cpu=False) == Pass("done")
     assert isinstance(plan.decide(BY_NAME["small"], done, FRESH, PACK, cpu=False, again=True), Go)
 
 
 @pytest.mark.parametrize("stamp", [None, Stamp("failed", 3, PACK), Stamp("left out", 0, PACK), Stamp("done", 9, "old")])
 def test_what_failed_was_left_out_or_made_from_other_archives_is_run(stamp: Stamp | None) -> None:
-    assert plan.decide(BY_NAME["small"], stamp, FRESH, PACK, cpu=False) == Go(2 * BY_NAME["small"].gpu_s)
+    stamps = READY if stamp is None else {**READY, "small": stamp}
+    assert plan.decide(BY_NAME["small"], stamps, FRESH, PACK, cpu=False) == Go(2 * BY_NAME["small"].gpu_s)
+
+
+def test_a_step_names_what_it_needs_first() -> None:
+    stamps = {**READY, "unpack": Stamp("done", 5, "old"), "build": Stamp("failed", 5, PACK)}
+    assert plan.decide(BY_NAME["small"], stamps, FRESH, PACK, cpu=False) == Pass("it needs unpack, build first")
+    assert isinstance(plan.decide(BY_NAME["unpack"], stamps, FRESH, PACK, cpu=False), Go)
 
 
 def test_a_step_that_would_pass_the_whole_budget_is_left_out_with_the_numbers() -> None:
     clock = Clock(plan.TOTAL_S, plan.TOTAL_S - 40, plan.CALL_S)
-    assert plan.decide(BY_NAME["large"], None, clock, PACK, cpu=False) == Pass(
+    assert plan.decide(BY_NAME["large"], READY, clock, PACK, cpu=False) == Pass(
         "it may take 120 s, and 40 of 780 s are left"
     )
 
 
 def test_a_step_that_would_pass_the_call_is_left_to_the_next_one() -> None:
-    decision = plan.decide(BY_NAME["large"], None, Clock(plan.TOTAL_S, 300, 100), PACK, cpu=False)
+    decision = plan.decide(BY_NAME["large"], READY, Clock(plan.TOTAL_S, 300, 100), PACK, cpu=False)
     assert decision == Pass("it may take 120 s, and this call has 100 s left", later=True)
 
 
@@ -65,7 +79,7 @@ def test_a_step_that_would_pass_the_call_is_left_to_the_next_one() -> None:
 @given(step=st.sampled_from(STEPS), spent_s=st.floats(0, 900), call_left_s=st.floats(0, 600))
 def test_no_step_gets_more_time_than_there_is(step: plan.Step, spent_s: float, call_left_s: float) -> None:
     clock = Clock(plan.TOTAL_S, spent_s, call_left_s)
-    decision = plan.decide(step, None, clock, PACK, cpu=False)
+    decision = plan.decide(step, READY, clock, PACK, cpu=False, again=True)
     if isinstance(decision, Go):
         assert step.gpu_s <= decision.limit_s <= min(clock.left_s, call_left_s, plan.STEP_S)
 
@@ -155,8 +169,10 @@ def test_a_toolkit_without_cublas_is_a_sentence(tmp_path: Path) -> None:
 
 def test_the_archive_has_what_is_compiled_and_the_same_bytes_each_time(tmp_path: Path) -> None:
     kept = ["CMakeLists.txt", "ggml/src/ggml-cuda/mmq.cu", "scripts/ui-assets.cmake", "tools/ui/ui.cpp.in"]
-    dropped = ["tests/test.cpp", "docs/build.md", "models/a.gguf", "ggml/src/ggml-vulkan/vulkan.cpp", "src/README.md",
-               "scripts/get.sh", "tools/server/tests/unit/a.cpp", "tools/mtmd/test-1.jpeg"]  # fmt: skip
+    dropped = [
+        "tests/test.cpp", "docs/build.md", "models/a.gguf", "ggml/src/ggml-vulkan/vulkan.cpp", "src/README.md",
+        "scripts/more.cmake", "tools/server/tests/unit/a.cpp", "tools/mtmd/test-1.jpeg",
+    ]  # fmt: skip
     for name in (*kept, *dropped):
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_text(name)
