@@ -231,7 +231,7 @@ def _llama_bench(path: Path, model: Model, threads: int) -> dict[tuple[str, int]
 def _ours(path: Path, cases: list[Case], threads: int, repeats: int) -> dict[Case, list[float]]:
     """One load; a context for each case, and other tokens each time: the prefix cache must not do the work."""
     weights = Weights.load(path)
-    found = {}
+    found: dict[Case, list[float]] = {}
     try:
         for case in cases:
             context = ContextOptions(n_ctx=case.depth + N_PROMPT + 2, n_threads=threads, flash_attention=True)
@@ -294,7 +294,7 @@ def prefix(work: Work) -> None:
     with _served(n_ctx, work) as (model, path):
         if path is None:
             return
-        measured = {}
+        measured: dict[tuple[str, int], tuple[float, float]] = {}
         for side in SIDES:
             with running(side, work.setup(path, n_ctx)) as server:
                 _ask(server, 64, seed=-1)  # warm-up

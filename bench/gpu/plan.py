@@ -85,7 +85,7 @@ def write(folder: Path, name: str, stamp: Stamp) -> None:
 
 def read(folder: Path) -> dict[str, Stamp]:
     """The stamps by step; a file that is none is as good as missing."""
-    found = {}
+    found: dict[str, Stamp] = {}
     for step in STEPS:
         try:
             found[step.name] = Stamp(**json.loads((folder / f"{step.name}.json").read_text(encoding="utf-8")))

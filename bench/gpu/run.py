@@ -97,7 +97,8 @@ def _facts(place: Place) -> list[str]:
     (place.work / "facts.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
     said = facts.lines(found, cpu=place.cpu)
     print(*said, sep="\n")
-    wrong = facts.problems(found, cpu=place.cpu, python=tuple(place.contents["python"]))
+    major, minor = place.contents["python"]
+    wrong = facts.problems(found, cpu=place.cpu, python=(major, minor))
     if wrong:
         raise Failed("; ".join(wrong))
     return said
@@ -110,6 +111,11 @@ def known(work: Path) -> facts.Facts:
 
 
 def _unpack(place: Place) -> list[str]:
+    # All files of an archive are as old as one another: a build cannot see that they are others.
+    key = place.work / "unpacked"
+    if not key.exists() or key.read_text(encoding="utf-8") != place.key:
+        shutil.rmtree(place.programs.parent, ignore_errors=True)
+    key.write_text(place.key, encoding="utf-8")
     for name, target in ((SITE, place.work / "site"), (SOURCE, place.cache / "shepherd-bench" / "src")):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
@@ -227,7 +233,8 @@ def _attempt(place: Place, step: Step, go: Go, before_s: float) -> Stamp:
     started = time.monotonic()
     stamp = Stamp("failed", 0, place.key, "the call was ended")
     try:
-        found = {"notes": HERE[step.name](place)} if step.name in HERE else _child(place, step, go.limit_s)
+        here = HERE.get(step.name)
+        found: dict[str, Any] = {"notes": here(place)} if here else _child(place, step, go.limit_s)
         stamp = Stamp("left out" if found.pop("left_out", False) else "done", 0, place.key, **found)
     except (Failed, OSError, tarfile.TarError) as error:
         stamp = Stamp("failed", 0, place.key, str(error))
