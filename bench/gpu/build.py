@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def cuda_build(facts: Facts, folder: Path) -> Build:
     ]
     environment, notes = {}, []
     if not list(_files([root], "include/cublas_v2.h", "targets/*/include/cublas_v2.h")):
-        environment["CPATH"] = str(_link_cublas(folder))
+        environment["CPATH"] = str(_link_cublas(facts.packages, folder))
         options += [f"-DCUDA_{name}_LIBRARY={folder}/lib{name}.so" for name in ("cublas", "cublasLt")]
         options += [f"-DCMAKE_{kind}_LINKER_FLAGS=-Wl,-rpath-link,{folder}" for kind in ("EXE", "SHARED")]
         notes.append(f"cuBLAS is not in {root}; that of {(folder / 'libcublas.so').resolve().parent} is used")
@@ -67,12 +67,12 @@ def cuda_build(facts: Facts, folder: Path) -> Build:
     return Build(tuple(options), environment, tuple(notes))
 
 
-def _link_cublas(folder: Path) -> Path:
+def _link_cublas(packages: Iterable[str], folder: Path) -> Path:
     """Headers and libraries of a Python package under the names that compilers look for; the folder of the headers.
 
     Only these headers: the package's folder has those of another toolkit beside them.
     """
-    header = next(_files(map(Path, sys.path), "nvidia/*/include/cublas_v2.h"), None)
+    header = next(_files(map(Path, packages), "nvidia/*/include/cublas_v2.h"), None)
     if header is None:
         raise FileNotFoundError(
             "cuBLAS is neither in the CUDA toolkit nor in a Python package: install libcublas-dev of this version of "
@@ -98,7 +98,7 @@ def _loaded(library: str) -> str:
     return found[0] if found else ""
 
 
-def _files(folders: Iterable[Path], *patterns: str) -> Iterable[Path]:
+def _files(folders: Iterable[Path], *patterns: str) -> Iterator[Path]:
     return (path for folder in folders for pattern in patterns for path in sorted(folder.glob(pattern)))
 
 

@@ -48,6 +48,8 @@ class Facts:
     disk_bytes: int = 0
     """Free, where the run works."""
     python: tuple[int, int] = (0, 0)
+    packages: tuple[str, ...] = ()
+    """Where that Python looks for packages: one may be NVIDIA's cuBLAS."""
     cpu: str = ""
 
 
@@ -65,7 +67,7 @@ def look(folder: Path) -> Facts:
         cmake=cmake, cmake_version=_version(r"version (\d+)\.(\d+)", said_by(cmake, "--version")),
         ninja=find("ninja"), cxx=find("c++") or find("g++"),
         cores=len(os.sched_getaffinity(0)), memory_bytes=_memory(), disk_bytes=shutil.disk_usage(folder).free,
-        python=sys.version_info[:2], cpu=_cpu(),
+        python=sys.version_info[:2], packages=tuple(sys.path), cpu=_cpu(),
     )  # fmt: skip
 
 

@@ -278,8 +278,7 @@ def evict(work: Work) -> None:
             weights.close()
         name = f"{model.name} {SERVED}: {eviction.TURN} of {n:,} tokens leave, and a decode"
         for side, arm in (("shepherd", "hole"), ("llama-server's context shift", "shift")):
-            for plus in found[arm]["samples_ms"]:
-                work.verdict.add(name, side, found[arm]["plain_ms"] + plus)
+            work.verdict.add(name, side, found[arm]["both_ms"])
         work.verdict.add(name, f"computing all again, {again['how']}", 1000 * again["s"])
         work.notes.append(
             f"a plain decode there takes {found['nothing']['plain_ms']:.2f} ms; the call that evicts takes "

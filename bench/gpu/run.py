@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import venv
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -53,6 +54,8 @@ class Place:
     work: Path
     cpu: bool
     contents: Mapping[str, Any]
+    built: Path | None = None
+    """A folder with llama.cpp's library and programs, in place of a build."""
 
     @property
     def key(self) -> str:
@@ -64,14 +67,22 @@ class Place:
         return self.work / "cache"
 
     @property
+    def python(self) -> Path:
+        """Of an environment with the carried packages and this tree: children of Shepherd read no PYTHONPATH."""
+        return self.work / "env" / "bin" / "python"
+
+    @property
+    def packages(self) -> Path:
+        return self.work / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+
+    @property
     def programs(self) -> Path:
         """Where `bench.rig.llama_tools` builds."""
         return self.cache / "shepherd-bench" / "build" / "bin"
 
     def environment(self) -> dict[str, str]:
-        """Of a child: the unpacked packages, this tree, the library that was built, and no file of the user."""
+        """Of a child: the library that was built, one GPU, and no file of the user."""
         home = {f"XDG_{kind}_HOME": str(self.work / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA", "STATE")}
-        paths = os.pathsep.join(map(str, (self.work / "site", ROOT / "src", ROOT)))
         library = {"LLAMA_CPP_LIB_PATH": str(self.programs)} if (self.programs / "libllama.so").exists() else {}
         gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
         return {
@@ -79,7 +90,6 @@ class Place:
             **home,
             **library,
             **gpu,
-            "PYTHONPATH": paths,
             "HOME": str(self.work),
             "PYTHONUNBUFFERED": "1",
         }
@@ -106,8 +116,10 @@ def _facts(place: Place) -> list[str]:
 
 def known(work: Path) -> facts.Facts:
     """What the first step has found."""
-    said = json.loads((work / "facts.json").read_text(encoding="utf-8"))
-    return facts.Facts(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+    said: dict[str, Any] = json.loads((work / "facts.json").read_text(encoding="utf-8"))
+    for name, value in said.items():
+        said[name] = tuple(value) if isinstance(value, list) else value  # JSON has no tuples
+    return facts.Facts(**said)
 
 
 def _unpack(place: Place) -> list[str]:
@@ -116,7 +128,8 @@ def _unpack(place: Place) -> list[str]:
     if not key.exists() or key.read_text(encoding="utf-8") != place.key:
         shutil.rmtree(place.programs.parent, ignore_errors=True)
     key.write_text(place.key, encoding="utf-8")
-    for name, target in ((SITE, place.work / "site"), (SOURCE, place.cache / "shepherd-bench" / "src")):
+    venv.EnvBuilder(clear=True, symlinks=True, with_pip=False).create(place.work / "env")
+    for name, target in ((SITE, place.packages), (SOURCE, place.cache / "shepherd-bench" / "src")):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         archive = place.pack / name
@@ -127,10 +140,23 @@ def _unpack(place: Place) -> list[str]:
         with tarfile.open(archive) as tar:
             tar.extractall(target, filter="data")
         print(f"{name}: {archive.stat().st_size / 2**20:.1f} MiB")
+    (place.packages / "tree.pth").write_text(f"{ROOT / 'src'}\n{ROOT}\n", encoding="utf-8")
     return []
 
 
+def _link(place: Place) -> list[str]:
+    assert place.built is not None
+    missing = [name for name in BUILT if not (place.built / name).exists()]
+    if missing:
+        raise Failed(f"{place.built} has no {', '.join(missing)}: leave --built out, and they are built")
+    shutil.rmtree(place.programs.parent, ignore_errors=True)
+    place.programs.parent.mkdir(parents=True)
+    place.programs.symlink_to(place.built, target_is_directory=True)
+    return [f"nothing was built: library and programs are those of {place.built}"]
+
+
 HERE = {"facts": _facts, "unpack": _unpack}
+BUILT = ("libllama.so", "libmtmd.so", "llama-bench", "llama-server")
 
 
 # -- steps in a child ----------------------------------------------------------------------------------------------
@@ -138,11 +164,22 @@ HERE = {"facts": _facts, "unpack": _unpack}
 
 def _child(place: Place, step: Step, limit_s: float) -> dict[str, Any]:
     """What a step leaves: rows, promises, notes. Raises: `Failed` with the end of its log."""
+    if not place.python.exists():
+        raise Failed(f"{place.python} is gone: run the step unpack again, with --step unpack")
     result, log = place.work / "result.json", place.work / "logs" / f"{step.name}.log"
     log.parent.mkdir(exist_ok=True)
     result.unlink(missing_ok=True)
     module = ["bench.gpu.build"] if step.name == "build" else ["bench.gpu.measure", step.name]
-    command = [sys.executable, "-m", *module, "--work", place.work, "--to", result, *(["--cpu"] if place.cpu else [])]
+    command: list[str | Path] = [
+        place.python,
+        "-m",
+        *module,
+        "--work",
+        place.work,
+        "--to",
+        result,
+        *(["--cpu"] if place.cpu else []),
+    ]
     with log.open("wb") as sink:
         child = subprocess.Popen(
             command, stdout=sink, stderr=subprocess.STDOUT, env=place.environment(), cwd=ROOT, start_new_session=True
@@ -233,7 +270,7 @@ def _attempt(place: Place, step: Step, go: Go, before_s: float) -> Stamp:
     started = time.monotonic()
     stamp = Stamp("failed", 0, place.key, "the call was ended")
     try:
-        here = HERE.get(step.name)
+        here = _link if step.name == "build" and place.built else HERE.get(step.name)
         found: dict[str, Any] = {"notes": here(place)} if here else _child(place, step, go.limit_s)
         stamp = Stamp("left out" if found.pop("left_out", False) else "done", 0, place.key, **found)
     except (Failed, OSError, tarfile.TarError) as error:
@@ -291,6 +328,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="a dry run without a GPU, in small shapes")
     parser.add_argument("--pack", type=Path, default=PACK, help=f"the carried folder (default: {PACK})")
     parser.add_argument("--work", type=Path, help="where it works (default: bench/out/gpu-work, gpu-work-cpu)")
+    parser.add_argument("--built", type=Path, help="a folder with llama.cpp's library and programs: nothing is built")
     parser.add_argument("--results", type=Path, help="a folder that gets the result, the table and the logs")
     parser.add_argument("--minutes", type=float, help="of all steps of all calls (default: 13; with --cpu 60)")
     parser.add_argument("--call-seconds", type=float, default=plan.CALL_S, help="of this call (default: %(default).0f)")
@@ -301,7 +339,8 @@ def main() -> int:
     work = (said.work or OUT / ("gpu-work-cpu" if said.cpu else "gpu-work")).resolve()
     default_s = plan.TOTAL_CPU_S if said.cpu else plan.TOTAL_S
     try:
-        place = Place(said.pack.resolve(), work, said.cpu, read_pack(said.pack))
+        built = said.built.resolve() if said.built else None
+        place = Place(said.pack.resolve(), work, said.cpu, read_pack(said.pack), built)
     except Failed as error:
         print(error, file=sys.stderr)
         return 1

@@ -65,8 +65,8 @@ def build(
     into = folder() / "build"
     variables = {**os.environ, **(environment or {})}
     subprocess.run(["cmake", "-S", source(), "-B", into, *OPTIONS, *options], check=True, env=variables)
-    command = ["cmake", "--build", into, "--target", *targets, "-j", str(os.cpu_count() or 1)]
-    subprocess.run(command, check=True, env=variables)
+    jobs = str(os.cpu_count() or 1)
+    subprocess.run(["cmake", "--build", into, "--target", *targets, "-j", jobs], check=True, env=variables)
 
 
 def llama_bench(path: Path, options: Mapping[str, object]) -> list[dict[str, Any]]:

@@ -69,9 +69,14 @@ def test_a_step_without_time_is_left_out_and_one_that_fails_shows_its_last_line(
     late = started(*folders, "--step", "build", "--minutes", "1")
     assert late.returncode == 0
     assert "it may take 1500 s, and 60 of 60 s are left" in late.stdout
+    gone = started(*folders, "--step", "build")
+    assert gone.returncode == 1
+    assert "python is gone: run the step unpack again" in gone.stdout
+    (tmp_path / "work" / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "work" / "env" / "bin" / "python").symlink_to(sys.executable)  # without the packages
     failed = started(*folders, "--step", "build")
     assert failed.returncode == 1
-    assert "it ended with status 1: FileNotFoundError" in plan.read(tmp_path / "work" / "steps")["build"].why
+    assert "it ended with status 1: ModuleNotFoundError" in plan.read(tmp_path / "work" / "steps")["build"].why
 
 
 def be_done(folder: Path, *names: str) -> None:

@@ -159,6 +159,23 @@ def test_a_whole_toolkit_is_built_for_one_kind_of_gpu_alone(tmp_path: Path) -> N
     assert (found.environment, found.notes) == ({}, ())
 
 
+def test_cublas_of_a_python_package_is_linked_under_the_names_that_compilers_look_for(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "nvidia" / "cu13"
+    for name in ("include/cublas_v2.h", "include/cuda_runtime.h", "lib/libcublas.so.13", "lib/libcublasLt.so.13"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    links = tmp_path / "links"
+    machine = replace(MACHINE, toolkit=str(tmp_path / "toolkit"), packages=(str(tmp_path / "site"),))
+    for _ in range(2):  # a build that was ended goes on
+        found = build.cuda_build(machine, links)
+    assert f"-DCUDA_cublas_LIBRARY={links}/libcublas.so" in found.options
+    assert found.environment == {"CPATH": f"{links}/include"}
+    assert {path.name: path.resolve().parent.name for path in links.glob("**/*") if path.is_symlink()} == {
+        "cublas_v2.h": "include", "libcublas.so": "lib", "libcublas.so.13": "lib", "libcublasLt.so": "lib",
+        "libcublasLt.so.13": "lib",
+    }  # fmt: skip
+
+
 def test_a_toolkit_without_cublas_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="install libcublas-dev of this version of CUDA"):
         build.cuda_build(replace(MACHINE, toolkit=str(tmp_path)), tmp_path / "links")
