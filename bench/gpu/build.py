@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.facts import Facts, said_by
+from bench.gpu.facts import Facts
 from bench.gpu.run import known
 from bench.rig import llama_tools
 
@@ -61,7 +60,7 @@ def cuda_build(facts: Facts, folder: Path) -> Build:
         options += [f"-DCMAKE_{kind}_LINKER_FLAGS=-Wl,-rpath-link,{folder}" for kind in ("EXE", "SHARED")]
         notes.append(f"cuBLAS is not in {root}; that of {(folder / 'libcublas.so').resolve().parent} is used")
     if not list(_files([root], "lib64/stubs/libcuda.so", "targets/*/lib/stubs/libcuda.so")):
-        driver = _loaded("libcuda.so.1")
+        driver = facts.driver_library
         options.append(f"-DCUDA_cuda_driver_LIBRARY={driver}" if driver else "-DGGML_CUDA_NO_VMM=ON")
         notes.append(f"the toolkit has no stub of libcuda.so; {driver or 'the build goes without virtual memory'}")
     return Build(tuple(options), environment, tuple(notes))
@@ -88,14 +87,6 @@ def _link_cublas(packages: Iterable[str], folder: Path) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(target)
     return include
-
-
-def _loaded(library: str) -> str:
-    """Where the system's loader finds a library; empty if nowhere."""
-    folders = [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
-    said = re.search(rf"{re.escape(library)} .*=> (\S+)", said_by("ldconfig", "-p"))
-    found = [*map(str, _files(folders, library)), *([said[1]] if said else [])]
-    return found[0] if found else ""
 
 
 def _files(folders: Iterable[Path], *patterns: str) -> Iterator[Path]:

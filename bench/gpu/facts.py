@@ -33,6 +33,8 @@ class Facts:
     """90 for compute capability 9.0."""
     gpu_bytes: int = 0
     driver: str = ""
+    driver_library: str = ""
+    """The path of its `libcuda.so.1`."""
     driver_cuda: tuple[int, int] | None = None
     """The newest CUDA that the driver runs."""
     nvcc: str = ""
@@ -61,7 +63,7 @@ def look(folder: Path) -> Facts:
     name, capability, mib, driver = _gpu(gpu)
     nvcc, cmake = find("nvcc"), find("cmake")
     return Facts(
-        gpu=name, capability=capability, gpu_bytes=mib << 20, driver=driver,
+        gpu=name, capability=capability, gpu_bytes=mib << 20, driver=driver, driver_library=_loaded("libcuda.so.1"),
         driver_cuda=_version(r"CUDA Version:\s*(\d+)\.(\d+)", said_by("nvidia-smi")),
         nvcc=nvcc, nvcc_cuda=_version(r"release (\d+)\.(\d+)", said_by(nvcc, "--version")), toolkit=_toolkit(nvcc),
         cmake=cmake, cmake_version=_version(r"version (\d+)\.(\d+)", said_by(cmake, "--version")),
@@ -161,6 +163,14 @@ def _toolkit(nvcc: str) -> str:
     """As nvcc itself says where it is."""
     found = re.search(r"^#\$ TOP=(.+)$", said_by(nvcc, "--dryrun", "-x", "cu", "-E", os.devnull), re.MULTILINE)
     return os.path.realpath(found[1]) if found else ""
+
+
+def _loaded(library: str) -> str:
+    """Where the system's loader finds a library; empty if nowhere."""
+    folders = [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
+    said = re.search(rf"{re.escape(library)} .*=> (\S+)", said_by("ldconfig", "-p"))
+    found = [*(str(each / library) for each in folders if (each / library).exists()), *([said[1]] if said else [])]
+    return found[0] if found else ""
 
 
 def _version(pattern: str, said: str) -> tuple[int, int] | None:

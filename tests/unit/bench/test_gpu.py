@@ -169,6 +169,9 @@ def test_cublas_of_a_python_package_is_linked_under_the_names_that_compilers_loo
     for _ in range(2):  # a build that was ended goes on
         found = build.cuda_build(machine, links)
     assert f"-DCUDA_cublas_LIBRARY={links}/libcublas.so" in found.options
+    assert "-DGGML_CUDA_NO_VMM=ON" in found.options  # nothing to link the driver with
+    driver = build.cuda_build(replace(machine, driver_library="/lib/libcuda.so.1"), links)
+    assert "-DCUDA_cuda_driver_LIBRARY=/lib/libcuda.so.1" in driver.options
     assert found.environment == {"CPATH": f"{links}/include"}
     assert {path.name: path.resolve().parent.name for path in links.glob("**/*") if path.is_symlink()} == {
         "cublas_v2.h": "include", "libcublas.so": "lib", "libcublas.so.13": "lib", "libcublasLt.so": "lib",
