@@ -32,8 +32,7 @@ _BLOCK_BYTES = {"F16": (1, 2), "Q8_0": (32, 34), "Q4_0": (32, 18)}
 """Values in a block, and its bytes."""
 _SPREAD = 0.02
 """The standard deviation of all weights."""
-_RIBBON = 16 << 20
-"""Bytes of random blocks, about, that a whole file is made of."""
+RIBBON_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,10 @@ def random_model(
     return target
 
 
-def tiled_model(target: Path, shape: Shape, file_type: FileType) -> Path:
+def tiled_model(target: Path, shape: Shape, file_type: FileType, ribbon_bytes: int = RIBBON_BYTES) -> Path:
     """A model of any size as fast as it can be written: blocks of the file's own format, repeated. Made when missing.
 
-    There is a prime number of random blocks, so that each row of a matrix begins at another one of them.
+    ribbon_bytes: of random blocks, about. Their number is prime, so that each row of a matrix begins at another one.
     """
     if target.exists():
         return target
@@ -141,7 +140,7 @@ def tiled_model(target: Path, shape: Shape, file_type: FileType) -> Path:
     for _ in shape.vectors():
         file.write(ones)
         writer.write_padding(file, len(ones))
-    ribbon, at = memoryview(_ribbon(file_type)), 0
+    ribbon, at = memoryview(_ribbon(file_type, ribbon_bytes)), 0
     for _, rows, columns in shape.matrices():
         left = size = _bytes(rows * columns, file_type)
         while left:
@@ -158,10 +157,10 @@ def _bytes(n_values: int, file_type: FileType) -> int:
     return n_values // values * size
 
 
-def _ribbon(file_type: FileType) -> bytes:
+def _ribbon(file_type: FileType, most_bytes: int) -> bytes:
     """A prime number of blocks whose values have the usual spread."""
     random, (values, size) = np.random.default_rng(0), _BLOCK_BYTES[file_type]
-    n = _prime_below(_RIBBON // size)
+    n = _prime_below(most_bytes // size)
     if file_type == "F16":
         return (random.standard_normal(n, dtype=np.float32) * _SPREAD).astype(np.float16).tobytes()
     blocks = random.integers(0, 256, (n, size), np.uint8)
