@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
-import subprocess
 import time
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.rig import machine
-from bench.rig.llama_tools import tool
+from bench.rig.llama_tools import llama_bench
 from bench.rig.machine import EMBEDDED
 from bench.rig.random_gguf import random_model
 from rich.console import Console
@@ -55,11 +53,9 @@ class Case:
 
 def theirs(path: Path, case: Case, threads: int) -> float:
     """Tokens/s of llama-bench; one repetition, the warm-up is its own."""
-    n_prompt, n_generated = (N_PROMPT, 0) if case.kind == "prefill" else (0, N_GENERATED)
-    options = {"-m": path, "-p": n_prompt, "-n": n_generated, "-d": case.depth, "-t": threads, "-fa": "off", "-r": 1}
-    command = [str(tool("llama-bench")), "-o", "json", *(str(part) for pair in options.items() for part in pair)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(done.stdout)[0]["avg_ts"])
+    options = {"-p": 0, "-n": 0, "-d": case.depth, "-t": threads, "-fa": "off", "-r": 1}
+    options |= {"-p": N_PROMPT} if case.kind == "prefill" else {"-n": N_GENERATED}
+    return float(llama_bench(path, options)[0]["avg_ts"])
 
 
 def ours(path: Path, case: Case, threads: int) -> float:
@@ -68,14 +64,14 @@ def ours(path: Path, case: Case, threads: int) -> float:
     n_ctx = case.depth + (N_PROMPT if case.kind == "prefill" else N_GENERATED) + 2
     engine = InProcessEngine(LlamaRuntime(weights, ContextOptions(n_ctx=n_ctx, n_threads=threads)))
     try:
-        asyncio.run(_run(engine, case, weights.n_vocab, seed=0))  # warm-up, as llama-bench does
-        return asyncio.run(_run(engine, case, weights.n_vocab, seed=1))
+        asyncio.run(tokens_per_s(engine, case, weights.n_vocab, seed=0))  # warm-up, as llama-bench does
+        return asyncio.run(tokens_per_s(engine, case, weights.n_vocab, seed=1))
     finally:
         engine.close()
         weights.close()
 
 
-async def _run(engine: InProcessEngine, case: Case, n_vocab: int, seed: int) -> float:
+async def tokens_per_s(engine: InProcessEngine, case: Case, n_vocab: int, seed: int) -> float:
     """One measurement. Another `seed` gives other tokens: the prefix cache must not do the work."""
     rnd = random.Random(seed)
 

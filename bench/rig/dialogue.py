@@ -52,9 +52,12 @@ class Dialogue:
         self._turns: list[dict[str, str]] = []
         self._n_computed = 0
 
-    def ask(self, port: int) -> Turn:
-        """The next turn. Where the server refuses, the client drops the older half of its turns and asks again."""
-        self._turns.append({"role": "user", "content": text(self._random, self._user_tokens)})
+    def ask(self, port: int, user_tokens: int = 0) -> Turn:
+        """The next turn. Where the server refuses, the client drops the older half of its turns and asks again.
+
+        user_tokens: of this message, in place of the usual number.
+        """
+        self._turns.append({"role": "user", "content": text(self._random, user_tokens or self._user_tokens)})
         replies = [ask(port, self._body())]
         while replies[-1].status == 400 and len(self._turns) > 2:
             del self._turns[: (len(self._turns) // 4 + 1) * 2]

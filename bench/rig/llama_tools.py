@@ -8,18 +8,22 @@ Takes about ten minutes on two cores, once; the programs stay in the user's cach
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 FLAGS = "-fno-tree-dse -fno-dse"
 """As in pyproject.toml."""
+TOOLS = ("llama-bench", "llama-server")
 OPTIONS = [
     "-DCMAKE_BUILD_TYPE=Release",
     "-DBUILD_SHARED_LIBS=ON",
@@ -41,7 +45,8 @@ def tool(name: str) -> Path:
     """The path of `llama-bench` or `llama-server`, built when it is missing."""
     program = folder() / "build" / "bin" / name
     if not program.exists():
-        _build(program)
+        build()
+        assert program.exists()
     return program
 
 
@@ -53,14 +58,23 @@ def source() -> Path:
     return path
 
 
-def _build(program: Path) -> None:
-    build = folder() / "build"
-    subprocess.run(["cmake", "-S", source(), "-B", build, *OPTIONS], check=True)
-    subprocess.run(
-        ["cmake", "--build", build, "--target", "llama-bench", "llama-server", "-j", str(os.cpu_count() or 1)],
-        check=True,
-    )
-    assert program.exists()
+def build(
+    options: Sequence[str] = (), targets: Sequence[str] = TOOLS, environment: Mapping[str, str] | None = None
+) -> None:
+    """Configure and compile, with `options` more; a build that was ended goes on."""
+    into = folder() / "build"
+    variables = {**os.environ, **(environment or {})}
+    subprocess.run(["cmake", "-S", source(), "-B", into, *OPTIONS, *options], check=True, env=variables)
+    jobs = str(os.cpu_count() or 1)
+    subprocess.run(["cmake", "--build", into, "--target", *targets, "-j", jobs], check=True, env=variables)
+
+
+def llama_bench(path: Path, options: Mapping[str, object]) -> list[dict[str, Any]]:
+    """What llama-bench says of a model file: a row for each test."""
+    command = [tool("llama-bench"), "-m", path, "-o", "json", *(part for pair in options.items() for part in pair)]
+    done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
 
 
 def _fetch(target: Path) -> None:
@@ -77,5 +91,5 @@ def _fetch(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("llama-bench", "llama-server"):
+    for name in TOOLS:
         print(tool(name))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.rig import machine, plot
+from bench.rig import machine
 from bench.rig.sides import MODELS, Side, model_path
 from rich.console import Console
 from rich.table import Column, Table
@@ -89,7 +89,7 @@ class Verdict:
 
 
 def _rivals(row: Row) -> list[str]:
-    return [name for name in row.rounds if name.startswith(("llama-server", "before")) and row.ratios(name)]
+    return [name for name in row.rounds if name.startswith(("llama-", "before")) and row.ratios(name)]
 
 
 def _interval(ratios: Sequence[float]) -> list[float]:
@@ -143,6 +143,8 @@ def run(bench: str, doc: str | None, rounds: Mapping[str, int], measure: Measure
     `rounds` are those of each model, unless `--rounds` changes them.
     A quick run shows that the benchmark works; its result is no measurement and goes to a temporary folder.
     """
+    from bench.rig import plot  # the rows alone need no Matplotlib
+
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, action="append", help="only this model (default: both)")
     parser.add_argument("--rounds", type=int, help=f"both sides run in each, in turn (default: {dict(rounds)})")

@@ -11,16 +11,14 @@ the turns.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.rig.dialogue import Dialogue, Turn
-from bench.rig.llama_tools import tool
+from bench.rig.llama_tools import llama_bench
 from bench.rig.sides import SIDES, Setup, Side, in_turn, running
 from bench.rig.verdict import Options, Verdict, quantile, run
 from rich.console import Console
@@ -83,12 +81,10 @@ class Floor:
 
 def _library_ms(setup: Setup, n_new: int, depths: tuple[int, ...]) -> list[float]:
     options = {
-        "-m": setup.model, "-p": n_new, "-n": 0, "-d": ",".join(map(str, depths)), "-t": setup.threads,
-        "-fa": "on" if setup.flash_attn else "off", "-r": FLOOR_REPEATS, "-o": "json",
+        "-p": n_new, "-n": 0, "-d": ",".join(map(str, depths)), "-t": setup.threads,
+        "-fa": "on" if setup.flash_attn else "off", "-r": FLOOR_REPEATS,
     }  # fmt: skip
-    command = [str(tool("llama-bench")), *(str(part) for pair in options.items() for part in pair)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return [statistics.median(row["samples_ns"]) / 1e6 for row in json.loads(done.stdout)]
+    return [statistics.median(row["samples_ns"]) / 1e6 for row in llama_bench(setup.model, options)]
 
 
 def measure(model: str, path: Path, options: Options, console: Console) -> dict[str, Any]:
