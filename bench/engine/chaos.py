@@ -21,6 +21,7 @@ import contextlib
 import json
 import random
 import secrets
+import signal
 import statistics
 import sys
 import tempfile
@@ -405,7 +406,7 @@ async def _pulse(server: Running, child: int, findings: Findings, result: dict[s
     try:
         yield
     finally:
-        output, _ = await process.communicate()
+        output, _ = await process.communicate(b"")
     seen = json.loads(output)
     kinds: Mapping[str, Kind] = {"health": "slow health", "gaps": "gap"}
     for name, kind in kinds.items():
@@ -439,6 +440,7 @@ def main() -> None:
     parser.add_argument("--plant", choices=PLANTS, help="a fault that must be found")
     parser.add_argument("--quick", action="store_true", help="the result goes to a temporary folder")
     said = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server stays behind
     plan = Plan(said.kills, said.restarts, said.conversations, said.seed, said.plant)
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(f"seed {plan.seed}")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx2 as httpx
-from bench.soak.checks import Colds, Findings, shown
+from bench.soak.checks import Colds, Findings, shown, stored
 from bench.soak.surfaces import TALKING, Answer, Ask, Failed, Hang, Malformed, Turn, ask
 from bench.soak.traffic import SYSTEMS, WORDS
 from tests.unit.engine.tiny_projector import png
@@ -71,16 +71,16 @@ class Acknowledged:
     """Attempts that failed before the answer came; each may have left the beginning of that answer."""
 
     def add(self, user: str, question: str, answer: str) -> None:
-        self.questions.setdefault(user, {})[mark_of(question)] = answer.strip()
+        self.questions.setdefault(user, {})[mark_of(question)] = stored(answer)
 
     def fail(self, user: str, question: str) -> None:
         self.n_failed[user, mark_of(question)] += 1
 
-    def check(self, user: str, stored: Sequence[tuple[str, str]], findings: Findings) -> dict[str, int]:
-        """Compare with what is stored: roles and texts."""
+    def check(self, user: str, found: Sequence[tuple[str, str]], findings: Findings) -> dict[str, int]:
+        """Compare with what is found in the memory: roles and texts."""
         said = self.questions.get(user, {})
-        asked = Counter(mark for role, text in stored if role == "user" for mark in MARKED.findall(text))
-        answers = Counter(text.strip() for role, text in stored if role == "assistant")
+        asked = Counter(mark for role, text in found if role == "user" for mark in MARKED.findall(text))
+        answers = Counter(text.strip() for role, text in found if role == "assistant")
         wanted = Counter(answer for answer in said.values() if answer)
         for mark in said:
             if not asked[mark]:
@@ -94,7 +94,7 @@ class Acknowledged:
             if answers[answer] > n + begun:
                 findings.add("doubled", f"the answer {answer!r} to {user} was given {n} times, and is there "
                              f"{answers[answer]} times")  # fmt: skip
-        return {"questions": len(said), "answers": wanted.total(), "stored": len(stored)}
+        return {"questions": len(said), "answers": wanted.total(), "stored": len(found)}
 
 
 def mark_of(question: str) -> str:

@@ -256,6 +256,11 @@ NOTICE = "[invalid tool call"
 """What the server sends in place of a call that cannot be read; the archive has what the model wrote."""
 
 
+def stored(text: str) -> str:
+    """A text as the memory has it, without blanks around it."""
+    return text.replace("\0", "\ufffd").strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One that was acknowledged: its answer has come."""
@@ -300,7 +305,7 @@ class Said:
         says nothing.)
         """
         said = self._by_user.get(user, [])
-        gone = [message.text.strip() not in bodies[message.role] for message in said]
+        gone = [stored(message.text) not in bodies[message.role] for message in said]
         if not is_full:
             return [message for message, is_gone in zip(said, gone, strict=True) if is_gone]
         newest = {
