@@ -252,6 +252,8 @@ def is_comparable(asked: Ask, answer: Answer) -> bool:
 # -- kept or lost ------------------------------------------------------------------------------------------------------
 
 
+NOTE = re.compile(r"^\[image [0-9a-f]{8}: image/png, \d+ bytes\]")
+"""What stands in the memory for an image in front of a question."""
 NOTICE = "[invalid tool call"
 """What the server sends in place of a call that cannot be read; the archive has what the model wrote."""
 
@@ -326,13 +328,13 @@ class Said:
 
 
 def bodies_of(path: Path) -> dict[str, set[str]]:
-    """What a memory's file holds, by role. Read as a stranger reads it, with SQLite alone."""
+    """What a memory's file holds, by role, without the notes of images. Read as a stranger does, with SQLite alone."""
     found: dict[str, set[str]] = {"user": set(), "assistant": set()}
     if not path.exists():
         return found
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         for role, body in connection.execute("SELECT role, body FROM message"):
-            found.setdefault(role, set()).add(body.strip())
+            found.setdefault(role, set()).add(NOTE.sub("", body).strip())
     return found
 
 
