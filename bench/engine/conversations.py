@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx2 as httpx
-from bench.soak.checks import Colds, Findings, shown, stored
+from bench.soak.checks import Colds, Findings, Kind, shown, stored
 from bench.soak.surfaces import TALKING, Answer, Ask, Failed, Hang, Malformed, Turn, ask
 from bench.soak.traffic import SYSTEMS, WORDS
 from tests.unit.engine.tiny_projector import png
@@ -25,6 +25,8 @@ KEEPS, RECALLS = "chaos-keeps", "chaos-recalls"
 """Models by route: with a memory, and with one that quotes."""
 PICTURES = 0.4
 """Share of the questions that have an image."""
+DEADLY = 2
+"""A request that has failed so often may be refused, since the child seems to die of it."""
 MARKED = re.compile(r"\b\d+-\d+\?")
 """What a question has in it, and no other."""
 
@@ -124,6 +126,7 @@ class Stage:
     async def answered(self, asked: Ask, rnd: random.Random) -> Answer | None:
         """The answer, for which the request may be sent several times; None where there is none."""
         gives_up = time.monotonic() + self.patience_s
+        n_failed = 0
         while time.monotonic() < gives_up:
             began_s = time.monotonic()
             if asked.turns[-1].picture:
@@ -135,16 +138,22 @@ class Stage:
                 self.done.set()
                 return None
             except Failed as error:
-                self._failed(asked, began_s, str(error), is_proper=True)
+                self._failed(asked, began_s, str(error))
             except (Malformed, httpx.HTTPError) as error:
-                self._failed(asked, began_s, repr(error), is_proper=False)
+                self._failed(asked, began_s, repr(error), "broken")
             else:
                 if answer.status == 200:
                     return self._note(asked, answer, began_s)
-                is_down = answer.status in {429, 503}
-                self._failed(asked, began_s, f"{answer.status}: {answer.error[:400]}", is_proper=is_down)
-                if not is_down:
+                told = f"{answer.status}: {answer.error[:400]}"
+                if answer.status in {429, 503}:
+                    self._failed(asked, began_s, told)
+                elif n_failed >= DEADLY:
+                    self.counts[f"refused as deadly: {told}"] += 1
                     return None
+                else:
+                    self._failed(asked, began_s, told, "refused")
+                    return None
+            n_failed += 1
             await asyncio.sleep(rnd.uniform(0.05, 0.3))
         self.findings.add("hang", f"no answer within {self.patience_s:g} s", asked=shown(asked))
         self.done.set()
@@ -159,13 +168,14 @@ class Stage:
         self.colds.offer(asked, answer)
         return answer
 
-    def _failed(self, asked: Ask, began_s: float, what: str, *, is_proper: bool) -> None:
+    def _failed(self, asked: Ask, began_s: float, what: str, kind: Kind | None = None) -> None:
+        """`kind`: what is wrong with it in any case; None = a child that dies explains it."""
         self.counts["failed"] += 1
         if asked.user:
             self.said.fail(asked.user, asked.question)
         self.sentences[re.sub(r"\d+", "N", what)[:300]] += 1
-        if not is_proper:
-            self.findings.add("refused" if what[:1].isdigit() else "broken", what, asked=shown(asked))
+        if kind is not None:
+            self.findings.add(kind, what, asked=shown(asked))
         elif not self.deaths.explain(began_s, time.monotonic()):
             self.findings.add("refused", f"though the child was well: {what}", asked=shown(asked))
 
