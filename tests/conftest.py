@@ -54,7 +54,7 @@ _keep_bytecode()
 _trust_one()
 
 WORKERS = 4
-"""Of a whole run, on two cores: a third of a worker's time is waiting, which the others fill, also beside a compiler."""
+"""Of a whole run, on two cores: a third of a worker's time is waiting, which others fill, also beside a compiler."""
 
 PROCESS = "tests/process/"
 """What starts programs: of each room, one worker runs all tests, one after the other."""

@@ -29,6 +29,7 @@ from shepherd.engine.base import (
     Op,
     Remove,
     Runtime,
+    Saved,
     Scored,
     Shift,
     Special,
@@ -303,7 +304,7 @@ class FakeRuntime:
         places = {at: (self.cells[cell], self.added[cell]) for at, cell in held.items()}
         return pickle.dumps((places, self.read[seq], self.read_with.get(seq, ())))
 
-    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+    def load(self, seq: int, state: Saved, *, partial: bool = False) -> bool:
         places, read, self.read_with[seq] = pickle.loads(state)
         self.read[seq] = list(read)
         if partial:

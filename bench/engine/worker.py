@@ -28,13 +28,20 @@ from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.scheduler import EngineOptions
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.host import SWITCH_INTERVAL_S
+from shepherd.engine.worker.messages import RemoteModel
+from shepherd.engine.worker.model_process import ModelProcess, Program
 
 MODELS, JOBS = ("fake", "embedded"), (1, 8)
 N_TOKENS, N_FIRST = {"fake": 2000, "embedded": 400}, 100
 
 
-def make(model: str) -> InProcessEngine:
-    """The engine; the child imports this module."""
+def make(model: str, _workplace: object = None) -> RemoteModel:
+    """For a child."""
+    return RemoteModel((engine(model),))
+
+
+def engine(model: str) -> InProcessEngine:
+    """The child imports this module."""
     options = EngineOptions(sequences=8)
     if model == "fake":
         from tests.fake_engine import FakeRuntime
@@ -51,7 +58,8 @@ def make(model: str) -> InProcessEngine:
 def child(model: str) -> ChildEngine:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     command = [sys.executable, "-m", "shepherd.engine.worker"]
-    return ChildEngine(command, "bench.engine.worker:make", model, environment={**os.environ, "PYTHONPATH": paths})
+    program = Program(command, "bench.engine.worker:make", (model,), {**os.environ, "PYTHONPATH": paths})
+    return ChildEngine(ModelProcess(program, title="cache 'main'"))
 
 
 def job(n_tokens: int) -> Job:
@@ -94,9 +102,9 @@ def compare(model: str, n_jobs: int, rounds: int) -> dict[str, object]:
     taken: dict[str, list[dict[str, float]]] = {"in_process": [], "child": []}
     for turn in range(rounds):
         for name in sorted(taken, reverse=bool(turn % 2)):
-            engine: Engine = make(model) if name == "in_process" else child(model)
-            taken[name].append(asyncio.run(measure(engine, n_jobs, N_TOKENS[model])))
-            engine.close()
+            made: Engine = engine(model) if name == "in_process" else child(model)
+            taken[name].append(asyncio.run(measure(made, n_jobs, N_TOKENS[model])))
+            made.close()
     row: dict[str, object] = {"model": model, "jobs": n_jobs, "rounds": rounds}
     for metric in taken["child"][0]:
         for name, values in taken.items():

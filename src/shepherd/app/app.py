@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -86,12 +87,15 @@ class App:
         cache_folder: Path | None = None,
         env: Mapping[str, str] | None = None,
         user_folder: Path | None = None,
+        isolates: bool | None = None,
     ) -> None:
         """Reads the configuration only; opens no file. `user_folder`: of the user's configuration, with the keys.
-        Raises: `ConfigError` for what this version cannot run."""
+        `isolates`: models that do not say so compute in processes of their own; None = in a server, and where there are
+        several. Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
+        self._wants_isolation = isolates
         self._snapshots = snapshot_folder(config, self._cache_folder)
         self._env = os.environ if env is None else env
         self._keys = KeyStore(user_folder or Path(platformdirs.user_config_dir("shepherd")))
@@ -182,6 +186,7 @@ class App:
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
+                isolates=self._isolates(len(registry.residencies())),
             )
             pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
             pool.add(registry.residencies())
@@ -195,6 +200,11 @@ class App:
             )
             catalogue = Catalogue(self.config, registry, pool, providers, env=self._env, keys=self._keys)
             self._dispatcher = Dispatcher(self.config, catalogue, pool, self._compactions)
+
+    def _isolates(self, n_models: int) -> bool:
+        """Whether models compute in processes of their own; Windows lacks the sockets for it."""
+        is_wanted = self.config.serve or n_models > 1 if self._wants_isolation is None else self._wants_isolation
+        return is_wanted and sys.platform != "win32"
 
     def _tested(self, on_progress: Progress) -> bool:
         """Whether the native library may use its extra buffers here."""
@@ -474,7 +484,7 @@ async def open_session(
     """
     flags = {"model": model, "enable_tools": tuple(tools)}
     config = configuration.load(flags=flags, env={}, cwd=Path.cwd(), user_dir=Path.cwd(), read_files=False)
-    app = App(config)
+    app = App(config, isolates=False)
     try:
         await app.load()
         yield app.conversations.session(system=system)

@@ -302,11 +302,8 @@ class Conversations:
         )
 
     def _is_active(self, cache: str) -> bool:
-        """Whether it answers now; a provider that is to answer with another model does not, nor does a lost model."""
-        active, providers, dispatcher = self.active, self._dispatcher.providers, self._dispatcher
-        if cache not in providers:
-            loaded = dispatcher.pool.loaded().get(self._catalogue.entry_of(cache).key)
-            return cache == active.cache and not (loaded is not None and loaded.is_lost)
+        """Whether it answers now; a provider that is to answer with another model does not."""
+        active, providers = self.active, self._dispatcher.providers
         return cache == active.cache and (not active.is_provider or providers.model(cache) == active.model)
 
     def _name_of(self, cache: str) -> str:

@@ -13,9 +13,9 @@ import contextlib
 import gc
 import logging
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -29,11 +29,10 @@ from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
 from shepherd.backends.local.media import MediaLimits
-from shepherd.config import Config, ModelConfig
+from shepherd.config import CacheConfig, Config, ModelConfig
 from shepherd.core.edits import LeavingPolicy
 from shepherd.dialects.render.prompt import end_of_answer
 from shepherd.engine.base import Engine, MediaReader, Vocabulary
-from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.kv.pool import Tiers
 from shepherd.engine.llamacpp import selftest, trial
 from shepherd.engine.scheduler import EngineOptions
@@ -45,9 +44,9 @@ from shepherd.process.child import Cancelled
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
-    from shepherd.engine.llamacpp.projector import Projector
+    from shepherd.engine.llamacpp.model import CacheFacts, ModelOptions
+    from shepherd.engine.llamacpp.remote import RemoteEmbedder, RemoteReranker
     from shepherd.engine.llamacpp.reranking import RerankModel
-    from shepherd.engine.llamacpp.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -76,25 +75,18 @@ class LoadedModel:
     vocabulary: Vocabulary
     free: Callable[[], None]
     """Frees the weights, once no engine computes with them."""
-    restarts: bool = False
-    """It computes in processes of its own, which can be ended and started again at any moment."""
     backends: dict[str, LocalBackend] = field(default_factory=dict)
     """By cache."""
     memory_backends: dict[str, MemoryBackend] = field(default_factory=dict)
     """By cache, its back end with the memory beside it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     """By cache: identifies its conversations on disk."""
-    embedder: EmbeddingModel | None = None
-    reranker: RerankModel | None = None
+    embedder: EmbeddingModel | RemoteEmbedder | None = None
+    reranker: RerankModel | RemoteReranker | None = None
     adapter_hashes: tuple[str, ...] = ()
     """Of each adapter of its entry, in order."""
     ended: dict[str, CacheStats] = field(default_factory=dict)
     """By cache, the totals of all models that were closed; its loader's."""
-
-    @property
-    def is_lost(self) -> bool:
-        """It will not answer, and loading it again can help."""
-        return self.restarts and any(backend.engine.down for backend in list(self.backends.values()))
 
     def stats(self) -> dict[str, CacheStats]:
         """By cache, its figures; a model that makes vectors or scores counts as one."""
@@ -136,15 +128,17 @@ class LoadedModel:
 class ModelLoader:
     def __init__(
         self, config: Config, *, stores: UserStores, archiving: Archiving, folder: Path, cache_folder: Path,
-        use_extra_bufts: bool,
+        use_extra_bufts: bool, isolates: bool,
     ) -> None:  # fmt: skip
-        """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials."""
+        """`folder`: conversations on disk, if they are kept. `cache_folder`: results of trials. `isolates`: a model
+        that does not say so computes in a process of its own."""
         self.config = config
         self.stores = stores
         self._archiving = archiving
         self._folder = folder
         self._cache_folder = cache_folder
         self._use_extra_bufts = use_extra_bufts
+        self._isolates = isolates
         self.ended: dict[str, CacheStats] = {}
         """By cache, the totals of all models that were closed."""
 
@@ -152,13 +146,22 @@ class ModelLoader:
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
     ) -> LoadedModel:
         """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
-        from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
-        from shepherd.engine.llamacpp.weights import Weights  # noqa: PLC0415
-
         assert entry.header is not None
-        if isinstance(entry.header, Checkpoint):
-            return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
-        self._try(entry, entry.header.path, on_progress, is_wanted)
+        try:
+            if isinstance(entry.header, Checkpoint):
+                return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
+            return self._open_gguf(entry, entry.header, on_progress, is_wanted)
+        except Cancelled:
+            raise LoadCancelled from None
+
+    def _open_gguf(
+        self, entry: ModelEntry, header: gguf.Header, on_progress: Progress, is_wanted: Callable[[], bool]
+    ) -> LoadedModel:
+        from shepherd.engine.llamacpp.library import devices  # noqa: PLC0415 - loads the native library
+        from shepherd.engine.llamacpp.model import LlamaModel  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.remote import RemoteLlama  # noqa: PLC0415 - as above
+
+        self._try(entry, header.path, on_progress, is_wanted)
         # An engine thread that returns from the library must not wait 5 ms, the default, until the event loop releases
         # the interpreter: with a small model that is several tokens.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -168,25 +171,44 @@ class ModelLoader:
                 entry.name,
                 entry.model.gpu_layers,
             )
-        weights = Weights.load(
-            entry.header.path,
-            gpu_layers=entry.model.gpu_layers,
-            use_extra_bufts=self._use_extra_bufts and entry.model.repack is not False,
-            mmap=entry.model.mmap,
-            mlock=bool(entry.model.mlock),
-            override_tensor=entry.model.override_tensor,
-            progress=lambda fraction: on_progress(LoadProgress("weights", entry.name, fraction)),
-        )
+        is_apart = self._isolates if entry.model.isolate is None else entry.model.isolate
+        options = self._options(entry, header.path)
+
+        def report(stage: str, fraction: float) -> None:
+            is_weights = stage == "weights"
+            on_progress(
+                LoadProgress("weights" if is_weights else "context", entry.name if is_weights else stage, fraction)
+            )
+
+        weights = options.load(vocab_only=is_apart, progress=partial(report, "weights"))
         opened = LoadedModel(entry.name, weights, weights.close, ended=self.ended)
         try:
-            for adapter in entry.adapters.adapters if entry.adapters is not None else ():
-                opened.adapter_hashes += (weights.add(adapter),)
-            if entry.card.kind == "reranker":
-                self._open_reranker(entry, opened, weights)
-            elif entry.makes_vectors:
-                self._open_embedder(entry, opened, weights)
+            # One for all caches: it holds the whole vocabulary.
+            speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text) if entry.chats else None
+            made: LlamaModel | RemoteLlama
+            if is_apart:
+                if speech is not None:
+                    options = replace(options, end_tokens=speech.end_tokens, spelled=speech.constraints.spelled)
+                title = f"cache {options.caches[0].name!r}" if options.caches else f"model {entry.name!r}"
+                made = RemoteLlama(options, title=title, is_wanted=is_wanted, report=report)
             else:
-                self._open_caches(entry, opened, weights, entry.header, on_progress)
+                constrainer = speech.constraints.constrainer if speech is not None else None
+                made = LlamaModel(weights, options, constrainer=constrainer, report=report)
+            engines: Sequence[Engine] = made.engines
+            opened.free = partial(_free, made.free, weights.close)
+            opened.embedder, opened.reranker = made.embedder, made.reranker
+            opened.adapter_hashes = made.facts.adapters
+            for plan, engine, facts in zip(entry.plans, engines, made.facts.caches, strict=True):
+                assert speech is not None
+                self._add_backend(entry, plan, opened, engine, speech, reader=made.reader)
+                if self.config.kv.disk:
+                    opened.fingerprints[plan.cache.name] = facts.fingerprint
+                self._tell(plan.cache, engine.n_ctx, header.path.name, speech.chat, facts)
+            if (pooled := made.facts.pooled) is not None:
+                what = f"makes vectors of {pooled.width} numbers, pooling {pooled.pooling}"
+                if opened.reranker is not None:
+                    what = f"scores pairs of up to {pooled.n_tokens} tokens"
+                logger.info("model %r: %s %s", str(entry.key), header.path.name, what)
         except BaseException:
             opened.close()
             raise
@@ -194,43 +216,75 @@ class ModelLoader:
         gc.freeze()
         return opened
 
+    def _options(self, entry: ModelEntry, path: Path) -> ModelOptions:
+        from shepherd.engine.llamacpp.model import CacheOptions, ModelOptions  # noqa: PLC0415 - as above
+        from shepherd.engine.llamacpp.runtime import ContextOptions  # noqa: PLC0415 - as above
+
+        model, kv = entry.model, self.config.kv
+        caches = tuple(
+            CacheOptions(
+                plan.cache.name,
+                ContextOptions(
+                    n_ctx=plan.n_ctx,
+                    # States, and the pools of narrow windows, are allocated for each possible sequence.
+                    n_seq=n_sequences(plan.cache, is_dear=not kv.swa_full),
+                    n_outputs=plan.cache.sequences,
+                    swa_full=kv.swa_full,
+                    n_batch=model.n_batch,
+                    n_ubatch=model.n_ubatch,
+                    n_threads=model.n_threads,
+                    n_threads_batch=model.n_threads_batch,
+                    flash_attention=model.flash_attn,
+                    cache_type_k=plan.cells.types[0],
+                    cache_type_v=plan.cells.types[1],
+                ),
+                EngineOptions(
+                    sequences=plan.cache.sequences,
+                    queue=plan.cache.queue,
+                    low_water=LOW_WATER if kv.low_water is None else kv.low_water,
+                    n_positions=kv.n_positions,
+                    reuse_tail=kv.reuse_tail,
+                    stall_s=kv.stall_s,
+                    tiers=Tiers(
+                        kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes
+                    ),
+                    checkpoint_bytes=kv.checkpoint_bytes // len(self.config.caches),
+                ),
+                n_seq_recurrent=n_sequences(plan.cache, is_dear=True),
+            )
+            for plan in entry.plans
+        )
+        projector = entry.projector
+        sees = projector is not None and (projector.takes_images or projector.takes_audio)
+        return ModelOptions(
+            path,
+            "chat" if entry.chats else "scores" if entry.card.kind == "reranker" else "vectors",
+            caches if entry.chats else (),
+            gpu_layers=model.gpu_layers,
+            use_extra_bufts=self._use_extra_bufts and model.repack is not False,
+            mmap=model.mmap,
+            mlock=bool(model.mlock),
+            override_tensor=model.override_tensor,
+            n_threads=model.n_threads,
+            n_threads_batch=model.n_threads_batch,
+            adapters=entry.adapters.adapters if entry.adapters is not None else (),
+            projector=projector.path if projector is not None and sees else None,
+            pooling=model.pooling,
+            n_tokens=entry.n_tokens,
+        )
+
     def _try(self, entry: ModelEntry, path: Path, on_progress: Progress, is_wanted: Callable[[], bool]) -> None:
         """Let a child process load the model first, unless this build has loaded it before."""
         on_progress(LoadProgress("trial", entry.name, 0.0))
-        try:
-            trial.prove(
-                path,
-                self._cache_folder,
-                build=selftest.build_id(),
-                makes_vectors=not entry.chats,
-                pooling="rank" if entry.card.kind == "reranker" else entry.model.pooling,
-                projector=entry.projector.path if entry.projector is not None else None,
-                is_wanted=is_wanted,
-            )
-        except Cancelled:
-            raise LoadCancelled from None
-
-    def _open_embedder(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
-        from shepherd.engine.llamacpp.embedding import EmbeddingModel  # noqa: PLC0415 - as above
-
-        pooling = entry.model.pooling
-        assert pooling != "rank"
-        opened.embedder = embedder = EmbeddingModel(
-            weights, pooling=pooling, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads
+        trial.prove(
+            path,
+            self._cache_folder,
+            build=selftest.build_id(),
+            makes_vectors=not entry.chats,
+            pooling="rank" if entry.card.kind == "reranker" else entry.model.pooling,
+            projector=entry.projector.path if entry.projector is not None else None,
+            is_wanted=is_wanted,
         )
-        logger.info(
-            "model %r: %s makes vectors of %d numbers, pooling %s",
-            str(entry.key), weights.path.name, embedder.dim, embedder.pooling,
-        )  # fmt: skip
-
-    def _open_reranker(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> None:
-        from shepherd.engine.llamacpp.reranking import RerankModel  # noqa: PLC0415 - as above
-
-        opened.reranker = RerankModel(weights, n_tokens=entry.n_tokens, n_threads=entry.model.n_threads)
-        logger.info(
-            "model %r: %s scores pairs of up to %d tokens",
-            str(entry.key), weights.path.name, opened.reranker.n_tokens,
-        )  # fmt: skip
 
     def _open_checkpoint(
         self, entry: ModelEntry, found: Checkpoint, on_progress: Progress, is_wanted: Callable[[], bool]
@@ -241,20 +295,17 @@ class ModelLoader:
         on_progress(LoadProgress("library", entry.name, 0.0))
         vocabulary = CheckpointVocabulary(found)
         speech = _speech(entry.model, found, vocabulary, vocabulary.bos_text, vocabulary.eos_text)
-        try:
-            engine = tensorrt.open_engine(
-                entry.model,
-                found,
-                self.config,
-                plan.cache,
-                n_ctx=plan.n_ctx,
-                end_tokens=speech.end_tokens,
-                folder=self._cache_folder,
-                is_wanted=is_wanted,
-            )
-        except Cancelled:
-            raise LoadCancelled from None
-        opened = LoadedModel(entry.name, vocabulary, lambda: None, restarts=True, ended=self.ended)
+        engine = tensorrt.open_engine(
+            entry.model,
+            found,
+            self.config,
+            plan.cache,
+            n_ctx=plan.n_ctx,
+            end_tokens=speech.end_tokens,
+            folder=self._cache_folder,
+            is_wanted=is_wanted,
+        )
+        opened = LoadedModel(entry.name, vocabulary, lambda: None, ended=self.ended)
         self._add_backend(entry, plan, opened, engine, speech)
         on_progress(LoadProgress("library", entry.name, 1.0))
         logger.info(
@@ -263,102 +314,19 @@ class ModelLoader:
         )  # fmt: skip
         return opened
 
-    def _open_caches(
-        self, entry: ModelEntry, opened: LoadedModel, weights: Weights, header: gguf.Header, on_progress: Progress
-    ) -> None:
-        # One for all caches: it holds the whole vocabulary.
-        speech = _speech(entry.model, header, weights, weights.bos_text, weights.eos_text)
-        projector = self._open_projector(entry, opened, weights)
-        for plan in entry.plans:
-            on_progress(LoadProgress("context", plan.cache.name, 0.0))
-            self._open_cache(entry, plan, opened, weights, speech, projector=projector)
-            on_progress(LoadProgress("context", plan.cache.name, 1.0))
-
-    def _open_projector(self, entry: ModelEntry, opened: LoadedModel, weights: Weights) -> Projector | None:
-        """What lets the model see images, or hear; it is freed with the weights."""
-        if entry.projector is None or not (entry.projector.takes_images or entry.projector.takes_audio):
-            return None
-        from shepherd.engine.llamacpp.projector import Projector  # noqa: PLC0415 - as above
-        from shepherd.engine.llamacpp.runtime import default_threads  # noqa: PLC0415 - as above
-
-        model, began_s = entry.model, time.monotonic()
-        n_threads = model.n_threads_batch or model.n_threads or default_threads(weights.n_params)
-        projector = Projector.load(entry.projector.path, weights, n_threads=n_threads, use_gpu=model.gpu_layers != 0)
-
-        def free() -> None:
-            projector.close()
-            weights.close()
-
-        opened.free = free
-        logger.info(
-            "model %r %s by %s, loaded in %.1f s",
-            entry.name,
-            " and ".join(("sees",) * projector.takes_images + ("hears",) * projector.takes_audio),
-            projector.path.name,
-            time.monotonic() - began_s,
-        )
-        return projector
-
-    def _open_cache(
-        self,
-        entry: ModelEntry,
-        plan: CachePlan,
-        opened: LoadedModel,
-        weights: Weights,
-        speech: _Speech,
-        *,
-        projector: Projector | None,
-    ) -> None:
-        from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime  # noqa: PLC0415 - as above
-
-        model, cache, kv = entry.model, plan.cache, self.config.kv
-        options = ContextOptions(
-            n_ctx=plan.n_ctx,
-            # States, and the pools of narrow windows, are allocated for each possible sequence.
-            n_seq=n_sequences(cache, is_dear=weights.is_recurrent or not kv.swa_full),
-            n_outputs=cache.sequences,
-            swa_full=kv.swa_full,
-            n_batch=model.n_batch,
-            n_ubatch=model.n_ubatch,
-            n_threads=model.n_threads,
-            n_threads_batch=model.n_threads_batch,
-            flash_attention=model.flash_attn,
-            cache_type_k=plan.cells.types[0],
-            cache_type_v=plan.cells.types[1],
-        )
-        runtime = LlamaRuntime(weights, options, projector)
-        engine = InProcessEngine(
-            runtime,
-            name=cache.name,
-            show=weights.piece,
-            options=EngineOptions(
-                sequences=cache.sequences,
-                queue=cache.queue,
-                low_water=LOW_WATER if kv.low_water is None else kv.low_water,
-                n_positions=kv.n_positions,
-                reuse_tail=kv.reuse_tail,
-                stall_s=kv.stall_s,
-                tiers=Tiers(kv.ram_bytes // len(self.config.caches), self._folder if kv.disk else None, kv.disk_bytes),
-                checkpoint_bytes=kv.checkpoint_bytes // len(self.config.caches),
-            ),
-            constrainer=speech.constraints.constrainer,
-        )
-        self._add_backend(entry, plan, opened, engine, speech, reader=projector)
-        if kv.disk:
-            opened.fingerprints[cache.name] = runtime.fingerprint
-            engine.wait_for_disk()  # the request that loads the model needs its conversation
+    def _tell(self, cache: CacheConfig, n_ctx: int, file: str, chat: ChatFormat, facts: CacheFacts) -> None:
+        """Log what is known of a cache now that it works."""
         logger.info(
             "cache %r: %s, %d tokens for %d conversations at a time, memory: %s, dialect %s",
-            cache.name, weights.path.name, engine.n_ctx, cache.sequences, runtime.memory.why, speech.chat,
+            cache.name, file, n_ctx, cache.sequences, facts.why, chat,
         )  # fmt: skip
-        if 0 < runtime.memory.n_positions < engine.n_ctx:
+        if 0 < facts.n_positions < n_ctx:
             logger.warning(
                 "cache %r has a context of %d tokens, and %s was trained for %d: behind them answers get worse; set "
                 "n_ctx of [caches.%s] (--context-size) to %d or less",
-                cache.name, engine.n_ctx, weights.path.name, runtime.memory.n_positions, cache.name,
-                runtime.memory.n_positions,
+                cache.name, n_ctx, file, facts.n_positions, cache.name, facts.n_positions,
             )  # fmt: skip
-        if cache.window is not None and not runtime.memory.hole:
+        if cache.window is not None and not facts.hole:
             logger.warning(
                 "cache %r has a window, but its memory cannot have holes: when old turns leave, what stands behind "
                 "them is computed again",
@@ -407,6 +375,11 @@ class ModelLoader:
         )
         opened.backends[cache.name] = backend
         opened.memory_backends[cache.name] = MemoryBackend(backend, self.stores, self._archiving)
+
+
+def _free(*steps: Callable[[], None]) -> None:
+    for step in steps:
+        step()
 
 
 def log_progress(name: str) -> Progress:

@@ -29,11 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 class SupportsClose(Protocol):
-    @property
-    def is_lost(self) -> bool:
-        """Its process has ended or stands still: the next use opens it again."""
-        ...
-
     def close(self) -> None:
         """Free it; may take long."""
         ...
@@ -220,8 +215,7 @@ class ModelPool(Generic[T]):
             _answer(leaving, lambda future: future.set_result(None))  # it leaves after this use, or later
             if keep_alive_s is not None:
                 member.keep_alive_s = keep_alive_s
-            is_lost = member.thing is not None and member.n_leases == 1 and member.thing.is_lost
-            if member.thing is not None and not member.waiting and not is_lost:
+            if member.thing is not None and not member.waiting:
                 return member.thing
             coming: Future[T] = Future()
             member.waiting.append(coming)

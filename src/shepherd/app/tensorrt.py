@@ -53,7 +53,7 @@ print(json.dumps({{"python": sys.version_info[:2], "version": version}}))
 """Run by another interpreter: what `installed` finds in this one."""
 PROBE_S = 60.0
 LEAST_PYTHON = (3, 11)
-FACTORY = "shepherd.engine.trtllm.engine:open_engine"
+FACTORY = "shepherd.engine.trtllm.engine:serve_model"
 LOW_WATER = 0.5
 """Share of the context that an eviction leaves, by default: nearly all of that is computed again."""
 GPU_MEMORY = 0.9
@@ -154,6 +154,7 @@ def open_engine(
     from shepherd.engine.trtllm.engine import TensorRTOptions  # noqa: PLC0415 - as above
     from shepherd.engine.trtllm.library import LibraryOptions  # noqa: PLC0415 - as above
     from shepherd.engine.worker.child_engine import ChildEngine  # noqa: PLC0415 - as above
+    from shepherd.engine.worker.model_process import ModelProcess, Program  # noqa: PLC0415 - as above
 
     settings, is_engine = model.tensorrt.over(config.tensorrt), found.kind == "engine"
     n_gpus, n_stages = (1, 1) if is_engine else split(model, config)
@@ -184,16 +185,15 @@ def open_engine(
         config.kv.stall_s,
     )
     logger.info("model %r: starting %s", model.name, " ".join(start.command))
-    return ChildEngine(
+    program = Program(
         start.command,
         FACTORY,
-        options,
-        name=cache.name,
-        environment=start.environment,
-        is_wanted=is_wanted,
+        (options,),
+        start.environment,
         folders=launch.FOLDERS,
         tidy=launch.without_complaints,
     )
+    return ChildEngine(ModelProcess(program, title=f"cache {cache.name!r}", is_wanted=is_wanted))
 
 
 def split(model: ModelConfig, config: Config) -> tuple[int, int]:

@@ -177,6 +177,11 @@ OPTIONS: Mapping[str, tuple[click.Option, ...]] = {
         _option("--threads", **_INT, help="CPU threads; by default, and with 0, the free cores."),
         _option("--batch", **_INT, help="Prompt tokens computed in one step."),
         _option("--flash-attn/--no-flash-attn", default=None, help="Force flash attention on or off."),
+        _option(
+            "--isolate/--no-isolate",
+            default=None,
+            help="Compute the model in a process of its own, which may die without this one; on in a server.",
+        ),
         _option("--probe/--no-probe", default=None, hidden=True),  # of earlier versions, without effect
         _option("--cache-type-k", **_CACHE_TYPE, help="Number format of the cached keys."),
         _option("--cache-type-v", **_CACHE_TYPE, help="Number format of the cached values."),

@@ -119,6 +119,8 @@ class ModelConfig:
     """Keep the weights in memory, even if other programs need it; None = no."""
     override_tensor: tuple[str, ...] = key(kinds.PLACEMENTS, ())
     """`pattern=buffer type` each: where tensors go whose name matches, in place of where their layer is."""
+    isolate: bool | None = key(kinds.FLAG)
+    """Compute it in a process of its own, which may die without this one; None = in a server, and beside others."""
     dialect: str | None = key(kinds.TEXT)
     chat_template: str | None = key(kinds.PATH)
     """Path of a Jinja file that replaces the model's own template."""
@@ -601,6 +603,7 @@ SCHEMA: Mapping[str, Kind | Table] = {
     "context_size": kinds.TOKENS,
     "gpu_layers": kinds.LAYERS,
     "flash_attn": kinds.FLAG,
+    "isolate": kinds.FLAG,
     "overflow": kinds.OVERFLOW,
     "window": kinds.WINDOW,
     "sampling": kinds.SAMPLING,
@@ -614,6 +617,7 @@ SHORTHANDS = (
     ("threads", "models", "n_threads"),
     ("batch", "models", "n_batch"),
     ("flash_attn", "models", "flash_attn"),
+    ("isolate", "models", "isolate"),
     *((f"cache_type_{side}", table, f"cache_type_{side}") for side in "kv" for table in ("models", "caches")),
     *(
         (f"sampling.{name}", table, f"sampling.{name}")

@@ -500,6 +500,10 @@ class TokenSampler(Protocol):
     def close(self) -> None: ...
 
 
+Saved = bytes | memoryview
+"""The bytes of a saved state; a view where they are in an arena (`kv/tiers/arena.py`)."""
+
+
 class Runtime(Protocol):
     """One pool of cells and the model that computes them. Only the engine thread calls it, except for `interrupt`."""
 
@@ -552,7 +556,7 @@ class Runtime(Protocol):
     def save(self, seq: int, *, partial: bool = False) -> bytes:
         """The state of a sequence, b"" on failure. `partial`: only what cannot be rolled back (checkpoints)."""
 
-    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+    def load(self, seq: int, state: Saved, *, partial: bool = False) -> bool:
         """Load a saved state into a sequence. On failure it returns False and the sequence is empty."""
 
     def is_end(self, token: int) -> bool:

@@ -92,7 +92,7 @@ class InProcessEngine:
         self._broken: str | None = None
         self._n_stalls = 0
         self._stopping = False
-        self._is_saving = False
+        self.is_saving = False
         self._lock = threading.Lock()
         """Guards the next two, and mail against the end of the thread."""
         self._open: set[Ticket] = set()
@@ -195,7 +195,7 @@ class InProcessEngine:
         while self._thread.is_alive() and left_s > 0 and quiet_s < heartbeat.allowed_s(CLOSE_S):
             self._thread.join(STEP_S)
             self._runtime.interrupt(True)  # again: a decode that began meanwhile does not know of the first one
-            left_s -= 0 if self._is_saving else STEP_S
+            left_s -= 0 if self.is_saving else STEP_S
             quiet_s, seen = (quiet_s + STEP_S if heartbeat.n_beats == seen else 0.0), heartbeat.n_beats
         self._watchdog.close()
         if self._thread.is_alive():
@@ -258,7 +258,7 @@ class InProcessEngine:
             self._read_mail(block=False, to_end=True)  # jobs that came meanwhile are cancelled like those that wait
             scheduler.queue.end_all()
             scheduler.heartbeat.begin("saving conversations to disk", None)
-            self._is_saving = True
+            self.is_saving = True
             scheduler.pool.save_all(scheduler.heartbeat.beat)
             reason = "the engine was stopped"
         except Exception:

@@ -66,7 +66,7 @@ def broken() -> None:
 @pytest.mark.model
 async def test_a_provider_answers_where_our_own_model_cannot_and_its_window_is_there_again(tmp_path: Path) -> None:
     async with replaying(spoken(), spoken()) as server:
-        text = OWN_FIRST.format(path="embedded") + mine(server)
+        text = "isolate = false\n" + OWN_FIRST.format(path="embedded") + mine(server)
         async with running(tmp_path, text) as app:
             session = app.conversations.session()
             _, started = await say(session, "My name is Bob.")

@@ -33,9 +33,9 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def decoders() -> list[psutil.Process]:
-    """The children of this process, where the server runs, that decode an image."""
+    """The processes below this one, where the server runs, that decode an image."""
     found = []
-    for child in psutil.Process().children():
+    for child in psutil.Process().children(recursive=True):
         try:
             found += [child] if pixels.__name__ in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE else []
         except psutil.Error:  # it has just ended

@@ -11,9 +11,9 @@ from tests.process.engine.test_worker import (
     nothing_is_left,  # noqa: F401 - fixtures
     started,
 )
+from tests.unit.engine.kinds import child
 
 from shepherd.core import EngineError
-from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import ADDRESS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX")
@@ -27,7 +27,7 @@ async def test_a_child_that_never_connects_is_an_error_that_says_why() -> None:
     with pytest.raises(EngineError, match="was killed by SIGABRT"):
         started("import os; os.abort()")
     with pytest.raises(EngineError, match=r"^the engine process cannot be started: .*No such file"):
-        ChildEngine(["/nowhere/python"], "a:b")
+        child(command=["/nowhere/python"])
 
 
 SILENT = f"""

@@ -55,7 +55,7 @@ def make(tmp_path: Path, text: str = "", **flags: Any) -> App:
     file = tmp_path / "shepherd.toml"
     file.write_text(text)
     config = configuration.load(flags={"threads": 1, **flags}, env={}, cwd=tmp_path, user_dir=tmp_path, file=file)
-    return App(config, cache_folder=proven(tmp_path / "cache"), env={})
+    return App(config, cache_folder=proven(tmp_path / "cache"), env={}, isolates=False)
 
 
 async def ask(app: App, model: str = "lamb", text: str = "Hello!", endpoint: str = "") -> str:

@@ -23,7 +23,6 @@ class Model:
     name: str
     log: list[str]
     closing: threading.Event
-    is_lost: bool = False
 
     def close(self) -> None:
         assert self.closing.wait(30)
@@ -206,20 +205,6 @@ async def test_one_that_stays_does_not_leave_for_others() -> None:
         with pytest.raises(EngineDown, match="'a' needs"):
             await use(made, "a")
         assert made.log == ["+main"]
-
-
-async def test_one_that_is_lost_is_opened_again_at_its_next_use() -> None:
-    with yard(10, small("a")) as made:
-        async with made.pool.use("a") as first:
-            first.is_lost = True
-            async with made.pool.use("a") as same:
-                assert same is first, "in use it is left alone"
-        made.gate.clear()
-        asking = [asyncio.create_task(use(made, "a")) for _ in range(3)]
-        await until(lambda: made.pool.states()["a"].n_leases == 3)
-        made.gate.set()
-        await asyncio.gather(*asking)
-        assert made.log == ["+a", "-a", "+a"]
 
 
 async def test_two_that_take_the_gpus_are_never_there_together() -> None:

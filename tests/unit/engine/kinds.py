@@ -6,13 +6,14 @@ A new kind is a function from `Setup` to an engine, and a row of `KINDS`. Its mo
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.fake_engine import BYTES, FakeRuntime, FakeVocabulary, Faults
 from tests.places import ROOT
@@ -21,7 +22,9 @@ from shepherd.engine.base import Chunk, Decoded, Engine
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.scheduler import EngineOptions
-from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
+from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.engine.worker.messages import RemoteModel
+from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
 
 if TYPE_CHECKING:
     from shepherd.engine.trtllm.engine import TensorRTEngine
@@ -114,12 +117,26 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
+def serve_one(factory: str, *arguments: object) -> RemoteModel:
+    """In the child: a model of the one engine that the factory makes."""
+    *others, _workplace = arguments
+    return RemoteModel((pkgutil.resolve_name(factory)(*others),))
+
+
 def child(
-    *arguments: object, factory: str = "tests.unit.engine.kinds:in_process", timeouts: Timeouts | None = None
+    *arguments: object,
+    factory: str = "tests.unit.engine.kinds:in_process",
+    timeouts: Timeouts | None = None,
+    command: Sequence[str] = COMMAND,
+    **program: Any,
 ) -> ChildEngine:
-    return ChildEngine(
-        COMMAND, factory, *arguments, environment=environment(), timeouts=timeouts or Timeouts(connect_s=60)
-    )
+    """An engine in a child. program: further fields of a `Program`, and keywords of a `ModelProcess`."""
+    started = {name: program.pop(name) for name in ("is_wanted", "report") if name in program}
+    made = Program(
+        command, "tests.unit.engine.kinds:serve_one", (factory, *arguments),
+        **{"environment": environment(), "timeouts": timeouts or Timeouts(connect_s=60), **program},
+    )  # fmt: skip
+    return ChildEngine(ModelProcess(made, title="cache 'main'", **started))
 
 
 def tensorrt(setup: Setup) -> TensorRTEngine:

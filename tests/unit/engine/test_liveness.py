@@ -24,7 +24,7 @@ from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, schedul
 from tests.unit.engine.test_scheduler import APART, END, N_CTX, RAM, SHIFTLESS, Day, alone, model
 
 from shepherd.engine.admission import MAX_REFUSED
-from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Span, Ticket
+from shepherd.engine.base import Chunk, Copy, Decoded, Done, Job, Memory, Op, Saved, Span, Ticket
 from shepherd.engine.kv.plan import Tail
 from shepherd.engine.kv.pool import OperationRefused, Pool, Tiers
 from shepherd.engine.scheduler import Scheduler
@@ -85,7 +85,7 @@ class Watched(FakeRuntime):
         self._count()
         return super().save(seq, partial=partial)
 
-    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+    def load(self, seq: int, state: Saved, *, partial: bool = False) -> bool:
         self._count()
         return super().load(seq, state, partial=partial)
 

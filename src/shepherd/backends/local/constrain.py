@@ -69,8 +69,9 @@ class Constraints:
         self._markup = dialect.markup if isinstance(dialect, TagDialect) else Markup()
         known = literals(self._markup)
         # What a family never writes stays a control token, which no answer can hold.
-        spelled = [special.text for special in vocabulary.specials if special.text and special.text in known]
-        self.constrainer = Constrainer(vocabulary, end_tokens, spelled)
+        self.spelled = tuple(each.text for each in vocabulary.specials if each.text and each.text in known)
+        """Texts of control tokens that grammars write as ordinary text."""
+        self.constrainer = Constrainer(vocabulary, end_tokens, self.spelled)
         """For the engine of the same model."""
         self._thoughts = written_out(self._markup)
         self._ends = [special.text for special in vocabulary.specials if special.id in end_tokens]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from shepherd.engine.base import Job, Runtime
+from shepherd.engine.base import Job, Runtime, Saved
 from shepherd.engine.kv import marks
 from shepherd.engine.kv.ledger import Ledger, Resident, common_prefix
 
@@ -55,7 +55,7 @@ class Checkpoints:
         is_known = length == len(source) or source.state_at(length) is not None
         return self._ledger.memory.checkpoint and is_known
 
-    def state_at(self, source: Resident, length: int) -> bytes | None:
+    def state_at(self, source: Resident, length: int) -> Saved | None:
         """What completes the cells of the first `length` tokens; None if it is not known."""
         if length == len(source):
             self.save(source)
@@ -73,7 +73,7 @@ class Checkpoints:
             resident = max(by_use, key=lambda resident: len(resident.checkpoints))
             resident.checkpoints = _best(resident, len(resident.checkpoints) - 1)
 
-    def within(self, resident: Resident, size_bytes: int) -> list[tuple[int, bytes]]:
+    def within(self, resident: Resident, size_bytes: int) -> list[tuple[int, Saved]]:
         """Those checkpoints of a sequence that are worth most and take so many bytes, or two of them if they do not."""
         return _best(resident, max(2, size_bytes // max(1, self._state_bytes)))
 
@@ -104,7 +104,7 @@ class Checkpoints:
         return max(2, min(marks.MOST, self._cap // (2 * self._state_bytes)))
 
 
-def _best(resident: Resident, n: int) -> list[tuple[int, bytes]]:
+def _best(resident: Resident, n: int) -> list[tuple[int, Saved]]:
     lengths = [at for at, _ in resident.checkpoints]
     kept = set(marks.thinned(lengths, n, n_system=resident.n_system, spans=resident.spans))
     return [(at, state) for at, state in resident.checkpoints if at in kept]

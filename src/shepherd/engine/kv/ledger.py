@@ -21,7 +21,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from shepherd.core import Evicted
-from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Owner, Remove, Shift, Span
+from shepherd.engine.base import UNOWNED, Copy, Forget, Memory, Op, Owner, Remove, Saved, Shift, Span
 from shepherd.engine.media import whole
 
 SINK = 4
@@ -59,7 +59,7 @@ class Resident:
     spans: tuple[Span, ...] = ()
     n_prompt: int = 0
     """Logical index at which its last generation began."""
-    checkpoints: list[tuple[int, bytes]] = field(default_factory=list)
+    checkpoints: list[tuple[int, Saved]] = field(default_factory=list)
     """Logical lengths, ascending, each with the state saved there that cannot be rolled back. Forks share the bytes."""
     n_system: int = 0
     """Leading tokens that are the system prompt and the tools (`Job.n_system`)."""
@@ -144,7 +144,7 @@ class Resident:
         """The largest length, at most `length`, that there is a checkpoint of; 0 without one."""
         return max((at for at, _ in self.checkpoints if at <= length), default=0)
 
-    def state_at(self, length: int) -> bytes | None:
+    def state_at(self, length: int) -> Saved | None:
         return next((state for at, state in self.checkpoints if at == length), None)
 
 

@@ -22,6 +22,7 @@ from shepherd.engine.kv.checkpoint import CHECKPOINT_BYTES, Checkpoints
 from shepherd.engine.kv.ledger import Ledger, LedgerError, Match, Resident, common_prefix
 from shepherd.engine.kv.plan import Plan, Range, Tail
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots
+from shepherd.engine.kv.tiers.arena import Arena
 from shepherd.engine.prefill import CHUNK, STRIDE, strides
 from shepherd.engine.stats import CacheStats
 
@@ -54,6 +55,8 @@ class Tiers:
     folder: Path | None = None
     """For snapshots on disk; None = no disk tier."""
     disk_bytes: int = 0
+    arena: Arena | None = None
+    """Memory that outlives this process, for those in host memory: then idle conversations are copied there early."""
     least_base: int = LEAST_BASE
     """Fewest tokens of a system prompt that a conversation in host memory leaves out while another one has them."""
 
@@ -99,9 +102,11 @@ class Pool:
         """Bytes of a saved state per token; 0 = not known yet."""
         self._has_tiers = tiers.ram_bytes > 0 or tiers.folder is not None
         self._keeps_on_disk = tiers.folder is not None
+        outliving = tiers.arena.part(name, runtime.fingerprint) if tiers.arena is not None else None
+        self._keeps_copies = self._keeps_on_disk or outliving is not None
         self._least_base = tiers.least_base
-        self._on_disk: dict[int, str] = {}
-        """Sequence id -> the key of its last snapshot on disk."""
+        self._copied: dict[int, str] = {}
+        """Sequence id -> the key of its last snapshot on disk, or in memory that outlives this process."""
         self.waits_for_disk = False
         """Whether a sequence is not saved yet because those before it are still being written."""
         self.parked: dict[int, Resident] = {}
@@ -114,6 +119,7 @@ class Pool:
             folder=tiers.folder,
             disk_bytes=tiers.disk_bytes,
             on_ready=on_ready,
+            outliving=outliving,
         )
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -403,7 +409,7 @@ class Pool:
         """The same, by the bytes per token known so far."""
         size = (resident.n_resident - self._n_left_out(resident)) * self._token_bytes
         size += sum(len(state) for _, state in self.checkpoints.within(resident, self._saved_room))
-        return size <= self._ram_bytes - self.snapshots.ram_bytes
+        return size <= self._ram_bytes - self.snapshots.ram_bytes + self.snapshots.spare_bytes
 
     def tidy(self, n_coming: int) -> None:
         """Move idle sequences into host memory if they make the next `n_coming` tokens slower and RAM has room.
@@ -431,7 +437,7 @@ class Pool:
         """Remove a sequence from the cells; the tiers keep it if it is worth it, and its system prompt by itself."""
         if self._is_worth_saving(resident):
             self._save(resident, leaves=True)
-        self._on_disk.pop(resident.id, None)
+        self._copied.pop(resident.id, None)
         self.give_up_tail(resident)
         if not self.checkpoints.bequeath(resident) and self._has_tiers:
             self._save_system(resident)
@@ -477,14 +483,14 @@ class Pool:
         least = min(WORTH_SAVING, resident.n_resident // SMALL_PART + 1)
         return self._has_tiers and self._lost_without(resident, self.ledger) >= least
 
-    def _save(self, resident: Resident, *, leaves: bool = False, waits: bool = False) -> bool:
-        """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there. `waits`: as that of
-        `Snapshots.put`; False = it must wait."""
+    def _save(self, resident: Resident, *, leaves: bool = False, is_copy: bool = False) -> bool:
+        """Let the tiers keep a sequence. One that `leaves` the cells may lose its beginning there; one that does not is
+        a copy. False: the disk must write another one first."""
         outline = self._outline(resident)
         if self.snapshots.touch(self.snapshots.key(outline)):
             return True  # host memory has this state already
         state = b""
-        if n_base := self._n_left_out(resident):
+        if n_base := 0 if is_copy else self._n_left_out(resident):
             behind = self._behind(outline, n_base)
             if self.snapshots.touch(self.snapshots.key(behind)):
                 return True
@@ -496,7 +502,9 @@ class Pool:
         self._token_bytes = len(state) / max(1, outline.n_resident)
         kept = {length for length, _ in outline.checkpoints}
         checkpoints = tuple((length, state) for length, state in resident.checkpoints if length in kept)
-        is_put = self.snapshots.put(replace(outline, state=state, checkpoints=checkpoints), waits=waits)
+        is_spare = is_copy and not self._keeps_on_disk
+        whole = replace(outline, state=state, checkpoints=checkpoints)
+        is_put = self.snapshots.put(whole, waits=is_copy, is_spare=is_spare)
         self.totals.saved += is_put
         return is_put
 
@@ -589,7 +597,7 @@ class Pool:
         self.totals.restored += 1
         self.checkpoints.bound()
         if self.snapshots.is_on_disk(found.key):
-            self._on_disk[resident.id] = found.key
+            self._copied[resident.id] = found.key
         if resident.reach(found.match.length, self.ledger.memory) < found.match.length:
             raise OperationRefused  # its first positions are missing; the rest stays as an idle sequence
         return resident
@@ -603,18 +611,19 @@ class Pool:
         return resident
 
     def save_one(self) -> bool:
-        """Write one idle sequence to disk that is not there yet; False if there is none, or if it `waits_for_disk`."""
+        """Copy one idle sequence to where it outlives this process and is not yet: the disk, or the arena. False if
+        there is none, or if it `waits_for_disk`."""
         self.waits_for_disk = False
-        if not self._keeps_on_disk:
+        if not self._keeps_copies:
             return False
         keys = {resident.id: self.snapshots.key(self._outline(resident)) for resident in self.ledger.idle()}
-        written = [resident for resident in self.ledger.idle() if self._on_disk.get(resident.id) == keys[resident.id]]
+        written = [resident for resident in self.ledger.idle() if self._copied.get(resident.id) == keys[resident.id]]
         # The longest first: shorter ones with the same beginning need not be written then.
         for resident in sorted(self.ledger.idle(), key=lambda resident: -resident.n_resident):
             if resident not in written and self._lost_without(resident, written) >= WORTH_SAVING:
-                self.waits_for_disk = not self._save(resident, waits=True)
+                self.waits_for_disk = not self._save(resident, is_copy=True)
                 if not self.waits_for_disk:
-                    self._on_disk[resident.id] = keys[resident.id]
+                    self._copied[resident.id] = keys[resident.id]
                 return not self.waits_for_disk
         return False
 
@@ -624,7 +633,7 @@ class Pool:
         if not self._keeps_on_disk:
             return
         can_write = self.snapshots.flush(FLUSH_S, on_progress)
-        self._on_disk = {of: key for of, key in self._on_disk.items() if self.snapshots.is_on_disk(key)}
+        self._copied = {of: key for of, key in self._copied.items() if self.snapshots.is_on_disk(key)}
         while can_write and (self.save_one() or self.waits_for_disk):
             on_progress()
             can_write = not self.waits_for_disk or self.snapshots.flush(FLUSH_S, on_progress)
@@ -647,7 +656,7 @@ class Pool:
         """Empty the cells; the tiers keep what they have."""
         for resident in list(self.ledger):
             self.apply(self.ledger.forget(resident))
-        self._on_disk.clear()
+        self._copied.clear()
         self.parked.clear()
 
     def close(self) -> None:

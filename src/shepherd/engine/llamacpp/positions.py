@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from array import array
 
+from shepherd.engine.base import Saved
+
 _FIELDS = 3
 
 
@@ -66,12 +68,12 @@ class Positions:
         flat = array("i", (number for each in self._media[seq] for number in each))
         return flat.tobytes() + array("i", [len(self._media[seq])]).tobytes()
 
-    def load(self, seq: int, state: bytes) -> int:
+    def load(self, seq: int, state: Saved) -> int:
         """Take the images of a sequence from the end of its state; the bytes that are left before them, or -1."""
-        count = array("i", state[-4:]) if len(state) >= 4 else array("i", [-1])
+        count = array("i", bytes(state[-4:])) if len(state) >= 4 else array("i", [-1])
         size = 4 + 4 * _FIELDS * count[0]
         if not 4 <= size <= len(state):
             return -1
-        flat = array("i", state[len(state) - size : -4])
+        flat = array("i", bytes(state[len(state) - size : -4]))
         self._media[seq] = [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), _FIELDS)]
         return len(state) - size

@@ -108,16 +108,17 @@ class Projector:
 
     def read(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | Media, ...]:
         """As `MediaReader.read`. A file is decoded when it comes first: a damaged one is refused here."""
-        name = hashlib.sha256(self.digest + data).digest()
+        return media_of(self.digest, data, self.parts(data, is_wanted))
+
+    def parts(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | int, ...]:
+        """What `read` returns, with the number of tokens of each part. Raises: as `read`."""
+        name = name_of(self.digest, data)
         found = self._read.find(name)
         if found is None:
             with self._chunks(data, is_wanted) as chunks:
                 found = tuple(map(_facts, chunks))
             self._read.keep(name, found)
-        return tuple(
-            each if isinstance(each, array) else Media(name + part.to_bytes(2, "little"), each, data, part)
-            for part, each in enumerate(found)
-        )
+        return found
 
     def batch_size(self, media: Media) -> int:
         """How many of its tokens must be computed in one piece."""
@@ -279,6 +280,20 @@ def _check_samples(content: bytes, rate: int) -> None:
         raise InvalidRequest(f"a recording is decoded to less than {sound.LEAST_SECONDS} s of sound")
     if not np.abs(np.frombuffer(content, np.float32)).max() <= LOUDEST:  # nor is it where one is no number
         raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
+
+
+def name_of(digest: bytes, data: bytes) -> bytes:
+    """A hash of a file and of the projector that reads it."""
+    return hashlib.sha256(digest + data).digest()
+
+
+def media_of(digest: bytes, data: bytes, parts: Sequence[array[int] | int]) -> tuple[array[int] | Media, ...]:
+    """The parts of a file in a prompt."""
+    name = name_of(digest, data)
+    return tuple(
+        each if isinstance(each, array) else Media(name + part.to_bytes(2, "little"), each, data, part)
+        for part, each in enumerate(parts)
+    )
 
 
 def _facts(chunk: Any) -> array[int] | int:

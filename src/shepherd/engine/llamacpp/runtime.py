@@ -24,7 +24,21 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from shepherd.core import EngineError, Sampling
-from shepherd.engine.base import Adapters, Chunk, Copy, Decoded, Forget, Mask, Media, Memory, Op, Remove, Scored, Shift
+from shepherd.engine.base import (
+    Adapters,
+    Chunk,
+    Copy,
+    Decoded,
+    Forget,
+    Mask,
+    Media,
+    Memory,
+    Op,
+    Remove,
+    Saved,
+    Scored,
+    Shift,
+)
 from shepherd.engine.kv import capabilities
 from shepherd.engine.llamacpp import adapter
 from shepherd.engine.llamacpp.batch import Batch
@@ -407,7 +421,7 @@ class LlamaRuntime:
             return state + self._positions.saved(seq)
         return state if written == size else b""
 
-    def load(self, seq: int, state: bytes, *, partial: bool = False) -> bool:
+    def load(self, seq: int, state: Saved, *, partial: bool = False) -> bool:
         self._check(seq)
         if not partial:
             self._forget(seq)
@@ -433,7 +447,9 @@ class LlamaRuntime:
             self._context = None
 
 
-def _address_of(state: bytes) -> Any:
+def _address_of(state: Saved) -> Any:
+    if isinstance(state, memoryview):
+        return (ctypes.c_uint8 * len(state)).from_buffer(state)
     return ctypes.cast(ctypes.c_char_p(state), ctypes.POINTER(ctypes.c_uint8))
 
 

@@ -57,6 +57,8 @@ class Weights:
         self.n_params: int = C.llama_model_n_params(handle)
         self.adapters: dict[str, adapter.Lora | adapter.ControlVector] = {}
         """By the hash of each."""
+        self.added: list[str] = []
+        """The hashes in the order of `add`."""
         self._pieces: list[bytes | None] = [None] * self.n_vocab
         self.has_text = bool(C.llama_vocab_type(self.vocab))
         """Whether its tokens have text. Without, most calls would abort the process, and are refused."""
@@ -80,6 +82,7 @@ class Weights:
         mmap: bool | None = None,
         mlock: bool = False,
         override_tensor: Sequence[str] = (),
+        vocab_only: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Weights:
         """Load a GGUF file, which may take long; `progress` gets 0.0 to 1.0 on the loading thread.
@@ -88,6 +91,7 @@ class Weights:
         mmap: map the file, or read it into memory of its own; None = as the library does it for the devices.
         mlock: never let the system take the memory of the weights; where it refuses, a warning says so.
         override_tensor: `pattern=buffer type` each: the memory for tensors whose name matches a regular expression.
+        vocab_only: no weights; what they are computed with is not known then, only the vocabulary and the metadata.
 
         Raises: `EngineError` with the library's reason if the file cannot be loaded.
         """
@@ -98,6 +102,7 @@ class Weights:
         if gpu_layers is not None:
             params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = use_extra_bufts
+        params.vocab_only = vocab_only
         params.load_mode = _LOAD_MODES[mmap, mlock]
         overrides = _overrides(override_tensor)
         if overrides is not None:
@@ -131,6 +136,7 @@ class Weights:
             raise EngineError(f"{file.path.name} cannot be read: {error.strerror}") from error
         if key not in self.adapters:
             self.adapters[key] = adapter.load(self.handle, file)
+        self.added.append(key)
         return key
 
     def close(self) -> None:

@@ -42,6 +42,7 @@ from shepherd.engine.trtllm.conversations import Conversations, Sendable, cached
 from shepherd.engine.trtllm.events import BlockIndex, EventPoller, PressureLog
 from shepherd.engine.trtllm.library import Generation, Library, LibraryOptions, LibraryStep, Session
 from shepherd.engine.watchdog import STALL_S, Heartbeat, Watchdog
+from shepherd.engine.worker.messages import RemoteModel
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,11 @@ class TensorRTOptions:
 def open_engine(options: TensorRTOptions, session: Session | None = None) -> TensorRTEngine:
     """Load a model; minutes. `session`: as that of `Library`. Raises: `EngineError`."""
     return TensorRTEngine(Library(options.library, session), options)
+
+
+def serve_model(options: TensorRTOptions, session: Session | None = None) -> RemoteModel:
+    """As `open_engine`, for a child."""
+    return RemoteModel((open_engine(options, session),))
 
 
 @dataclass(slots=True, eq=False)

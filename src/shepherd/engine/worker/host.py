@@ -1,4 +1,4 @@
-"""The child's half: connects back, makes the engine, and serves it until its parent says so or has gone.
+"""The child's half: connects back, makes the model, and serves its engines until its parent says so or has gone.
 
     main thread   connect ─▶ Build: factory() ─▶ event loop: tickets ── steps of one moment ─▶ one message
     reader        requests ─▶ event loop                end of file: the parent has gone, and so does the child
@@ -16,32 +16,41 @@ import pkgutil
 import sys
 import threading
 from collections import deque
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Client
 from typing import Any
 
 from shepherd.core import EngineError, ShepherdError
-from shepherd.engine.base import Done, Ticket
+from shepherd.engine.base import Done, Job, Ticket
+from shepherd.engine.kv.tiers.arena import Arena
+from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
     ADDRESS,
     BEAT_S,
     CALLS,
     KEY,
     Answer,
+    Beat,
     Build,
     Call,
     Cancel,
     Close,
-    Closed,
+    End,
+    Ended,
+    EngineFacts,
     Failed,
+    Kept,
     Logged,
+    Progress,
     Ready,
-    RemoteEngine,
+    RemoteModel,
     Request,
     Returned,
     State,
     Steps,
     Submit,
+    Workplace,
 )
+from shepherd.process.child import Cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -52,69 +61,82 @@ GONE_S = 0.5
 SWITCH_INTERVAL_S = 0.0002
 """As in `app/loading.py`: threads of an engine must not keep steps from the event loop for 5 ms."""
 GONE = 1
-"""Exit status: the parent has gone, or the engine could not be made or closed."""
+"""Exit status: the parent has gone, or the model could not be made or closed."""
 
 
 def serve(*beside: object) -> int:
-    """Serve one engine; returns the exit status when the parent has closed it. Call it in the main thread.
+    """Serve one model; returns the exit status when the parent has ended it. Call it in the main thread.
 
-    beside: further arguments of the factory, behind those that the parent sends. `SystemExit`, which a signal handler
-    may raise in it, closes the engine and passes. The process ends at once, with status 1, if the parent dies and this
-    thread does not return within half a second.
+    beside: further arguments of the factory, behind those that the parent sends; without them it gets a `Workplace`.
+    `SystemExit`, which a signal handler may raise in it, closes the engines and passes. The process ends at once, with
+    status 1, if the parent dies and this thread does not return within half a second.
     """
     connection = Client(os.environ[ADDRESS], "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY)))
-    host = _Host(connection)
+    host = _Host(Channel(connection, is_trusted=True))
     try:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        (build,) = connection.recv()
-        assert isinstance(build, Build)
+        build = host.first()
         threading.Thread(target=host.read, name="worker-reader", daemon=True).start()
         _log_to(host, build)
-        engine = pkgutil.resolve_name(build.factory)(*build.arguments, *beside)
+        factory = pkgutil.resolve_name(build.factory)
+        last = beside or (host.workplace(build),)
+        model: RemoteModel = factory(*build.arguments, *last)
     except EOFError:
         return GONE
     except Exception as error:
         host.send([Failed(0, _shown(error))])
         return GONE
     try:
-        return asyncio.run(host.serve(engine))
-    except SystemExit:  # by a signal: other processes of the engine end with it
-        engine.close()
+        return asyncio.run(host.serve(model))
+    except SystemExit:  # by a signal: other processes of the model end with it
+        for engine in model.engines:
+            engine.close()
         raise
 
 
 class _Host:
-    """One connection, and from `serve` on one engine."""
+    """One connection, and from `serve` on one model."""
 
-    def __init__(self, connection: Connection[list[Answer], list[Request]]) -> None:
-        self._connection = connection
-        self._sending = threading.Lock()
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answers: list[Answer] = []
         """Of this moment."""
-        self._logged: deque[Logged] = deque()
-        """Records that come before every later answer."""
-        self._tickets: dict[int, Ticket] = {}
+        self._early: deque[Answer] = deque()
+        """Of other threads; they come before every later answer."""
+        self._tickets: dict[int, tuple[int, Ticket]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def first(self) -> Build:
+        (build,) = self._channel.receive()
+        assert isinstance(build, Build)
+        self._arena_handle = self._channel.receive_handle() if build.regions is not None else None
+        return build
+
+    def workplace(self, build: Build) -> Workplace:
+        arena = None
+        if self._arena_handle is not None:
+            arena = Arena(self._arena_handle, build.regions or {}, lambda key, region: self.say(Kept(key, region)))
+        return Workplace(lambda stage, fraction: self.say(Progress(stage, fraction)), arena)
 
     # -- any thread ----------------------------------------------------------------------------------------------------
 
     def send(self, answers: list[Answer]) -> None:
-        with self._sending, contextlib.suppress(OSError):  # the parent has gone: the reader sees it
-            self._connection.send(answers)
+        with contextlib.suppress(OSError):  # the parent has gone: the reader sees it
+            self._channel.send(answers)
 
-    def log(self, record: Logged) -> None:
+    def say(self, answer: Answer) -> None:
         if self._loop is None:
-            self.send([record])
+            self.send([answer])
         else:
-            self._logged.append(record)
+            self._early.append(answer)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._flush)
 
     def read(self) -> None:
         """The reader's thread: hand requests to the event loop, until the parent has gone."""
         with contextlib.suppress(EOFError, OSError):
-            while requests := self._connection.recv():
+            while requests := self._channel.receive():
                 assert self._loop is not None  # the parent waits for `Ready`
                 self._loop.call_soon_threadsafe(self._take, requests)
         if self._loop is not None:
@@ -125,13 +147,14 @@ class _Host:
 
     # -- the event loop ------------------------------------------------------------------------------------------------
 
-    async def serve(self, engine: RemoteEngine) -> int:
-        self._engine = engine
+    async def serve(self, model: RemoteModel) -> int:
+        self._model = model
+        self._engines = model.engines
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._answer(Ready(engine.gate, engine.n_low))
-        self._answer(self._state())
+        self._answer(Ready(tuple(EngineFacts(each.gate, each.n_low) for each in self._engines), model.facts))
+        self._answer_states()
         async with asyncio.TaskGroup() as self._group:
             beating = self._group.create_task(self._beat())
             status = await self._ended
@@ -144,64 +167,110 @@ class _Host:
     def _take(self, requests: list[Request]) -> None:
         for request in requests:
             match request:
-                case Submit(number, job):
-                    try:
-                        self._tickets[number] = ticket = self._engine.submit(job)
-                    except Exception as error:
-                        self._fail(number, error)
+                case Submit(number, engine, job):
+                    if self._model.prepare is not None and job.grammar is not None:
+                        self._start(number, self._prepare(number, engine, job))
                     else:
-                        self._start(number, self._follow(number, ticket))
+                        self._submit(number, engine, job)
                 case Cancel(number):
                     if number in self._tickets:
-                        self._engine.cancel(self._tickets[number])
+                        engine, ticket = self._tickets[number]
+                        self._engines[engine].cancel(ticket)
                     elif number in self._tasks:
                         self._tasks[number].cancel()
-                case Call():
-                    self._start(request.number, self._call(request))
-                case Close(timeout_s):
-                    self._start(0, self._close(timeout_s))
+                case Call(engine=None):
+                    self._start(request.number, self._call_model(request))
+                case Call(engine=int(engine)):
+                    self._start(request.number, self._call(request, engine))
+                case Close(number, engine, timeout_s):
+                    self._start(number, self._close(number, engine, timeout_s))
+                case End():
+                    self._start(0, self._free())
                 case Build():
-                    raise AssertionError("a child makes one engine")
+                    raise AssertionError("a child makes one model")
 
     def _start(self, number: int, work: Any) -> None:
         if not self._tasks:
             self._woken.set()
         self._tasks[number] = task = self._group.create_task(work)
-        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+        task.add_done_callback(lambda _: self._tasks.pop(number) if self._tasks.get(number) is task else None)
 
-    async def _follow(self, number: int, ticket: Ticket) -> None:
+    async def _prepare(self, number: int, engine: int, job: Job) -> None:
+        assert self._model.prepare is not None
+        try:
+            await asyncio.to_thread(self._model.prepare, job)
+        except asyncio.CancelledError:
+            self._answer(Steps(number, [Done("cancelled")]))
+        except Exception as error:
+            self._fail(number, engine, error)
+        else:
+            self._submit(number, engine, job)
+
+    def _submit(self, number: int, engine: int, job: Job) -> None:
+        try:
+            ticket = self._engines[engine].submit(job)
+        except Exception as error:
+            self._fail(number, engine, error)
+        else:
+            self._tickets[number] = engine, ticket
+            self._start(number, self._follow(number, engine, ticket))
+
+    async def _follow(self, number: int, engine: int, ticket: Ticket) -> None:
         try:
             async with contextlib.aclosing(ticket.batches()) as batches:
                 async for steps in batches:
                     if type(steps[-1]) is Done:
-                        self._answer(self._state())
+                        self._answer(self._state(engine))
                     self._answer(Steps(number, steps))
         except Exception as error:
-            self._fail(number, error)
+            self._fail(number, engine, error)
         finally:
             del self._tickets[number]
 
-    async def _call(self, call: Call) -> None:
+    async def _call(self, call: Call, engine: int) -> None:
         assert call.method in CALLS
         try:
-            value = await getattr(self._engine, call.method)(*call.arguments, **call.keywords)
+            value = await getattr(self._engines[engine], call.method)(*call.arguments, **call.keywords)
         except Exception as error:
-            self._fail(call.number, error)
+            self._fail(call.number, engine, error)
         else:
-            self._answer(self._state())
+            self._answer(self._state(engine))
             self._answer(Returned(call.number, value))
 
-    async def _close(self, timeout_s: float) -> None:
-        is_closed = await asyncio.to_thread(self._engine.close, timeout_s)
-        self._answer(Closed())  # behind the last steps: the engine has posted them before it returned
-        self._end(0 if is_closed else GONE)
+    async def _call_model(self, call: Call) -> None:
+        stopped = threading.Event()
+        work = self._model.calls[call.method]
+        try:
+            value = await asyncio.to_thread(
+                work, *call.arguments, is_wanted=lambda: not stopped.is_set(), **call.keywords
+            )
+        except asyncio.CancelledError:  # nothing waits for it any more; its thread sees it
+            stopped.set()
+        except Cancelled:
+            pass
+        except Exception as error:
+            self._answer(Failed(call.number, _shown(error)))
+        else:
+            self._answer(Returned(call.number, value))
+
+    async def _close(self, number: int, engine: int, timeout_s: float) -> None:
+        is_closed = await asyncio.to_thread(self._engines[engine].close, timeout_s)
+        self._answer(self._state(engine))
+        self._answer(
+            Returned(number, is_closed)
+        )  # behind the last steps: the engine has posted them before it returned
+
+    async def _free(self) -> None:
+        await asyncio.to_thread(self._model.free)
+        self._answer(Ended())
+        self._end(0)
 
     def _end(self, status: int) -> None:
         if not self._ended.done():
             self._ended.set_result(status)
 
-    def _fail(self, number: int, error: Exception) -> None:
-        self._answer(self._state())
+    def _fail(self, number: int, engine: int, error: Exception) -> None:
+        self._answer(self._state(engine))
         self._answer(Failed(number, _shown(error)))
 
     async def _beat(self) -> None:
@@ -211,23 +280,30 @@ class _Host:
                 async with asyncio.timeout(PUSH_S if is_busy else BEAT_S):
                     await self._woken.wait()
             self._woken.clear()
-            self._answer(self._state())
+            self._answer_states()
 
-    def _state(self) -> State:
-        return State(self._engine.stats(), self._engine.down)
+    def _answer_states(self) -> None:
+        for engine in range(len(self._engines)):
+            self._answer(self._state(engine))
+        if not self._engines:
+            self._answer(Beat())
+
+    def _state(self, engine: int) -> State:
+        served = self._engines[engine]
+        return State(engine, served.stats(), served.down, getattr(served, "is_saving", False))
 
     def _answer(self, answer: Answer) -> None:
         if not self._answers:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._take_logged()
+        self._take_early()
         self._answers.append(answer)
 
-    def _take_logged(self) -> None:
-        while self._logged:
-            self._answers.append(self._logged.popleft())
+    def _take_early(self) -> None:
+        while self._early:
+            self._answers.append(self._early.popleft())
 
     def _flush(self) -> None:
-        self._take_logged()
+        self._take_early()
         answers, self._answers = self._answers, []
         if answers:
             self.send(answers)
@@ -249,7 +325,7 @@ class _LogHandler(logging.Handler):
         self._host = host
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._host.log(Logged(record.name, record.levelno, self.format(record)))
+        self._host.say(Logged(record.name, record.levelno, self.format(record)))
 
 
 def _log_to(host: _Host, build: Build) -> None:

@@ -1,19 +1,21 @@
 """What crosses between this process and the child: lists of requests in one direction, lists of answers in the other.
 
-    Build ─▶ ( Submit | Cancel | Call )* Close          Ready ( State | Steps | Returned | Failed | Logged )*
+    Build ─▶ ( Submit | Cancel | Call | Close )* End       Progress* Ready ( State | Steps | Returned | Failed ... )*
 
 All that is ready at one moment is one list, one message: a step costs no system call of its own. Numbers name jobs and
-calls; a number that the receiver does not know has ended there, and is ignored.
+calls; a number that the receiver does not know has ended there, and is ignored. An engine is named by its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from shepherd.core import ShepherdError
 from shepherd.engine.base import Engine, Job, Step
 from shepherd.engine.gate import Gate
+from shepherd.engine.kv.tiers.arena import Arena, Region
 from shepherd.engine.stats import CacheStats
 
 ADDRESS = "SHEPHERD_WORKER_ADDRESS"
@@ -32,18 +34,46 @@ class RemoteEngine(Engine, Protocol):
         """What it checks of a job; the same checks are made where the job is submitted."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """What a factory makes in the child: the engines of one model, and what else can be asked of it."""
+
+    engines: Sequence[RemoteEngine] = ()
+    facts: object = None
+    """For the other side; a value that crosses."""
+    calls: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """Functions that the other side calls by name, in threads; each takes `is_wanted` besides its arguments."""
+    prepare: Callable[[Job], None] | None = None
+    """What a job needs before an engine gets it and that takes long, in a thread. Raises: `ShepherdError`."""
+    free: Callable[[], None] = lambda: None
+    """What is left to free when all engines have closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What a child offers to the factory, as its keyword `workplace`."""
+
+    report: Callable[[str, float], None] = lambda stage, fraction: None
+    """Tell the other side how far the model is."""
+    arena: Arena | None = None
+    """Memory that outlives this process."""
+
+
 class Build(NamedTuple):
-    """The first request: make the engine."""
+    """The first request: make the model. With an arena, its handle comes next."""
 
     factory: str
-    """`package.module:function`; it returns a `RemoteEngine`, in the main thread."""
+    """`package.module:function`; it returns a `RemoteModel`, in the main thread."""
     arguments: tuple[object, ...]
     levels: Mapping[str, int]
     """Logger -> level: what is logged in the child and comes back as `Logged`."""
+    regions: Mapping[str, Region] | None = None
+    """What is in the arena; None = there is none."""
 
 
 class Submit(NamedTuple):
     number: int
+    engine: int
     job: Job
 
 
@@ -52,9 +82,10 @@ class Cancel(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call one of the engine's `CALLS`."""
+    """Call one of an engine's `CALLS`, or one of the model's."""
 
     number: int
+    engine: int | None
     method: str
     arguments: tuple[object, ...]
     keywords: Mapping[str, object]
@@ -64,24 +95,51 @@ CALLS = frozenset({"clear", "evict", "held", "beginning_with"})
 
 
 class Close(NamedTuple):
+    """Close an engine."""
+
+    number: int
+    engine: int
     timeout_s: float
 
 
-Request = Build | Submit | Cancel | Call | Close
+class End(NamedTuple):
+    """Free the model, and end the process."""
 
 
-class Ready(NamedTuple):
-    """The engine works."""
+Request = Build | Submit | Cancel | Call | Close | End
 
+
+class Progress(NamedTuple):
+    """Of `Build`."""
+
+    stage: str
+    fraction: float
+
+
+class EngineFacts(NamedTuple):
     gate: Gate
     n_low: int
 
 
-class State(NamedTuple):
-    """Pushed at least once in `BEAT_S`, and before every answer that ends a job or a call."""
+class Ready(NamedTuple):
+    """The model works."""
 
+    engines: tuple[EngineFacts, ...]
+    facts: object
+
+
+class State(NamedTuple):
+    """Pushed at least once in `BEAT_S` for each engine, and before every answer that ends a job or a call of it."""
+
+    engine: int
     stats: CacheStats
     down: str | None
+    is_saving: bool = False
+    """It writes conversations to disk before it closes, which takes as long as it takes."""
+
+
+class Beat(NamedTuple):
+    """Of a model without engines."""
 
 
 class Steps(NamedTuple):
@@ -101,8 +159,15 @@ class Failed(NamedTuple):
     error: ShepherdError
 
 
-class Closed(NamedTuple):
-    """The engine has closed; the process ends."""
+class Kept(NamedTuple):
+    """A region of the arena holds something now; without a region it does no longer."""
+
+    key: str
+    region: Region | None
+
+
+class Ended(NamedTuple):
+    """All has been freed; the process ends."""
 
 
 class Logged(NamedTuple):
@@ -111,4 +176,4 @@ class Logged(NamedTuple):
     text: str
 
 
-Answer = Ready | State | Steps | Returned | Failed | Closed | Logged
+Answer = Progress | Ready | State | Beat | Steps | Returned | Failed | Kept | Ended | Logged

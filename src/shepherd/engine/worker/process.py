@@ -101,14 +101,9 @@ def _authenticated(accepted: socket.socket, key: bytes) -> Connection[Any, Any] 
         logger.warning("a process without the key has connected to the socket of an engine; it is refused")
         connection.close()
         return None
-    with as_socket(connection) as shared:
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as shared:
         _limit(shared, 0.0)
     return connection
-
-
-def as_socket(connection: Connection[Any, Any]) -> socket.socket:
-    """Another handle of the connection; close it."""
-    return socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def _limit(accepted: socket.socket, timeout_s: float) -> None:

@@ -12,6 +12,7 @@ from tests.process.engine.trtllm import standin
 from shepherd.core import EngineError
 from shepherd.engine.base import Chunk, Decoded
 from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.worker.messages import RemoteModel
 
 
 class Runtime(FakeRuntime):
@@ -30,10 +31,10 @@ class Runtime(FakeRuntime):
         os.write(2, b"[rank 0] the runtime is closed\n")
 
 
-def make(n_ranks: int, fault: str, session: Any) -> InProcessEngine:
+def make(n_ranks: int, fault: str, session: Any) -> RemoteModel:
     if fault == "session":
         session(lambda comm, n: 1 // 0)
     made = session(standin.Session) or standin.Pool(n_ranks)
     if fault:
         raise EngineError(fault)
-    return InProcessEngine(Runtime(made, n_ranks))
+    return RemoteModel((InProcessEngine(Runtime(made, n_ranks)),))

@@ -16,6 +16,7 @@ from tests.process.engine.trtllm.group import accept, command
 from shepherd.engine.base import Job
 from shepherd.engine.trtllm import launch
 from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.engine.worker.model_process import ModelProcess, Program
 
 UNTIL = "RANKS_TEST_UNTIL"
 """The file that ends the computation."""
@@ -55,9 +56,9 @@ def main() -> int:
 async def over_child(planned: launch.Launch) -> int:
     interrupted = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
-    engine = ChildEngine(
-        planned.command, "tests.process.engine.trtllm.child_factory:make", 2, "", environment=dict(planned.environment)
-    )
+    factory = "tests.process.engine.trtllm.child_factory:make"
+    program = Program(planned.command, factory, (2, ""), planned.environment)
+    engine = ChildEngine(ModelProcess(program, title="cache 'main'"))
     batches = engine.submit(Job(array("i", [1]), 4000)).batches()
     await anext(batches)
     print("computing", flush=True)

@@ -18,7 +18,8 @@ from tests.process.engine.trtllm.group import MARK, environment, eventually, kil
 from shepherd.core import EngineDown, EngineError
 from shepherd.engine.base import Done, Job
 from shepherd.engine.trtllm.launch import FOLDERS, RANK, RANKS, Wish, plan, without_complaints
-from shepherd.engine.worker.child_engine import ChildEngine, Timeouts
+from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
 
 pytestmark = needs_mpi
 
@@ -35,10 +36,11 @@ class Model:
 
     def start(self, n_ranks: int, wish: Wish = "mpirun", *, fault: str = "", **variables: str) -> ChildEngine:
         planned = plan((1, n_ranks, 1), wish, environ=self.environ | variables)
-        return ChildEngine(
-            planned.command, "tests.process.engine.trtllm.child_factory:make", n_ranks, fault,
-            environment=dict(planned.environment), timeouts=TIMEOUTS, folders=FOLDERS, tidy=without_complaints,
+        program = Program(
+            planned.command, "tests.process.engine.trtllm.child_factory:make", (n_ranks, fault),
+            planned.environment, TIMEOUTS, FOLDERS, without_complaints,
         )  # fmt: skip
+        return ChildEngine(ModelProcess(program, title="cache 'main'"))
 
     def left(self) -> list[psutil.Process]:
         return left(self.environ[MARK])
@@ -129,7 +131,7 @@ def test_a_frozen_rank_does_not_keep_the_group(n_ranks: int, launcher_too: bool,
     engine = model.start(n_ranks)
     model.ranks()[1].suspend()
     if launcher_too:
-        psutil.Process(engine.pid).suspend()
+        psutil.Process(engine.process.pid).suspend()
     engine.close(2.0)
     assert model.left() == []
 
@@ -143,11 +145,12 @@ def test_a_frozen_rank_does_not_keep_the_group(n_ranks: int, launcher_too: bool,
 )
 def test_ranks_that_cannot_start_say_why(variables: dict[str, str], sentence: str, model: Model) -> None:
     planned = plan((1, 2, 1), environ=model.environ)
+    program = Program(
+        planned.command, "nothing:nothing", (), {**planned.environment, **variables}, TIMEOUTS, FOLDERS,
+        without_complaints,
+    )  # fmt: skip
     with pytest.raises(EngineError) as error:
-        ChildEngine(
-            planned.command, "nothing:nothing", environment={**planned.environment, **variables}, timeouts=TIMEOUTS,
-            folders=FOLDERS, tidy=without_complaints,
-        )  # fmt: skip
+        ModelProcess(program, title="cache 'main'")
     assert sentence in error.value.message
     assert "Primary job" not in error.value.message
     assert eventually(lambda: model.left() == [])

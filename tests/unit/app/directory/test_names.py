@@ -57,7 +57,7 @@ async def running(tmp_path: Path, text: str = "", **env: str) -> AsyncIterator[A
     file.write_text(text)
     env |= {"SHEPHERD_MODELS": str(tmp_path / "models"), "HOME": str(tmp_path)}
     made = configuration.load(flags={"threads": 1}, env=env, cwd=tmp_path, user_dir=tmp_path, file=file)
-    app = App(made, cache_folder=proven(tmp_path / "cache"), env=env)
+    app = App(made, cache_folder=proven(tmp_path / "cache"), env=env, isolates=False)
     async with loaded(app):
         yield app
 

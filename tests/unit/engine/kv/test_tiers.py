@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.cases import examples
 from tests.fake_engine import PLAIN, RECURRENT
 
-from shepherd.engine.base import Memory, Owner, Span
+from shepherd.engine.base import Memory, Owner, Saved, Span
 from shepherd.engine.kv.ledger import usable
 from shepherd.engine.kv.tiers import Snapshot, SnapshotMatch, Snapshots, file
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
@@ -179,7 +179,7 @@ prompts = st.lists(st.integers(0, 1), min_size=1, max_size=14).map(prompt)
 
 def of_a_size(puts: list[Snapshot]) -> list[Snapshot]:
     """The same where a sequence that comes again has a state of the same size, as it has in life."""
-    states: dict[str, bytes] = {}
+    states: dict[str, Saved] = {}
     return [replace(each, state=states.setdefault(each.key(""), each.state)) for each in puts]
 
 

@@ -25,9 +25,8 @@ from hashlib import blake2b
 from io import FileIO
 from math import isfinite
 from pathlib import Path
-from typing import BinaryIO
 
-from shepherd.engine.base import Owner, Span
+from shepherd.engine.base import Owner, Saved, Span
 from shepherd.engine.kv.tiers.snapshot import Snapshot
 
 if sys.platform != "win32":
@@ -118,6 +117,7 @@ def pack(snapshot: Snapshot, fingerprint_id: str, uses: int, clock: float) -> tu
         "checkpoints": [length for length, _ in snapshot.checkpoints],
         "low": snapshot.low,
         "n_system": snapshot.n_system,
+        **({"n_base": snapshot.n_base} if snapshot.n_base else {}),  # never in a folder
         "sizes": sizes,
         "uses": uses,
     }
@@ -160,13 +160,27 @@ def write(folder: Path, key: str, head: bytes, snapshot: Snapshot, is_wanted: Ca
 def read_head(source: Path) -> Head:
     """The head of a file; O(tokens). Raises: `Damaged`, `OtherVersion`, `OSError`."""
     with source.open("rb") as stream:
-        return _read_head(stream)[0]
+        return _read_head(stream.read, os.fstat(stream.fileno()).st_size)[0]
+
+
+def read_packed(packed: memoryview) -> tuple[Head, int]:
+    """The head of a snapshot in memory, and its length: the states stand behind it, and no checksum. O(tokens).
+    Raises: `Damaged`, `OtherVersion`."""
+    at = 0
+
+    def read(n: int) -> bytes:
+        nonlocal at
+        at += n
+        return bytes(packed[at - n : at])
+
+    head, raw = _read_head(read, len(packed) + _DIGEST)
+    return head, len(raw)
 
 
 def read(source: Path) -> Snapshot:
     """The whole snapshot of a file, verified. Raises: `Damaged`, `OtherVersion`, `OSError`, `MemoryError`."""
     with source.open("rb") as stream:
-        head, raw = _read_head(stream)
+        head, raw = _read_head(stream.read, os.fstat(stream.fileno()).st_size)
         digest = blake2b(raw, digest_size=_DIGEST)
         parts = []
         for size in head.sizes:
@@ -179,8 +193,8 @@ def read(source: Path) -> Snapshot:
     return replace(head.outline, state=parts[0], checkpoints=checkpoints)
 
 
-def _read_head(stream: BinaryIO) -> tuple[Head, bytes]:
-    prelude = stream.read(_PRELUDE.size)
+def _read_head(read: Callable[[int], bytes], size: int) -> tuple[Head, bytes]:
+    prelude = read(_PRELUDE.size)
     if len(prelude) < _PRELUDE.size or not prelude.startswith(MAGIC):
         raise Damaged("magic")
     _, version, n_text, n_tokens, clock = _PRELUDE.unpack(prelude)
@@ -188,10 +202,9 @@ def _read_head(stream: BinaryIO) -> tuple[Head, bytes]:
         raise OtherVersion
     tokens = array("i")
     n_rest = n_text + n_tokens * tokens.itemsize + _DIGEST
-    size = os.fstat(stream.fileno()).st_size
     if n_rest > min(size, _MAX_HEAD):
         raise Damaged("length of the head")
-    raw = prelude + stream.read(n_rest)
+    raw = prelude + read(n_rest)
     if blake2b(raw[:-_DIGEST], digest_size=_DIGEST).digest() != raw[-_DIGEST:]:
         raise Damaged("checksum of the head")
     tokens.frombytes(raw[_PRELUDE.size + n_text : -_DIGEST])
@@ -219,6 +232,7 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
                 adapters=tuple((str(adapter), float(scale)) for adapter, scale in facts.get("adapters", ())),
             ),
             n_system=int(facts.get("n_system", 0)),  # missing in older files
+            n_base=int(facts.get("n_base", 0)),
         )
         sizes = tuple(int(size) for size in facts["sizes"])
         head = Head(str(facts["owner"]), outline, sizes, int(facts["uses"]), clock)
@@ -232,11 +246,11 @@ def _understand(text: bytes, tokens: array[int], clock: float) -> Head:
     return head
 
 
-def _parts(snapshot: Snapshot) -> list[bytes]:
+def _parts(snapshot: Snapshot) -> list[Saved]:
     return [snapshot.state, *(state for _, state in snapshot.checkpoints)]
 
 
-def _chunks(*parts: bytes) -> Iterator[memoryview]:
+def _chunks(*parts: Saved) -> Iterator[memoryview]:
     for part in parts:
         view = memoryview(part)
         for start in range(0, len(view), _CHUNK):

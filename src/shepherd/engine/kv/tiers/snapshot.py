@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from shepherd.engine.base import UNOWNED, Owner, Span
+from shepherd.engine.base import UNOWNED, Owner, Saved, Span
 from shepherd.engine.kv.ledger import Match, Resident, Run
 
 
@@ -25,11 +25,11 @@ class Snapshot:
     spans: tuple[Span, ...]
     n_prompt: int
     """Index of the token where the last generation began."""
-    state: bytes
+    state: Saved
     """The bytes from `Runtime.save`."""
     cost_s: float
     """Seconds that computing it again would take."""
-    checkpoints: tuple[tuple[int, bytes], ...] = ()
+    checkpoints: tuple[tuple[int, Saved], ...] = ()
     """`(length, partial state)` for a memory that cannot roll back: each allows to cut back to `length` tokens."""
     low: int = 0
     """The lowest position that a sliding window still held (`Resident.low`)."""

@@ -25,6 +25,7 @@ from typing import Literal
 from shepherd.engine.base import UNOWNED, Memory, Owner, Span
 from shepherd.engine.kv.ledger import Resident, common_prefix, usable
 from shepherd.engine.kv.tiers import file
+from shepherd.engine.kv.tiers.arena import Part
 from shepherd.engine.kv.tiers.gdsf import GdsfPolicy
 from shepherd.engine.kv.tiers.snapshot import Snapshot, SnapshotCounts, SnapshotMatch, covers
 
@@ -51,6 +52,8 @@ class Entry:
     """Read from disk because a job is about to take it."""
     is_refused: bool = False
     """Not to be written: the disk is full of more valuable snapshots, or has a better one."""
+    is_spare: bool = False
+    """The cells have this conversation too: it is the first to leave RAM."""
     sequence: Resident = field(init=False)
     """The sequence that loading it makes."""
 
@@ -75,8 +78,10 @@ class Snapshots:
         folder: Path | None = None,
         disk_bytes: int = 0,
         on_ready: Callable[[], None] = lambda: None,
+        outliving: Part | None = None,
     ) -> None:
         """
+        outliving: where the bytes of snapshots in RAM are, if they outlive this process.
         memory: capabilities of the cache that loads the snapshots.
         n_cells: of that cache; larger snapshots, which a larger cache has saved, are not found.
         ram_bytes: a cap; in addition, one larger snapshot may be on its way to the disk, and one from it.
@@ -111,11 +116,14 @@ class Snapshots:
         self._clearing = False
         self._closing = False
         self._has_warned = False
+        self._outliving = outliving
         self._counts = dict.fromkeys(("taken", "written", "fetched", "dropped", "damaged"), 0)
         has_disk = folder is not None and disk_bytes > 0
         self._can_write = has_disk
         self._is_alive = has_disk
         self._is_indexed = not has_disk
+        for left in list(outliving.left.values()) if outliving is not None else ():
+            self.put(left, to_disk=False)
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True) if has_disk else None
         if self._thread is not None:
             self._thread.start()
@@ -219,6 +227,7 @@ class Snapshots:
             entry = self._entries.get(key)
             if entry is None or entry.snapshot is None:
                 return False
+            entry.is_spare = False
             self._entries[key] = self._entries.pop(key)
             return True
 
@@ -230,12 +239,13 @@ class Snapshots:
         """The key under which `put` keeps this snapshot; its states do not matter."""
         return outline.key(self._fingerprint_id)
 
-    def put(self, snapshot: Snapshot, *, to_disk: bool = True, waits: bool = False) -> bool:
+    def put(self, snapshot: Snapshot, *, to_disk: bool = True, waits: bool = False, is_spare: bool = False) -> bool:
         """Keep a snapshot in place of those that it continues. The least valuable ones leave; this may be one of them.
 
         to_disk: write it now; otherwise when RAM fills, or with `flush`. A snapshot that must leave RAM before it is
         written is lost; so those that are on disk leave first. waits: put nothing, and return False, while that would
-        lose one; when the I/O thread is idle, it loses none.
+        lose one; when the I/O thread is idle, it loses none. is_spare: the cells have it too; it drives nothing out of
+        RAM.
         """
         assert snapshot.tokens, "a snapshot of nothing"
         assert snapshot.tokens.typecode == "i"
@@ -248,6 +258,8 @@ class Snapshots:
                 return True  # nothing is kept any more
             if waits and not self._has_room(size):
                 return False
+            if is_spare and self._ram.used + size > self._ram.cap:
+                return True
             # A sequence that comes back unchanged keeps its entry and its file.
             entry = self._entries.pop(key, None) or self._lent.pop(key, None) or Entry(key, outline, size)
             older = [
@@ -261,9 +273,11 @@ class Snapshots:
             if entry.snapshot is None and key not in self._ram:
                 entry.size = size
             self._entries[key] = entry  # the newest
-            entry.snapshot, entry.is_refused = snapshot, False
+            entry.snapshot, entry.is_refused, entry.is_spare = snapshot, False, is_spare
             if not self._enter_ram(entry, "out"):
                 return True
+            if self._outliving is not None and key in self._ram:
+                entry.snapshot = self._outliving.keep(key, snapshot)
             if not entry.on_disk and self._can_write and (to_disk or self._passing.get("out") is entry):
                 self._writes[entry.key] = None
             self._spill(self._ram.cap // 2)
@@ -318,6 +332,12 @@ class Snapshots:
             return self._ram.used + sum(entry.size for entry in self._passing.values())
 
     @property
+    def spare_bytes(self) -> int:
+        """Those in RAM that leave for whatever else comes."""
+        with self._lock:
+            return sum(entry.size for entry in self._entries.values() if entry.is_spare and entry.snapshot is not None)
+
+    @property
     def disk_bytes(self) -> int:
         """Of all files in the folder, as listed last."""
         with self._lock:
@@ -357,15 +377,16 @@ class Snapshots:
             return True
         if size > self._ram.cap:
             return "out" not in self._passing
-        stay = (entry for key in self._ram if (entry := self._entries.get(key)) is not None and self._rank(key) != 0)
+        stay = (entry for key in self._ram if (entry := self._entries.get(key)) and self._rank(key) not in {-1, 0})
         return sum(entry.size for entry in stay) + size <= self._ram.cap
 
     def _rank(self, key: str) -> int | None:
-        """Rank for leaving RAM: first what is on disk too and no job waits for. See `GdsfPolicy.in_order`."""
+        """Rank for leaving RAM: first what the cells have, then what is on disk and no job waits for. See
+        `GdsfPolicy.in_order`."""
         entry = self._entries.get(key)
         if key == self._busy or entry is None:
             return None
-        return int(entry.is_fetched or self._is_unsaved(entry))
+        return -1 if entry.is_spare else int(entry.is_fetched or self._is_unsaved(entry))
 
     def _is_unsaved(self, entry: Entry) -> bool:
         is_missing = entry.snapshot is not None and not entry.on_disk
@@ -392,6 +413,8 @@ class Snapshots:
 
     def _leave_ram(self, entry: Entry) -> None:
         entry.snapshot = None
+        if self._outliving is not None:
+            self._outliving.drop(entry.key)
         entry.is_fetched = False
         if entry.key != self._busy:
             self._release(entry)

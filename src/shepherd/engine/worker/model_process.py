@@ -1,0 +1,705 @@
+"""A model in a child process, which is started again when it dies; this process holds its tickets and its figures.
+
+    any thread ── submit, cancel, call ──▶ outbox ──▶ sender ─▶ socket ─▶ child
+         ▲                                                                 │
+         └──────── tickets, calls ◀────── reader ◀───── steps, results ────┘
+                                            └─ the child has gone ─▶ restarter ─▶ the next child
+
+A child that dies, or whose connection breaks, ends every open ticket and call with `EngineDown`, which says how it
+died, and another one is started. A child that sends nothing for `frozen_s` ends them too, until it sends again; after
+`hung_s` more it is killed, and so is one whose engine has stalled for as long. What comes while the next child starts
+waits for it. A prompt that was computed alone when two children died is refused. Saved conversations in host memory are
+in an arena, which the next child gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as StillRuns
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.core import EngineDown, EngineError, InvalidRequest, ShepherdError
+from shepherd.core.lru import LruCache
+from shepherd.engine.base import Done, Job, Ticket
+from shepherd.engine.kv.tiers import arena
+from shepherd.engine.notifier import Notifier
+from shepherd.engine.stats import CacheStats
+from shepherd.engine.worker.channel import Channel
+from shepherd.engine.worker.messages import (
+    BEAT_S,
+    Answer,
+    Build,
+    Call,
+    Cancel,
+    Close,
+    End,
+    Ended,
+    EngineFacts,
+    Failed,
+    Kept,
+    Logged,
+    Progress,
+    Ready,
+    Request,
+    Returned,
+    State,
+    Steps,
+    Submit,
+)
+from shepherd.engine.worker.process import start
+from shepherd.process.child import POLL_S, Cancelled, Child
+
+logger = logging.getLogger(__name__)
+
+STEP_S = 0.25
+"""Seconds between two checks whether the child lives."""
+LAST_S = 5.0
+"""Seconds from the end of a connection to the end of its process: `mpirun` takes one or two."""
+CLOSE_S = 3 * BEAT_S
+"""Silence of a child that closes, until it is ended by force."""
+FREE_S = 30.0
+"""For a child to free its memory, and for launchers to see its end, until it is ended by force."""
+LEVELS = ("", "shepherd", "shepherd.content")
+"""Loggers whose levels hold in the child too."""
+MOST_DEATHS = 5
+"""Children that die one after the other, none of which has answered, until no further one is started."""
+LONG_S = 60.0
+"""A child that has worked for so long does not count as one that dies at its start."""
+DEADLY = 2.0
+"""Deaths during a prompt until it is refused: one counts whole where the prompt was computed alone, else half."""
+N_BLAMED = 1024
+"""Prompts of which such deaths are known."""
+
+Outbox = queue.SimpleQueue[Request | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a child may take, in seconds."""
+
+    connect_s: float = 300.0
+    """From its start to its connection: the import of a large library from a slow disk."""
+    build_s: float = 3600.0
+    """From there until its model works: hundreds of gigabytes of weights."""
+    frozen_s: float = 30.0
+    """Without a message. A child sends one each second; a library may hold the interpreter for longer."""
+    hung_s: float = 60.0
+    """From there, or from the stall of an engine, until the child is killed."""
+    term_s: float = 5.0
+    """From SIGTERM to SIGKILL."""
+    pause_s: float = 1.0
+    """Before the second start behind a death; twice as long before each further one. The first start is at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started, the first time and again.
+
+    command: a program that calls `host.serve`, such as `python -m shepherd.engine.worker`. factory:
+    `package.module:function`, called there with `arguments`, frozen values, to make the model. environment: all of the
+    child's; None = this process's. folders, tidy: as those of `process.child.Child`.
+    """
+
+    command: Sequence[str]
+    factory: str
+    arguments: tuple[object, ...] = ()
+    environment: Mapping[str, str] | None = None
+    timeouts: Timeouts = Timeouts()
+    folders: Mapping[str, str] | None = None
+    tidy: Callable[[str], str] = str.strip
+    has_arena: bool = False
+    """Saved conversations in host memory outlive a child, where the system can do that."""
+
+
+class ModelProcess:
+    """The child of one model, and those that follow it. Any thread."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        title: str,
+        is_wanted: Callable[[], bool] = lambda: True,
+        report: Callable[[str, float], None] = lambda stage, fraction: None,
+    ) -> None:
+        """Start a child, and wait until its model works: this takes as long as loading it.
+
+        title: such as `cache 'main'`, for messages. report: gets the progress of the first start.
+
+        Raises: what the factory raises, if it is a `ShepherdError`; `EngineError` if the child does not come to work;
+        `Cancelled` as soon as `is_wanted` returns False.
+        """
+        self.title = title
+        self._program = program
+        self._report = report
+        self._lock = threading.Lock()
+        """Guards what follows up to `_frozen`: nothing is added that nothing ends."""
+        self._outbox: Outbox = queue.SimpleQueue()
+        """Of the child, or of the next one."""
+        self._tickets: dict[int, Ticket] = {}
+        self._engine_of: dict[int, int] = {}
+        self._started_s: dict[int, float | None] = {}
+        """Job -> when it started; None = it waits."""
+        self._calls: dict[int, Future[Any]] = {}
+        self._down: str | None = None
+        """Why it computes nothing: the child has gone."""
+        self._is_starting = False
+        """The next child starts: what comes now waits for it."""
+        self._frozen: str | None = None
+        """Why it computes nothing: it is silent."""
+        self._closing = threading.Event()
+        self._numbers = itertools.count(1)
+        self._notifier = Notifier()
+        self._job_s: dict[int, float] = {}
+        """Engine -> what a job takes, on average."""
+        self._blamed: LruCache[float] = LruCache(N_BLAMED)
+        self._n_deaths = 0
+        """One after the other, without an answer between them."""
+        self.n_restarts = 0
+        self._restarter: threading.Thread | None = None
+        self._arena = arena.create() if program.has_arena and arena.IS_POSSIBLE else None
+        self._regions: dict[str, arena.Region] = {}
+        self._closed: set[int] = set()
+        """Engines."""
+        try:
+            self._link, ready = self._start(is_wanted)
+        except BaseException:
+            self._free_arena()
+            raise
+        self._report = lambda stage, fraction: None  # nobody watches later starts
+        self.facts: object = ready.facts
+        self._before = [CacheStats(0) for _ in ready.engines]
+        """The totals of the children that have died, by engine."""
+        self.engines: tuple[EngineFacts, ...] = ready.engines
+        self._link.run()
+
+    @property
+    def pid(self) -> int:
+        return self._link.child.pid
+
+    @property
+    def down(self) -> str | None:
+        return self._down or self._frozen
+
+    def ending(self) -> str:
+        """How the last child ended."""
+        return self._link.child.ending()
+
+    def state(self, engine: int) -> State:
+        """The last state of an engine."""
+        return self._link.states[engine][0]
+
+    def stats(self, engine: int) -> CacheStats:
+        """Its figures, with the totals of all children."""
+        with self._lock:
+            return self._total(engine)
+
+    def _total(self, engine: int) -> CacheStats:
+        state, at_s = self._link.states[engine]
+        return state.stats.aged(time.monotonic() - at_s).after(self._before[engine])
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def submit(self, engine: int, job: Job) -> Ticket:
+        """As `Engine.submit`."""
+        with self._lock:
+            self._check(engine)
+            if len(self._blamed) and (self._blamed.find(_hash(job)) or 0.0) >= DEADLY:
+                raise InvalidRequest(
+                    f"this prompt has ended the process of the engine of cache {self.engines[engine].gate.name!r} "
+                    f"{DEADLY:g} times, and is not computed again; change it, or use another model"
+                )
+            waiting = (self._engine_of[number] for number, started in self._started_s.items() if started is None)
+            n_waiting = sum(each == engine for each in waiting)
+            self.engines[engine].gate.check(job, n_waiting=n_waiting, job_s=self._job_s.get(engine, 0.0))
+            number = next(self._numbers)
+            self._tickets[number] = ticket = Ticket(job, asyncio.get_running_loop())
+            self._engine_of[number] = engine
+            self._started_s[number] = None
+            self._outbox.put(Submit(number, engine, job))
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        if ticket.cancelled or ticket.finished:
+            return
+        ticket.cancelled = True
+        with self._lock:
+            number = next((number for number, each in self._tickets.items() if each is ticket), None)
+        if number is not None:
+            self._outbox.put(Cancel(number))
+
+    async def ask(self, engine: int, method: str, *arguments: object, **keywords: object) -> Any:
+        """Call a method of an engine. Raises: what it raises; `EngineDown`."""
+        number, done = self._call(engine, method, arguments, keywords)
+        try:
+            return await asyncio.wrap_future(done)
+        finally:
+            self._give_up(number)
+
+    def call(
+        self, method: str, *arguments: object, is_wanted: Callable[[], bool] = lambda: True, **keywords: object
+    ) -> Any:
+        """Call a function of the model; blocks. Raises: what it raises; `EngineDown`; `Cancelled` as soon as
+        `is_wanted` returns False."""
+        number, done = self._call(None, method, arguments, keywords)
+        try:
+            while True:
+                try:
+                    return done.result(POLL_S)
+                except StillRuns:
+                    if done.done():
+                        raise
+                    if not is_wanted():
+                        raise Cancelled from None
+        finally:
+            self._give_up(number)
+
+    def _call(
+        self, engine: int | None, method: str, arguments: tuple[object, ...], keywords: Mapping[str, object]
+    ) -> tuple[int, Future[Any]]:
+        done: Future[Any] = Future()
+        with self._lock:
+            self._check(engine)
+            number = next(self._numbers)
+            self._calls[number] = done
+            self._outbox.put(Call(number, engine, method, arguments, keywords))
+        return number, done
+
+    def _give_up(self, number: int) -> None:
+        if self._calls.pop(number, None) is not None:  # nothing waits for it any more
+            self._outbox.put(Cancel(number))
+
+    def _check(self, engine: int | None) -> None:
+        """Raises: `EngineDown`. The caller holds the lock."""
+        down = "the engine was stopped" if self._closing.is_set() or engine in self._closed else self.down
+        if down is None and engine is not None:
+            down = self._link.states[engine][0].down
+        if down is not None and not (self._is_starting and down == self._down):
+            raise EngineDown(down)
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    def close_engine(self, engine: int, timeout_s: float) -> bool:
+        """As `Engine.close`; behind the last engine, as `close`."""
+        with self._lock:
+            is_first, done = engine not in self._closed, Future[Any]()
+            self._closed.add(engine)
+            number, link = next(self._numbers), self._link
+            is_last = len(self._closed) == len(self.engines)
+            if is_last:
+                self._closing.set()  # no further child
+            if is_first and self._down is None:
+                self._calls[number] = done
+                self._outbox.put(Close(number, engine, timeout_s))
+        link.quiet_s = 0.0
+        left_s, is_closed = timeout_s, True
+        while number in self._calls and link.reader.is_alive():
+            try:
+                is_closed = done.result(STEP_S)
+                break
+            except StillRuns:
+                left_s -= 0 if link.states[engine][0].is_saving else STEP_S
+                if left_s <= 0 or link.quiet_s >= CLOSE_S:
+                    is_closed = False
+                    break
+            except EngineDown:
+                break
+        self._calls.pop(number, None)
+        if is_last:
+            return self.close(in_order=is_closed)
+        return is_closed
+
+    def close(self, *, in_order: bool = True) -> bool:
+        """End the child and all that it has started, by force if need be. Twice is allowed.
+
+        False only if the system does not end a killed process.
+        """
+        self._closing.set()
+        if self._restarter is not None:
+            self._restarter.join()
+        link = self._link
+        has_ended = link.close(in_order=in_order)
+        with self._lock:
+            self._down = self._down or "the engine was stopped"
+        self._free_arena()
+        return has_ended
+
+    def _free_arena(self) -> None:
+        if self._arena is not None:
+            os.close(self._arena)
+            self._arena = None
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    def _start(self, is_wanted: Callable[[], bool]) -> tuple[_Link, Ready]:
+        program = self._program
+        child, connection = start(
+            program.command,
+            os.environ if program.environment is None else program.environment,
+            connect_s=program.timeouts.connect_s,
+            is_wanted=is_wanted,
+            folders=program.folders or {},
+            tidy=program.tidy,
+        )
+        link = _Link(self, child, Channel(connection), self._outbox, program.timeouts)
+        try:
+            levels = {each: logging.getLogger(each).getEffectiveLevel() for each in LEVELS}
+            regions = dict(self._regions) if self._arena is not None else None
+            link.channel.send([Build(program.factory, program.arguments, levels, regions)])
+            if self._arena is not None:
+                link.channel.send_handle(self._arena)
+            return link, self._await_ready(link, is_wanted)
+        except BaseException:
+            link.channel.close()
+            child.end(program.timeouts.term_s)
+            raise
+
+    def _await_ready(self, link: _Link, is_wanted: Callable[[], bool]) -> Ready:
+        gives_up = time.monotonic() + self._program.timeouts.build_s
+        ready: Ready | None = None
+        try:
+            while True:
+                if not is_wanted():
+                    raise Cancelled
+                if link.channel.poll(POLL_S):
+                    for answer in link.channel.receive():
+                        match answer:
+                            case Ready():
+                                ready = answer
+                            case Progress(stage, fraction):
+                                self._report(stage, fraction)
+                            case Failed(_, error):
+                                raise error
+                            case _:
+                                link.take_plain(answer)
+                    if ready is not None and len(link.states) == len(ready.engines):
+                        return ready
+                elif link.child.wait():
+                    break
+                elif time.monotonic() > gives_up:
+                    raise EngineError(f"the engine process was not ready after {self._program.timeouts.build_s:g} s")
+        except (EOFError, OSError):
+            link.child.wait(LAST_S)
+        raise EngineError(f"the process of the engine of {self.title} {link.child.ending()}")
+
+    def lost(self, link: _Link) -> None:
+        """The reader's last act: say why, end all that waits, and let the next child start."""
+        if not link.fault:
+            link.child.wait(LAST_S)
+        if self._closing.is_set():
+            reason = "the engine was stopped"
+        else:
+            reason = f"the process of the engine of {self.title} {link.fault or link.child.ending()}"
+            logger.error("%s", reason)
+        with self._lock:
+            is_last = self._closing.is_set()
+            was_computing = self._blame()
+            if not was_computing or time.monotonic() - link.began_s > LONG_S:
+                self._n_deaths = 0
+            self._down, self._frozen = reason, None
+            self._is_starting = not is_last and self._n_deaths == 0
+            numbers = self._emptied()
+        self._end(numbers, EngineDown(reason))
+        link.leave()
+        if not is_last:
+            link.child.end()
+            self._restarter = threading.Thread(
+                target=self._restart, args=(reason,), name="worker-restarter", daemon=True
+            )
+            self._restarter.start()
+
+    def _restart(self, reason: str) -> None:
+        """The restarter's thread: start children until one works."""
+        while self._n_deaths < MOST_DEATHS:
+            self._n_deaths += 1
+            pause_s = self._program.timeouts.pause_s * 2.0 ** (self._n_deaths - 2) if self._n_deaths > 1 else 0.0
+            if self._closing.wait(pause_s):
+                return
+            self._is_starting = True
+            logger.warning("the process of the engine of %s is started again", self.title)
+            try:
+                link, _ = self._start(self._is_open)
+            except Cancelled:
+                return
+            except (ShepherdError, OSError) as error:
+                reason = str(error)
+                logger.error("the process of the engine of %s does not start again: %s", self.title, reason)  # noqa: TRY400
+                self._regions.clear()  # they may be why
+                self._refuse(reason)
+                continue
+            with self._lock:
+                for engine in range(len(self.engines)):
+                    self._before[engine] = CacheStats(0).after(self._total(engine))
+                self._link, self._down, self._is_starting = link, None, False
+                self.n_restarts += 1
+            link.run()
+            logger.warning("the process of the engine of %s works again", self.title)
+            return
+        self._refuse(
+            f"{reason}; {MOST_DEATHS} processes one after the other have died before they answered, and no further one "
+            "is started: look at the log, at 'shepherd doctor' and at the memory that is free, and start Shepherd again"
+        )
+        logger.error("%s", self._down)
+
+    def _is_open(self) -> bool:
+        return not self._closing.is_set()
+
+    def _refuse(self, reason: str) -> None:
+        with self._lock:
+            self._down, self._is_starting = reason, False
+            numbers = self._emptied()
+        self._end(numbers, EngineDown(reason))
+
+    def _emptied(self) -> list[int]:
+        """All that waits for the child that has gone; nothing of it is for the next one. The caller holds the lock."""
+        self._outbox = queue.SimpleQueue()
+        return [*self._tickets, *self._calls]
+
+    # -- what the readers tell -----------------------------------------------------------------------------------------
+
+    def post(self, number: int, steps: list[Any]) -> None:
+        ticket = self._tickets.get(number)
+        if ticket is None:
+            return
+        for step in steps:
+            ticket.post(step)
+        if self._started_s.get(number) is None:
+            self._started_s[number] = time.monotonic()
+        if type(steps[-1]) is Done:
+            self._answered(number, ticket.job, steps[-1])
+        elif ticket.cancelled and ticket.loop.is_closed():  # nothing will read it
+            self._outbox.put(Cancel(number))
+        self._notifier.add(ticket)
+
+    def _answered(self, number: int, job: Job, last: Done) -> None:
+        engine, started_s = self._engine_of[number], self._started_s[number] or 0.0
+        self._job_s[engine] = 0.8 * self._job_s.get(engine, 0.0) + 0.2 * (time.monotonic() - started_s)
+        if last.reason != "cancelled":
+            self._n_deaths = 0
+            if len(self._blamed):
+                self._blamed.keep(_hash(job), 0.0)
+        self._forget(number)
+
+    def _blame(self) -> bool:
+        """Note the prompts that were computed when the child died; whether there were any. With the lock held."""
+        computed = [number for number, started_s in self._started_s.items() if started_s is not None]
+        computed = computed or list(self._tickets)  # one of them had begun, and its first step has not come
+        for number in computed:
+            name = _hash(self._tickets[number].job)
+            share = 1.0 if len(computed) == 1 else 0.5
+            self._blamed.keep(name, (self._blamed.find(name) or 0.0) + share)
+        return bool(computed)
+
+    def returned(self, number: int, value: Any) -> None:
+        if (done := self._calls.pop(number, None)) is not None:
+            self._n_deaths = 0
+            with contextlib.suppress(InvalidStateError):  # cancelled
+                done.set_result(value)
+
+    def fail(self, number: int, error: ShepherdError) -> None:
+        if (ticket := self._tickets.get(number)) is not None:
+            ticket.fail(error)
+            self._forget(number)
+            self._notifier.add(ticket)
+        elif (done := self._calls.pop(number, None)) is not None:
+            with contextlib.suppress(InvalidStateError):
+                done.set_exception(error)
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            del self._tickets[number], self._started_s[number], self._engine_of[number]
+
+    def keep(self, key: str, region: arena.Region | None) -> None:
+        if region is None:
+            self._regions.pop(key, None)
+        else:
+            self._regions[key] = region
+
+    def freeze(self, quiet_s: float) -> None:
+        reason = f"the process of the engine of {self.title} has sent nothing for {quiet_s:.0f} s"
+        logger.error("%s; the requests that wait for it end with an error, and so do new ones until it sends", reason)
+        with self._lock:
+            self._frozen = reason
+            for number in self._tickets:
+                self._outbox.put(Cancel(number))
+            numbers = [*self._tickets, *self._calls]
+        self._end(numbers, EngineDown(reason))
+
+    def thaw(self) -> None:
+        if self._frozen is not None:
+            logger.warning("the process of the engine of %s sends again", self.title)
+            self._frozen = None
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen is not None
+
+    def _end(self, numbers: Sequence[int], error: EngineDown) -> None:
+        for number in numbers:
+            self.fail(number, error)
+        self.flush()
+
+    def flush(self) -> None:
+        self._notifier.flush()
+
+
+class _Link:
+    """One child and the connection to it, with the threads that send and read."""
+
+    def __init__(self, owner: ModelProcess, child: Child, channel: Channel, outbox: Outbox, timeouts: Timeouts) -> None:
+        self.child = child
+        self.channel = channel
+        self.began_s = time.monotonic()
+        self.states: dict[int, tuple[State, float]] = {}
+        """By engine, its last state and when it came."""
+        self.quiet_s = 0.0
+        """Since the last message, in the reader's own steps: a sleeping machine does not count."""
+        self._owner = owner
+        self._outbox = outbox
+        self._timeouts = timeouts
+        self._stalled_s = 0.0
+        """For how long one of its engines has been down."""
+        self._is_ending = self._has_ended = False
+        self.fault = ""
+        """Why it is ended although it runs."""
+        self._sender = threading.Thread(target=self._send, name=f"worker-sender-{child.pid}", daemon=True)
+        self.reader = threading.Thread(target=self._read, name=f"worker-reader-{child.pid}", daemon=True)
+
+    def run(self) -> None:
+        self._sender.start()
+        self.reader.start()
+
+    def close(self, *, in_order: bool) -> bool:
+        """End the child; whether it has gone. Twice is allowed."""
+        if not self._is_ending and self.reader.is_alive() and in_order:
+            self._is_ending = True
+            self.quiet_s, gives_up = 0.0, time.monotonic() + FREE_S
+            self._outbox.put(End())
+            while self.reader.is_alive() and self.quiet_s < CLOSE_S and time.monotonic() < gives_up:
+                self.reader.join(STEP_S)
+        if not self.child.wait():
+            logger.error("the engine process of %s does not end; it is ended by force", self._owner.title)
+        has_gone = self.child.end(self._timeouts.term_s)
+        self.channel.hang_up()
+        self._outbox.put(None)
+        for thread in (self.reader, self._sender):
+            if thread.is_alive():
+                thread.join()
+        self.channel.close()
+        return has_gone
+
+    def leave(self) -> None:
+        """The child has gone."""
+        self.channel.hang_up()
+        self._outbox.put(None)
+        self._sender.join()
+        self.channel.close()
+
+    # -- the sender's thread -------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send what is in the outbox, all of it together; a child that is frozen may block it."""
+        try:
+            while (request := self._outbox.get()) is not None:
+                requests = [request]
+                with contextlib.suppress(queue.Empty):
+                    while (request := self._outbox.get_nowait()) is not None:
+                        requests.append(request)
+                self.channel.send(requests)
+                if request is None:
+                    return
+        except OSError:
+            self.channel.hang_up()  # the reader says why
+        except Exception:  # a request that cannot be sent: a bug
+            logger.exception("a request to the engine process of %s cannot be sent", self._owner.title)
+            self.channel.hang_up()
+
+    # -- the reader's thread -------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            while True:
+                if self.channel.poll(STEP_S):
+                    answers: list[Answer] = self.channel.receive()
+                    self.quiet_s = 0.0
+                    self._owner.thaw()
+                    for answer in answers:
+                        self._take(answer)
+                    self._owner.flush()
+                elif self.child.wait():
+                    break
+                else:
+                    self.quiet_s += STEP_S
+                    self._watch()
+                self._watch_engines()
+        except (EOFError, OSError):
+            pass
+        except Exception:  # an answer that cannot be read
+            logger.exception("an answer of the engine process of %s cannot be read", self._owner.title)
+            self.fault = "sent what is no message of ours, and is ended"
+        self._owner.lost(self)
+
+    def _take(self, answer: Answer) -> None:
+        match answer:
+            case Steps(number, steps):
+                self._owner.post(number, steps)
+            case Failed(number, error):
+                self._owner.fail(number, error)
+            case Returned(number, value):
+                self._owner.returned(number, value)
+            case Ended():
+                self._has_ended = True
+            case _:
+                self.take_plain(answer)
+
+    def take_plain(self, answer: Answer) -> None:
+        """What may come before the model works, too."""
+        match answer:
+            case State(engine):
+                self.states[engine] = answer, time.monotonic()
+            case Kept(key, region):
+                self._owner.keep(key, region)
+            case Logged(name, level, text):
+                logging.getLogger(name).log(level, "%s", text)
+            case _:  # a beat
+                pass
+
+    def _watch(self) -> None:
+        """Note a silent child, and kill one that does not come back."""
+        if self._has_ended:
+            return
+        if self.quiet_s >= self._timeouts.frozen_s and not self._owner.is_frozen:
+            self._owner.freeze(self.quiet_s)
+        if self.quiet_s >= self._timeouts.frozen_s + self._timeouts.hung_s:
+            self._kill("does not come back")
+
+    def _watch_engines(self) -> None:
+        """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
+        down_s = [at_s for state, at_s in self.states.values() if state.down is not None]
+        now_s = time.monotonic()
+        self._stalled_s = (self._stalled_s or now_s) if down_s and not self._is_ending else 0.0
+        if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
+            self._kill("has an engine that does not work again")
+
+    def _kill(self, why: str) -> None:
+        logger.error("the process of the engine of %s %s, and is killed", self._owner.title, why)
+        self.child.end()
+
+
+def _hash(job: Job) -> bytes:
+    """Of a prompt: what is computed, whoever asks."""
+    name = hashlib.sha256(job.tokens.tobytes())
+    for at, media in sorted(job.media.items()):
+        name.update(b"%d " % at + media.key)
+    return name.digest()

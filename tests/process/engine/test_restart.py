@@ -1,0 +1,250 @@
+"""A child that dies is started again; what it kept in host memory comes back, and no prompt kills it for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.in_time import PATIENCE_S, until
+from tests.process.engine.test_contract import expected, job, steps, tokens
+from tests.process.engine.test_worker import nothing_is_left
+from tests.unit.engine.kinds import GatedRuntime, Setup, child
+
+from shepherd.core import EngineDown, InvalidRequest
+from shepherd.engine.base import Admitted, Chunk, Decoded, Job
+from shepherd.engine.engine import InProcessEngine
+from shepherd.engine.kv.pool import Tiers
+from shepherd.engine.llamacpp.model import CacheOptions, ModelOptions
+from shepherd.engine.llamacpp.remote import RemoteLlama
+from shepherd.engine.llamacpp.runtime import ContextOptions
+from shepherd.engine.scheduler import EngineOptions
+from shepherd.engine.worker.child_engine import ChildEngine
+from shepherd.engine.worker.model_process import MOST_DEATHS, Timeouts
+from shepherd.models import catalog
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="sessions and sockets in folders are of POSIX"),
+    pytest.mark.usefixtures(nothing_is_left.__name__),
+]
+DEADLY = 7
+"""A prompt that begins with this token ends the process."""
+QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, term_s=1.0, pause_s=0.01)
+HERE = "tests.process.engine.test_restart"
+
+
+class Deadly(GatedRuntime):
+    def decode(self, batch: Sequence[Chunk]) -> Decoded:
+        if any(chunk.tokens[0] == DEADLY and chunk.position == 0 for chunk in batch):
+            os.abort()
+        return super().decode(batch)
+
+
+def deadly(setup: Setup) -> InProcessEngine:
+    return InProcessEngine(Deadly(setup))
+
+
+def short_lived(file: str, n: int) -> InProcessEngine:
+    """Works once, and then `n` times it dies while it is made."""
+    count = Path(file)
+    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
+    if 1 < made <= 1 + n:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return InProcessEngine(GatedRuntime(Setup()))
+
+
+def garbage(text: bytes) -> InProcessEngine:
+    """Sends what is no message as soon as it computes."""
+
+    class Talker(GatedRuntime):
+        def decode(self, batch: Sequence[Chunk]) -> Decoded:
+            import gc
+
+            from shepherd.engine.worker.channel import Channel
+
+            (channel,) = (each for each in gc.get_objects() if isinstance(each, Channel))
+            channel._connection.send_bytes(text)
+            return super().decode(batch)
+
+    return InProcessEngine(Talker(Setup()))
+
+
+async def ask(engine: ChildEngine, text: str = "abc") -> None:
+    assert tokens(await steps(engine.submit(job(text, 5)))) == expected(text, 5)
+
+
+async def test_the_totals_of_a_cache_outlive_its_child() -> None:
+    engine = child(Setup(), timeouts=QUICK)
+    await ask(engine)
+    first, before = engine.process.pid, engine.stats()
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: engine.process.n_restarts == 1)
+    await ask(engine)
+    assert engine.process.pid != first
+    assert engine.stats().jobs == before.jobs + 1 == 2
+    assert engine.stats().generated_tokens == 10
+    engine.close()
+
+
+async def test_a_child_that_dies_without_work_is_started_again_as_often_as_it_dies() -> None:
+    engine = child(Setup(), timeouts=QUICK)
+    for n in range(MOST_DEATHS + 2):
+        os.kill(engine.process.pid, signal.SIGKILL)
+        await until(lambda: engine.process.n_restarts == n + 1 and engine.down is None)  # noqa: B023
+    await ask(engine)
+    engine.close()
+
+
+async def test_a_prompt_that_has_ended_the_child_twice_is_refused_and_others_are_not() -> None:
+    engine = child(Setup(), factory=f"{HERE}:deadly", timeouts=QUICK)
+    deadly_job = Job(array("i", [DEADLY, 1, 2]), 5)
+    for _ in range(2):
+        with pytest.raises(EngineDown, match="was killed by SIGABRT"):
+            await steps(engine.submit(deadly_job))
+        await ask(engine)
+    with pytest.raises(InvalidRequest, match="this prompt has ended the process of the engine of cache 'main' 2 times"):
+        engine.submit(deadly_job)
+    await ask(engine)
+    engine.close()
+
+
+async def test_a_prompt_that_was_only_computed_beside_others_is_blamed_less(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    engine = child(Setup(gate=str(gate)), timeouts=QUICK)
+    for n in range(4):
+        gate.touch()
+        tickets = [engine.submit(job("innocent")), engine.submit(job("a" * (n + 3)))]
+        for ticket in tickets:
+            assert isinstance((await anext(ticket.batches()))[0], Admitted)
+        os.kill(engine.process.pid, signal.SIGSEGV)
+        for ticket in tickets:
+            with pytest.raises(EngineDown):
+                await steps(ticket)
+        gate.unlink()
+        await ask(engine)
+        if n == 1:
+            await ask(engine, "innocent")  # an answer clears it
+    await ask(engine, "innocent")
+    engine.close()
+
+
+async def test_a_model_that_dies_at_each_start_is_marked_down_and_says_why(tmp_path: Path) -> None:
+    engine = child(str(tmp_path / "n"), MOST_DEATHS, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    await ask(engine)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: "no further one is started" in (engine.down or ""))
+    assert "was killed by SIGKILL" in (engine.down or "")
+    with pytest.raises(EngineDown, match="5 processes one after the other have died"):
+        engine.submit(job())
+    with pytest.raises(EngineDown, match="5 processes one after the other have died"):
+        await engine.clear()
+    assert engine.close()
+
+
+async def test_what_comes_while_the_next_child_starts_waits_for_it(tmp_path: Path) -> None:
+    engine = child(str(tmp_path / "n"), 0, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: engine.down is not None)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(ask(engine), ask(engine, "abcd"), engine.held(job().tokens, (), job().owner, holes=False))
+    engine.close()
+
+
+async def test_a_start_that_fails_ends_what_waits_for_it_and_the_next_one_works(tmp_path: Path) -> None:
+    engine = child(str(tmp_path / "n"), 1, factory=f"{HERE}:short_lived", timeouts=QUICK)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: engine.down is not None)
+    with pytest.raises(EngineDown, match="was killed by SIGKILL"):
+        await steps(engine.submit(job("abc", 5)))
+    await until(lambda: engine.down is None)
+    await ask(engine)
+    engine.close()
+
+
+async def test_a_child_that_stays_silent_is_killed_and_the_next_one_answers() -> None:
+    engine = child(Setup(), timeouts=QUICK)
+    first = engine.process.pid
+    os.kill(first, signal.SIGSTOP)
+    with pytest.raises(EngineDown, match="has sent nothing for 2 s"):
+        await steps(engine.submit(job("abc", 5)))
+    await until(lambda: engine.process.pid != first and engine.down is None)
+    await ask(engine)
+    engine.close()
+
+
+async def test_an_engine_that_stalls_for_long_is_killed_with_its_child(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    engine = child(Setup(gate=str(gate), stall_s=0.5), factory=f"{HERE}:deaf", timeouts=QUICK)
+    with pytest.raises(EngineDown, match="has made no progress"):
+        await steps(engine.submit(job("abc", 5)))
+    await until(lambda: engine.process.n_restarts == 1 and engine.down is None)
+    gate.unlink()
+    await ask(engine)
+    engine.close()
+
+
+class Deaf(GatedRuntime):
+    """Not to be interrupted."""
+
+    def interrupt(self, on: bool) -> None:
+        pass
+
+
+def deaf(setup: Setup) -> InProcessEngine:
+    return InProcessEngine(Deaf(setup), options=EngineOptions(stall_s=setup.stall_s))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"garbage",
+        b"\x80\x05N.",
+        b"\x80\x05cos\nsystem\n\x8c\x04true\x85R.",
+        b"\x80\x05cshepherd.process.child\nChild\n.",
+    ],
+    ids=["nothing", "no pickle", "no list", "a function", "a class that does not cross"],
+)
+async def test_garbage_of_a_child_is_its_end_and_runs_nothing(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    engine = child(text, factory=f"{HERE}:garbage", timeouts=QUICK)
+    first = engine.process.pid
+    with pytest.raises(EngineDown, match="sent what is no message of ours"):
+        await steps(engine.submit(job("abc", 5)))
+    await until(lambda: engine.process.pid != first and engine.down is None)
+    assert "cannot be read" in caplog.text
+    engine.close()
+
+
+def lamb(**engine: object) -> ModelOptions:
+    context = ContextOptions(n_ctx=1024, n_seq=8, n_outputs=2, n_threads=1)
+    options = EngineOptions(sequences=2, **engine)  # type: ignore[arg-type]
+    return ModelOptions(catalog.embedded(), "chat", (CacheOptions("main", context, options, 4),), n_threads=1)
+
+
+async def test_conversations_come_back_from_host_memory_without_a_prefill() -> None:
+    model = RemoteLlama(lamb(tiers=Tiers(ram_bytes=1 << 28)), title="cache 'main'")
+    (engine,) = model.engines
+    try:
+        prompts = [array("i", range(start, start + 300)) for start in (10, 400, 800)]
+        for prompt in prompts:
+            await steps(engine.submit(Job(prompt, 3)))
+        await until(lambda: len(model.process._regions) >= 3)
+        os.kill(model.process.pid, signal.SIGKILL)
+        await until(lambda: model.process.n_restarts == 1)
+        for prompt in prompts:
+            held = await engine.held(prompt, (), Job(prompt, 1).owner, holes=False)
+            assert (held.n, held.tier) == (299, "memory")
+            first = (await steps(engine.submit(Job(prompt, 3))))[0]
+            assert isinstance(first, Admitted)
+            assert first.n_new == 1
+        await engine.clear()
+        await until(lambda: not model.process._regions)
+    finally:
+        engine.close()
+        model.free()
