@@ -29,6 +29,8 @@ LOAD_S = 1.5
 IMAGE_S = 0.05
 """So long a child takes for an image, at most."""
 
+MOST_LOADING = 2
+"""Kills one after the other while it loads: behind five deaths without an answer the server starts no further child."""
 MOMENTS = {"at any time": 6, "during an image": 2, "while it loads": 2}
 WAYS = {signal.SIGKILL: 8, signal.SIGSEGV: 5, signal.SIGABRT: 5, signal.SIGSTOP: 1}
 """Of so many kills; SIGSTOP until the server itself ends the child."""
@@ -51,15 +53,22 @@ class Killer:
         """`spared`: the child of the other model."""
         self._stage, self._server, self._model, self._spared = stage, server, model, spared
         self._rnd = random.Random(f"killer {stage.seed}")
+        self._n_loading = 0
         self.done: Counter[str] = Counter()
 
     def find(self) -> psutil.Process | None:
         return next((each for pid, each in engines(self._server).items() if pid != self._spared), None)
 
+    def _draw(self) -> str:
+        """A moment for the next kill."""
+        moment = self._rnd.choices(list(MOMENTS), list(MOMENTS.values()))[0]
+        self._n_loading = self._n_loading + 1 if moment == "while it loads" else 0
+        return "at any time" if self._n_loading > MOST_LOADING else moment
+
     async def run(self, n: int) -> None:
         """Kill it so many times, and wait until it answers again. Raises: `TimeoutError` when it does not."""
         for _ in range(n):
-            (moment,) = self._rnd.choices(list(MOMENTS), list(MOMENTS.values()))
+            moment = self._draw()
             (way,) = self._rnd.choices(list(WAYS), list(WAYS.values()))
             await self._await(moment)
             if self._stage.done.is_set():

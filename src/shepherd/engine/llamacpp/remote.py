@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
-TIMEOUTS = Timeouts(connect_s=60.0)
+USUAL = Timeouts(connect_s=60.0)
 
 
 def always() -> bool:
@@ -95,12 +95,15 @@ class RemoteLlama:
         options: ModelOptions,
         *,
         title: str,
+        stall_s: float = USUAL.hung_s,
         is_wanted: Callable[[], bool] = always,
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
-        """As `ModelProcess`."""
+        """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
+        frozen_s = min(USUAL.frozen_s, stall_s)
+        timeouts = replace(USUAL, frozen_s=frozen_s, hung_s=stall_s, mute_s=frozen_s + stall_s)
         self.process = ModelProcess(
-            Program(command(), SERVE, (options,), environment(), TIMEOUTS, has_arena=True),
+            Program(command(), SERVE, (options,), environment(), timeouts, has_arena=True),
             title=title,
             is_wanted=is_wanted,
             report=report,
