@@ -61,12 +61,14 @@ def marked(word: str) -> list[psutil.Process]:
 
 
 def zombies(process: psutil.Process) -> set[psutil.Process]:
-    """What it and its descendants have started, and not taken notice of that it has ended."""
+    """What it and its descendants have started, and not taken notice of that it has ended; a stopped one cannot."""
     found = set()
     with contextlib.suppress(psutil.Error):
         for each in process.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if each.status() == psutil.STATUS_ZOMBIE:
+                parent = each.parent()
+                is_stopped = parent is not None and parent.status() == psutil.STATUS_STOPPED
+                if each.status() == psutil.STATUS_ZOMBIE and not is_stopped:
                     found.add(each)
     return found
 
