@@ -65,7 +65,8 @@ def serve(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`run` for a command that serves: `visit` gets the lines of its banner in a thread; then SIGTERM ends it.
+    """`run` for a command that serves, its model in this process too. `visit` gets the lines of its banner in a thread;
+    then SIGTERM ends it.
 
     Raises: what `visit` raises.
     """
@@ -92,7 +93,7 @@ def serve(
     visitor.start()
     try:
         with open(ours, "wb") as out:
-            done = run(*arguments, env=env, cwd=cwd, out=out)
+            done = run(*arguments, "--no-isolate", env=env, cwd=cwd, out=out)
     finally:
         visitor.join()
         signal.signal(signal.SIGTERM, before)

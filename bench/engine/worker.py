@@ -1,25 +1,29 @@
-"""What a process of its own costs an engine: `ChildEngine` against `InProcessEngine` over the same runtime, in turn.
+"""What a process of its own costs a model: an engine in a child against one in this process, in turn.
 
-    uv run python -m bench.engine.worker [--rounds 7] [--model fake] [--jobs 8]
+    uv run python -m bench.engine.worker [--rounds 7] [--model fake] [--threads 1] [--jobs 8]
 
-`fake` computes nothing (the tests' runtime), so that only the engine and the way of its steps are measured; `embedded`
-is the small model that Shepherd brings, on one thread. Ratios are the child's over the other's in the same round.
+`fake` computes nothing (the tests' runtime), so that only the engine and the way of its steps are measured. Other
+models are made by the same code as in the program: `embedded`, `0.5B` (random weights), or the path of a GGUF file.
+Ratios are the child's over the other's in the same round.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import statistics
 import sys
 import time
 from array import array
+from collections.abc import Iterator
 
 import psutil
 from bench.rig import machine
 from bench.rig.machine import ROOT
+from bench.rig.sides import model_path
 from rich.console import Console
 
 from shepherd.core import Sampling
@@ -32,39 +36,52 @@ from shepherd.engine.worker.messages import RemoteModel
 from shepherd.engine.worker.model_process import ModelProcess, Program
 
 MODELS, JOBS = ("fake", "embedded"), (1, 8)
-N_TOKENS, N_FIRST = {"fake": 2000, "embedded": 400}, 100
+N_FIRST, N_PROMPT = 50, 512
+N_TOKENS = {"fake": 2000, "embedded": 400}
+"""Of an answer; 100 of other models."""
 
 
-def make(model: str, _workplace: object = None) -> RemoteModel:
-    """For a child."""
-    return RemoteModel((engine(model),))
+def fake() -> InProcessEngine:
+    from tests.fake_engine import FakeRuntime
+
+    runtime = FakeRuntime(lambda tokens: len(tokens) % 256, n_ctx=20_000, n_seq=16)
+    return InProcessEngine(runtime, options=EngineOptions(sequences=8))
 
 
-def engine(model: str) -> InProcessEngine:
+def serve_fake(_workplace: object) -> RemoteModel:
     """The child imports this module."""
-    options = EngineOptions(sequences=8)
-    if model == "fake":
-        from tests.fake_engine import FakeRuntime
-
-        return InProcessEngine(FakeRuntime(lambda tokens: len(tokens) % 256, n_ctx=20_000, n_seq=16), options=options)
-    from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime
-    from shepherd.engine.llamacpp.weights import Weights
-
-    weights = Weights.load(ROOT / "src" / "shepherd" / "models" / "lamb.gguf")
-    context = ContextOptions(n_ctx=4096, n_seq=16, n_outputs=8, n_threads=1)
-    return InProcessEngine(LlamaRuntime(weights, context), options=options)
+    return RemoteModel((fake(),))
 
 
-def child(model: str) -> ChildEngine:
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    command = [sys.executable, "-m", "shepherd.engine.worker"]
-    program = Program(command, "bench.engine.worker:make", (model,), {**os.environ, "PYTHONPATH": paths})
-    return ChildEngine(ModelProcess(program, title="cache 'main'"))
+@contextlib.contextmanager
+def running(model: str, threads: int, *, apart: bool) -> Iterator[Engine]:
+    if model == "fake" and apart:
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        command = [sys.executable, "-m", "shepherd.engine.worker"]
+        program = Program(command, "bench.engine.worker:serve_fake", (), {**os.environ, "PYTHONPATH": paths})
+        with contextlib.closing(ChildEngine(ModelProcess(program, title="fake"))) as engine:
+            yield engine
+    elif model == "fake":
+        with contextlib.closing(fake()) as made:
+            yield made
+    else:
+        from shepherd.engine.llamacpp.model import CacheOptions, LlamaModel, ModelOptions
+        from shepherd.engine.llamacpp.remote import RemoteLlama
+        from shepherd.engine.llamacpp.runtime import ContextOptions
+
+        context = ContextOptions(n_ctx=8192, n_seq=16, n_outputs=8, n_threads=threads)
+        cache = CacheOptions("main", context, EngineOptions(sequences=8), 16)
+        options = ModelOptions(model_path(model), "chat", (cache,))
+        loaded = RemoteLlama(options, title=model) if apart else LlamaModel(options.load(), options)
+        engine_: Engine = loaded.engines[0]
+        yield engine_
+        engine_.close()
+        loaded.free()
 
 
-def job(n_tokens: int) -> Job:
+def job(n_tokens: int, n_prompt: int = 8) -> Job:
     """Of a prompt that nothing has in common with any other."""
-    prompt = array("i", (random.randrange(200) for _ in range(8)))
+    prompt = array("i", (random.randrange(200) for _ in range(n_prompt)))
     return Job(prompt, n_tokens, Sampling(temperature=0.8, seed=0, ignore_eos=True))
 
 
@@ -91,21 +108,24 @@ async def measure(engine: Engine, n_jobs: int, n_tokens: int) -> dict[str, float
         begun = time.perf_counter()
         await read(engine.submit(job(1)), 1)
         firsts.append(time.perf_counter() - begun)
+    begun = time.perf_counter()
+    await read(engine.submit(job(1, N_PROMPT)), 1)
     return {
         "tokens_per_s": n / took_s,
         "cpu_us_per_token": 1e6 * cpu_s / n,
         "first_token_us": 1e6 * statistics.median(firsts),
+        "prefill_tokens_per_s": N_PROMPT / (time.perf_counter() - begun),
+        "mib": sum(each.memory_full_info().uss for each in processes) / 2**20,
     }
 
 
-def compare(model: str, n_jobs: int, rounds: int) -> dict[str, object]:
+def compare(model: str, threads: int, n_jobs: int, rounds: int) -> dict[str, object]:
     taken: dict[str, list[dict[str, float]]] = {"in_process": [], "child": []}
     for turn in range(rounds):
         for name in sorted(taken, reverse=bool(turn % 2)):
-            made: Engine = engine(model) if name == "in_process" else child(model)
-            taken[name].append(asyncio.run(measure(made, n_jobs, N_TOKENS[model])))
-            made.close()
-    row: dict[str, object] = {"model": model, "jobs": n_jobs, "rounds": rounds}
+            with running(model, threads, apart=name == "child") as engine:
+                taken[name].append(asyncio.run(measure(engine, n_jobs, N_TOKENS.get(model, 100))))
+    row: dict[str, object] = {"model": model, "threads": threads, "jobs": n_jobs, "rounds": rounds}
     for metric in taken["child"][0]:
         for name, values in taken.items():
             row[f"{name}_{metric}"] = round(statistics.median(each[metric] for each in values), 1)
@@ -117,16 +137,18 @@ def compare(model: str, n_jobs: int, rounds: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--model", action="append")
+    parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--jobs", type=int, action="append")
     options = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # as the program does
     console = Console(width=200)
     rows = []
     for model in options.model or MODELS:
-        for n_jobs in options.jobs or JOBS:
-            rows.append(row := compare(model, n_jobs, options.rounds))
-            console.print(row)
+        for threads in options.threads or (1,):
+            for n_jobs in options.jobs or JOBS:
+                rows.append(row := compare(model, threads, n_jobs, options.rounds))
+                console.print(row)
     console.print(f"written to {machine.save('worker', {'results': rows})}")
 
 

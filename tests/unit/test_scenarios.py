@@ -143,7 +143,7 @@ def test_4_what_is_disabled_is_neither_listed_nor_carried_out(tmp_path: Path) ->
 
 def test_27_the_conversation_goes_on_with_another_model(tmp_path: Path) -> None:
     (tmp_path / "shepherd.toml").write_text(
-        '[models.ann]\npath = "embedded"\n[models.bob]\npath = "embedded"\nload = "demand"\n'
+        'isolate = false\n[models.ann]\npath = "embedded"\n[models.bob]\npath = "embedded"\nload = "demand"\n'
     )
     lines = ["My name is Carl.", "/provider nope", "/provider next", "What is my name?", "/provider ann", "/model"]
     done = shepherd(stdin="\n".join(lines), cwd=tmp_path)

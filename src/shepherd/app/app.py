@@ -90,8 +90,9 @@ class App:
         isolates: bool | None = None,
     ) -> None:
         """Reads the configuration only; opens no file. `user_folder`: of the user's configuration, with the keys.
-        `isolates`: models that do not say so compute in processes of their own; None = in a server, and where there are
-        several. Raises: `ConfigError` for what this version cannot run."""
+        `isolates`: models that do not say so compute in processes of their own; None = where there are several.
+
+        Raises: `ConfigError` for what this version cannot run."""
         _refuse_what_cannot_run(config)
         self.config = config
         self._cache_folder = cache_folder or Path(platformdirs.user_cache_dir("shepherd"))
@@ -186,7 +187,7 @@ class App:
                 folder=self._snapshots,
                 cache_folder=self._cache_folder,
                 use_extra_bufts=use_extra_bufts,
-                isolates=self._isolates(len(registry.residencies())),
+                isolates=self._isolates(len({*registry.entries, registry.memory, registry.memory_reranker} - {None})),
             )
             pool = ModelPool(self._open, budget_bytes=machine.budget_bytes)
             pool.add(registry.residencies())
@@ -203,7 +204,7 @@ class App:
 
     def _isolates(self, n_models: int) -> bool:
         """Whether models compute in processes of their own; Windows lacks the sockets for it."""
-        is_wanted = self.config.serve or n_models > 1 if self._wants_isolation is None else self._wants_isolation
+        is_wanted = n_models > 1 if self._wants_isolation is None else self._wants_isolation
         return is_wanted and sys.platform != "win32"
 
     def _tested(self, on_progress: Progress) -> bool:
@@ -347,7 +348,7 @@ class App:
         providers = self._dispatcher.resting() if self._dispatcher else {}
         if not self._failure and not self._is_ready:
             return Health("loading", backend, name, caches, "the model is still loading")
-        fault = self._failure or "; ".join(each.engine.down for each in backends.values() if each.engine.down)
+        fault = self._failure or "; ".join({each.engine.down: None for each in backends.values() if each.engine.down})
         if not fault and self._archiving.failure:
             return Health("degraded", backend, name, caches, _NOT_ARCHIVED, providers)
         return Health("error" if fault else "ok", backend, name, caches, fault, providers)

@@ -105,6 +105,8 @@ class CacheStats:
     removed_tokens: int = 0
     stalls: int = 0
     """How often the engine thread made no progress for too long while work waited."""
+    restarts: int = 0
+    """How often the process of the engine has died, and another one was started."""
     quiet_s: float = 0.0
     """Seconds that work has waited without progress."""
     checkpoint_bytes: int = 0
@@ -133,6 +135,7 @@ class CacheStats:
 _TOTALS = (
     "jobs", "background_jobs", "cached_tokens", "prefilled_tokens", "generated_tokens", "decodes", "decoded_chunks",
     "prefill_s", "generate_s", "evictions", "evicted_messages", "evicted_tokens", "preemptions", "rebases", "dropped",
-    "saved", "restored", "removed_blocks", "removed_tokens", "stalls", "eviction_s",
+    "saved", "restored", "removed_blocks", "removed_tokens", "stalls", "restarts",
+    "eviction_s",
 )  # fmt: skip
 """Fields of `CacheStats` that only grow."""

@@ -104,7 +104,7 @@ def test_the_banner_counts_the_tools_that_callers_get(home: Home, flags: tuple[s
 
 
 def test_a_configuration_can_start_the_server_without_flags(home: Home) -> None:
-    (home.folder / "shepherd.json").write_text('{"server_mode": {"enabled": true, "port": 0}}')
+    (home.folder / "shepherd.json").write_text('{"isolate": false, "server_mode": {"enabled": true, "port": 0}}')
     banners: list[list[str]] = []
     assert home.serve(visit=banners.append).returncode == 0
     assert len(banners) == 1
@@ -157,7 +157,7 @@ HELLO = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 30}
 
 def test_several_models_are_in_the_banner_and_come_on_demand(home: Home) -> None:
     (home.folder / "shepherd.toml").write_text(
-        "[models.main]\npath = 'embedded'\n[models.side]\npath = 'embedded'\n"
+        "isolate = false\n[models.main]\npath = 'embedded'\n[models.side]\npath = 'embedded'\n"
         "[models.vec]\npath = 'embedded'\npooling = 'mean'\n[caches.main]\nmodel = 'main'\nn_ctx = 1024\n"
     )
 

@@ -62,7 +62,7 @@ async def _serve(config: Config, asked: Sequence[int]) -> None:
     for warning in unknown_endpoints(config):
         render.show_warning(warning)
     async with AsyncExitStack() as stack:
-        app = App(config)
+        app = App(config, isolates=True)
         stack.push_async_callback(app.aclose)
         asgi = _application(config, app, keys, stack)
         async with running(asgi, host=host, port=settings.port, grace_s=settings.grace_s) as (server, port):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.kv.tiers.arena import Arena
-from shepherd.engine.llamacpp.pooled import Pooling
 from shepherd.engine.llamacpp.projector import Projector
 from shepherd.engine.llamacpp.runtime import ContextOptions, LlamaRuntime, default_threads
 from shepherd.engine.llamacpp.weights import Weights
@@ -27,6 +26,7 @@ from shepherd.models.adapter import Adapter
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
+    from shepherd.engine.llamacpp.pooled import Pooling
     from shepherd.engine.llamacpp.reranking import RerankModel
 
 logger = logging.getLogger(__name__)

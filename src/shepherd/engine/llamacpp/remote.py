@@ -23,10 +23,12 @@ from shepherd.engine.base import Job, Media
 from shepherd.engine.grammar.mask import Constrainer
 from shepherd.engine.llamacpp.model import LlamaModel, ModelFacts, ModelOptions, PooledFacts, ReaderFacts
 from shepherd.engine.llamacpp.projector import MOST_READ, media_of, name_of
+from shepherd.engine.llamacpp.trial import SLOWEST_BYTES_PER_S, TIMEOUT_S
 from shepherd.engine.stats import CacheStats
 from shepherd.engine.worker.child_engine import ChildEngine
 from shepherd.engine.worker.messages import RemoteModel, Workplace
 from shepherd.engine.worker.model_process import ModelProcess, Program, Timeouts
+from shepherd.models import gguf
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import Embedded, Input, Vectors
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
-USUAL = Timeouts(connect_s=60.0)
+USUAL = Timeouts()
 
 
 def always() -> bool:
@@ -100,8 +102,7 @@ class RemoteLlama:
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
         """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
-        frozen_s = min(USUAL.frozen_s, stall_s)
-        timeouts = replace(USUAL, frozen_s=frozen_s, hung_s=stall_s, mute_s=frozen_s + stall_s)
+        timeouts = _timeouts(options, stall_s)
         self.process = ModelProcess(
             Program(command(), SERVE, (options,), environment(), timeouts, has_arena=True),
             title=title,
@@ -120,6 +121,15 @@ class RemoteLlama:
     def free(self) -> None:
         """End the process, behind the engines' end."""
         self.process.close()
+
+
+def _timeouts(options: ModelOptions, stall_s: float) -> Timeouts:
+    n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
+    frozen_s = min(USUAL.frozen_s, stall_s)
+    return Timeouts(
+        connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s, hung_s=stall_s,
+        mute_s=frozen_s + stall_s,
+    )  # fmt: skip
 
 
 def command() -> list[str]:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as StillRuns
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shepherd.core import EngineDown, EngineError, InvalidRequest, ShepherdError
@@ -205,7 +205,7 @@ class ModelProcess:
     def stats(self, engine: int) -> CacheStats:
         """Its figures, with the totals of all children."""
         with self._lock:
-            return self._total(engine)
+            return replace(self._total(engine), restarts=self.n_restarts)
 
     def _total(self, engine: int) -> CacheStats:
         state, at_s = self._link.states[engine]
@@ -258,12 +258,13 @@ class ModelProcess:
         try:
             while True:
                 try:
-                    return done.result(POLL_S)
+                    value = done.result(POLL_S)
                 except StillRuns:
-                    if done.done():
-                        raise
                     if not is_wanted():
                         raise Cancelled from None
+                else:
+                    self._n_deaths = 0
+                    return value
         finally:
             self._give_up(number)
 
@@ -514,7 +515,6 @@ class ModelProcess:
 
     def returned(self, number: int, value: Any) -> None:
         if (done := self._calls.pop(number, None)) is not None:
-            self._n_deaths = 0
             with contextlib.suppress(InvalidStateError):  # cancelled
                 done.set_result(value)
 
@@ -553,6 +553,11 @@ class ModelProcess:
             self._frozen = None
 
     @property
+    def closes(self) -> bool:
+        """Whether an engine has been told to close."""
+        return bool(self._closed)
+
+    @property
     def is_frozen(self) -> bool:
         return self._frozen is not None
 
@@ -580,7 +585,7 @@ class _Link:
         self._outbox = outbox
         self._timeouts = timeouts
         self._stalled_s = 0.0
-        """For how long one of its engines has been down."""
+        """Since when one of its engines has been down; 0 = all work."""
         self._is_ending = self._has_ended = False
         self.fault = ""
         """Why it is ended although it runs."""
@@ -697,9 +702,9 @@ class _Link:
 
     def _watch_engines(self) -> None:
         """Kill a child whose engine has stalled, or is broken, for long: a new one computes again."""
-        down_s = [at_s for state, at_s in self.states.values() if state.down is not None]
+        is_down = any(state.down is not None for state, _ in self.states.values())
         now_s = time.monotonic()
-        self._stalled_s = (self._stalled_s or now_s) if down_s and not self._is_ending else 0.0
+        self._stalled_s = (self._stalled_s or now_s) if is_down and not self._owner.closes else 0.0
         if self._stalled_s and now_s - self._stalled_s >= self._timeouts.hung_s:
             self._kill("has an engine that does not work again")
 

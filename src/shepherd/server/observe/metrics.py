@@ -252,6 +252,7 @@ _TOTALS_BY_CACHE = (
     ("shepherd_removed_blocks", "removed_blocks", "Blocks of reusable tokens that left a cache of TensorRT-LLM."),
     ("shepherd_removed_tokens", "removed_tokens", "Their tokens."),
     ("shepherd_engine_stalls", "stalls", "Times that the engine made no progress for too long while work waited."),
+    ("shepherd_engine_restarts", "restarts", "Times that its process died, and another one was started."),
 )
 
 

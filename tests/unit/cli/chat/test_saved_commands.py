@@ -110,6 +110,7 @@ def test_a_prompt_brings_its_files_and_a_pipe_does_not(home: Home) -> None:
 def test_another_model_goes_on_and_a_damaged_one_leaves_the_conversation_usable(home: Home, lamb: Path) -> None:
     (home.folder / "bad.gguf").write_bytes(lamb.read_bytes()[:100_000])
     (home.folder / "shepherd.toml").write_text(f"""\
+isolate = false
 [models.lamb]
 path = "embedded"
 [models.ram]

@@ -44,8 +44,10 @@ class Arena:
         """`regions`: what earlier processes have left. `on_change`: called when one is full or of no use."""
         self._handle = handle
         self._regions = dict(regions)
+        self._mapped: set[Region] = set()
+        """Those whose bytes something holds."""
         self._on_change = on_change
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a view may be collected while it is held
         self._end = os.fstat(handle).st_size
         for start, size in self._holes():
             _punch(handle, start, size)
@@ -69,6 +71,8 @@ class Arena:
     def mapped(self, region: Region) -> memoryview:
         """The bytes of a region, which stay until nothing holds the view any more."""
         mapping = mmap.mmap(self._handle, region.size, offset=region.start)
+        with self._lock:
+            self._mapped.add(region)
         weakref.finalize(mapping, self._free, region)
         return memoryview(mapping)
 
@@ -82,11 +86,13 @@ class Arena:
 
     def note(self, key: str, region: Region | None) -> None:
         with self._lock:
+            old = self._regions.pop(key, None)
             if region is not None:
                 self._regions[key] = region
-            elif self._regions.pop(key, None) is None:
-                return
-        self._on_change(key, region)
+            if old is not None and old not in self._mapped:
+                _punch(self._handle, *old)
+        if old != region:
+            self._on_change(key, region)
 
     def named(self, prefix: str) -> dict[str, Region]:
         with self._lock:
@@ -94,9 +100,9 @@ class Arena:
 
     def _free(self, region: Region) -> None:
         with self._lock:
-            is_used = region in self._regions.values()
-        if not is_used:  # else it is of use to the next process, and this one is ending
-            _punch(self._handle, *region)
+            self._mapped.discard(region)
+            if region not in self._regions.values():
+                _punch(self._handle, *region)
 
 
 class Part:

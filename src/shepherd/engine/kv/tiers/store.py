@@ -122,9 +122,9 @@ class Snapshots:
         self._can_write = has_disk
         self._is_alive = has_disk
         self._is_indexed = not has_disk
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True) if has_disk else None
         for left in list(outliving.left.values()) if outliving is not None else ():
             self.put(left, to_disk=False)
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True) if has_disk else None
         if self._thread is not None:
             self._thread.start()
 
