@@ -9,8 +9,9 @@
 First the kills (`kills.py`) under conversations, each of whose requests is sent again until it is answered. Then
 what is there is compared: every acknowledged message with the memory, answers with those of a cold server, and what the
 server holds with what it held before. Last the restarts: the child is killed and a request waited for, again and again.
-The status is 0 only when every count of `found` is 0. `--plant` puts a fault in (`PLANTS`): the count that is named
-there must then not be 0.
+SIGINT and SIGTERM end the kills, and then the restarts, early; the results are written all the same. The status is 0
+only when every count of `found` is 0. `--plant` puts a fault in (`PLANTS`): the count that is named there must then not
+be 0.
 """
 
 from __future__ import annotations
@@ -329,6 +330,8 @@ async def chaos(plan: Plan, folder: Path, console: Console | None = None) -> dic
             await stage.answered(Ask("chat", name, (Turn("user", "Hello 0-0?"),), max_tokens=1), random.Random(0))
         spared = next(pid for pid, each in engines(warm.process).items() if not has_open(each, model))
         killer = Killer(stage, warm.process, SEES, spared)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, killer.enough.set)
         before = Held.of(warm.process, temporary)
         watching = asyncio.create_task(_watch_zombies(warm.process, findings))
         async with _pulse(warm, spared, findings, result):

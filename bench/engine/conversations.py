@@ -53,6 +53,11 @@ class Deaths:
                 self.recovered_s.append(time.monotonic())
             self.is_well.set()
 
+    @property
+    def last_s(self) -> float:
+        """When it was killed last."""
+        return self.begun_s[-1] if self.begun_s else 0.0
+
     def explain(self, began_s: float, ended_s: float) -> bool:
         """Whether a request may have failed within these moments: the child was killed, or not back yet."""
         ends = [*self.recovered_s, ended_s][: len(self.begun_s)]
@@ -100,7 +105,8 @@ class Acknowledged:
 
 
 def mark_of(question: str) -> str:
-    return MARKED.findall(question)[-1]
+    mark: str = MARKED.findall(question)[-1]
+    return mark
 
 
 class Stage:
@@ -125,9 +131,8 @@ class Stage:
 
     async def answered(self, asked: Ask, rnd: random.Random) -> Answer | None:
         """The answer, for which the request may be sent several times; None where there is none."""
-        gives_up = time.monotonic() + self.patience_s
-        n_failed = 0
-        while time.monotonic() < gives_up:
+        first_s, n_failed = time.monotonic(), 0
+        while time.monotonic() < max(first_s, self.deaths.last_s) + self.patience_s:
             began_s = time.monotonic()
             if asked.turns[-1].picture:
                 self.shows.set()

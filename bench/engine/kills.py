@@ -53,6 +53,8 @@ class Killer:
         """`spared`: the child of the other model."""
         self._stage, self._server, self._model, self._spared = stage, server, model, spared
         self._rnd = random.Random(f"killer {stage.seed}")
+        self.enough = asyncio.Event()
+        """Set: no further kill of this kind."""
         self._n_loading = 0
         self.done: Counter[str] = Counter()
 
@@ -71,8 +73,8 @@ class Killer:
             moment = self._draw()
             (way,) = self._rnd.choices(list(WAYS), list(WAYS.values()))
             await self._await(moment)
-            if self._stage.done.is_set():
-                return
+            if self._stage.done.is_set() or self.enough.is_set():
+                break
             if await self._kill(way):
                 self.done[f"{way.name} {moment}"] += 1
         await asyncio.wait_for(self._stage.deaths.is_well.wait(), self._stage.patience_s)
@@ -119,7 +121,10 @@ class Killer:
     async def restarts(self, n: int, folder: Path) -> list[Held]:
         """Kill it so many times, each time as soon as it has answered; what the server holds then."""
         rnd, held = self._rnd, list[Held]()
+        self.enough.clear()
         for number in range(n):
+            if self.enough.is_set():
+                break
             await self._kill(signal.SIGKILL)
             asked = Ask("chat", self._model, (Turn("user", f"Restart {number}-0?"),), max_tokens=1)
             if await self._stage.answered(asked, rnd) is None:

@@ -16,13 +16,13 @@ import pytest
 from bench.engine.conversations import KEEPS, Acknowledged, Deaths, Stage
 from bench.rig.pulse import Pulse
 from bench.rig.remains import SHARED, Held, orphaned, shared_names, zombies
-from bench.soak.checks import Colds, Findings
+from bench.soak.checks import Colds, Findings, Kind
 from bench.soak.surfaces import Ask, Failed, Surface, Turn, ask
 
 # -- the memory --------------------------------------------------------------------------------------------------------
 
 
-def kinds(said: Acknowledged, stored: list[tuple[str, str]]) -> dict[str, int]:
+def kinds(said: Acknowledged, stored: list[tuple[str, str]]) -> dict[Kind, int]:
     findings = Findings()
     said.check("ann", stored, findings)
     return dict(findings.counts)
@@ -124,7 +124,8 @@ def judged(took_s: list[float], waited_s: float) -> dict[str, Any]:
     pulse.health = array("d", map(float, range(len(took_s)))), array("d", took_s)
     for at in range(4 * len(took_s)):
         pulse.waits.note(at / 4, at * waited_s, {}, {})
-    return pulse.result()["health"]
+    health: dict[str, Any] = pulse.result()["health"]
+    return health
 
 
 def test_what_takes_longer_than_it_may_is_slow_unless_it_waited_for_a_processor() -> None:
