@@ -13,7 +13,8 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +64,8 @@ class Report:
     """Whose cases these are: those of another project, or ours, which call its client library."""
     version: str
     rows: list[Row]
+    date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
+    """Of the run."""
 
 
 def write(report: Report) -> Path:
@@ -79,7 +82,7 @@ def write(report: Report) -> Path:
 
 def read(path: Path) -> Report:
     body = json.loads(path.read_text(encoding="utf-8"))
-    return Report(body["name"], body["whose"], body["version"], [Row(**row) for row in body["rows"]])
+    return Report(body["name"], body["whose"], body["version"], [Row(**row) for row in body["rows"]], body["date"])
 
 
 def stored() -> list[Report]:
@@ -115,20 +118,20 @@ def _table(reports: list[Report]) -> list[str]:
     """One line for each suite, and one for all of them."""
     has_control = any(row.reference for report in reports for row in report.rows)
     columns = [*([_CONTROL] if has_control else []), "passed", "failed", "not applicable"]
-    lines = [f"| suite | version | {' | '.join(columns)} |", "| --- | --- |" + " ---: |" * len(columns)]
+    lines = [f"| suite | version | run on | {' | '.join(columns)} |", "| --- | --- | --- |" + " ---: |" * len(columns)]
     together: Counter[str] = Counter()
     for report in reports:
         n: Counter[str] = Counter(row.outcome for row in report.rows)
         together += n
         if any(row.reference for row in report.rows):
             n[_CONTROL] = sum(row.reference == "passed" for row in report.rows)
-        lines.append(_line(report.name, report.version, n, columns))
-    return [*lines, _line("**together**", "", together, columns)]
+        lines.append(_line((report.name, report.version, report.date), n, columns))
+    return [*lines, _line(("**together**", "", ""), together, columns)]
 
 
-def _line(name: str, version: str, n: Mapping[str, int], columns: list[str]) -> str:
+def _line(names: tuple[str, str, str], n: Mapping[str, int], columns: list[str]) -> str:
     counts = (str(n.get(column, "" if column == _CONTROL else 0)) for column in columns)
-    return f"| {name} | {version} | {' | '.join(counts)} |"
+    return f"| {' | '.join(names)} | {' | '.join(counts)} |"
 
 
 def _plain(text: str) -> str:

@@ -15,7 +15,7 @@ import random
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,11 +23,14 @@ from typing import Any, Literal
 
 import httpx2 as httpx
 from bench.soak.server import KEPT_EVICT
-from bench.soak.surfaces import Answer, Ask, Hang, Malformed, alone, ask
+from bench.soak.surfaces import Answer, Ask, Hang, Malformed, alone, ask, messages
 
-Kind = Literal["hang", "wrong", "lost", "broken", "refused"]
+Kind = Literal[
+    "hang", "wrong", "lost", "broken", "refused",
+    "doubled", "zombie", "child", "shared memory", "file", "slow health", "gap", "growth",
+]  # fmt: skip
 """No progress; another answer than a cold server's; not in the archive; not the protocol's shape; a status that nothing
-explains."""
+explains. The second line is of `bench/engine/chaos.py`: in the archive twice, left behind, slow, growing."""
 
 NEAR = 0.05
 """Of two tokens' logarithms of probability: nearer ones may change places. Other batches sum in another order, and the
@@ -62,7 +65,9 @@ def shown(asked: Ask) -> dict[str, Any]:
         "surface": asked.surface,
         "model": asked.model,
         "system": asked.system,
-        "turns": [[turn.role, turn.text] for turn in asked.turns],
+        "turns": [
+            [turn.role, turn.text, *([f"{len(turn.picture)} bytes"] * bool(turn.picture))] for turn in asked.turns
+        ],
         "max_tokens": asked.max_tokens,
         "temperature": asked.temperature,
         "stream": asked.stream,
@@ -127,9 +132,18 @@ class Colds:
     """Asks a cold server what a warm one was asked, in the background."""
 
     def __init__(
-        self, client: httpx.AsyncClient, findings: Findings, *, share: float, seed: int, patience_s: float
+        self,
+        client: httpx.AsyncClient,
+        findings: Findings,
+        *,
+        share: float,
+        seed: int,
+        patience_s: float,
+        cache: Callable[[str], str] = lambda _: "main",
     ) -> None:
+        """`cache`: the one in which the cold server answers for a model."""
         self._client = client
+        self._cache = cache
         self._findings = findings
         self._share = share
         self._rnd = random.Random(f"colds {seed}")
@@ -154,7 +168,7 @@ class Colds:
         while True:
             asked, answer = await self._queue.get()
             try:
-                await self._compare(asked, answer)
+                await self.compare(asked, answer)
             except (Hang, Malformed, httpx.HTTPError) as error:
                 self._findings.add("broken", f"the cold server: {error!r}", asked=shown(asked))
             finally:
@@ -167,8 +181,9 @@ class Colds:
         except TimeoutError:
             self.outcomes["passed over"] += self._queue.qsize()
 
-    async def _compare(self, asked: Ask, answer: Answer) -> None:
-        (await self._client.delete("/v1/caches/main")).raise_for_status()
+    async def compare(self, asked: Ask, answer: Answer) -> None:
+        """Ask the cold server now. Raises: as `ask`."""
+        (await self._client.delete(f"/v1/caches/{self._cache(asked.model)}")).raise_for_status()
         cold = await ask(self._client, alone(asked), self._patience_s)
         if cold.status != 200 or cold.n_prompt != answer.n_prompt:
             self.outcomes["other prompt"] += 1
@@ -208,10 +223,8 @@ class Colds:
 
     async def _chat_tokens(self, whole: Ask) -> list[Token]:
         shared = {name: value for name, value in whole.extra.items() if name in SHARED}
-        system = [{"role": "system", "content": whole.system}] if whole.system else []
-        messages = [*system, *({"role": turn.role, "content": turn.text} for turn in whole.turns)]
         body = {
-            "model": whole.model, "messages": messages, "max_tokens": whole.max_tokens, "temperature": 0,
+            "model": whole.model, "messages": messages(whole), "max_tokens": whole.max_tokens, "temperature": 0,
             "logprobs": True, "top_logprobs": TOP, "ignore_eos": not shared.keys() & HIDING, **shared,
         }  # fmt: skip
         answer = (await self._client.post("/v1/chat/completions", json=body)).json()
@@ -239,8 +252,15 @@ def is_comparable(asked: Ask, answer: Answer) -> bool:
 # -- kept or lost ------------------------------------------------------------------------------------------------------
 
 
+NOTE = re.compile(r"^\[image [0-9a-f]{8}: image/png, \d+ bytes\]")
+"""What stands in the memory for an image in front of a question."""
 NOTICE = "[invalid tool call"
 """What the server sends in place of a call that cannot be read; the archive has what the model wrote."""
+
+
+def stored(text: str) -> str:
+    """A text as the memory has it, without blanks around it."""
+    return text.replace("\0", "\ufffd").strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +307,7 @@ class Said:
         says nothing.)
         """
         said = self._by_user.get(user, [])
-        gone = [message.text.strip() not in bodies[message.role] for message in said]
+        gone = [stored(message.text) not in bodies[message.role] for message in said]
         if not is_full:
             return [message for message, is_gone in zip(said, gone, strict=True) if is_gone]
         newest = {
@@ -308,13 +328,13 @@ class Said:
 
 
 def bodies_of(path: Path) -> dict[str, set[str]]:
-    """What a memory's file holds, by role. Read as a stranger reads it, with SQLite alone."""
+    """What a memory's file holds, by role, without the notes of images. Read as a stranger does, with SQLite alone."""
     found: dict[str, set[str]] = {"user": set(), "assistant": set()}
     if not path.exists():
         return found
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         for role, body in connection.execute("SELECT role, body FROM message"):
-            found.setdefault(role, set()).add(body.strip())
+            found.setdefault(role, set()).add(NOTE.sub("", body).strip())
     return found
 
 

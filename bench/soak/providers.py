@@ -46,7 +46,7 @@ SETTLED_S = 30.0
 BUDGET = 60_000
 BIG = 10 * 2**20
 TOOL = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
-SERIES = ("rss", "private", "in use", "blocks", "handles", "threads", "tasks", "metric lines")
+SERIES = ("rss", "private", "rss of children", "in use", "blocks", "handles", "threads", "tasks", "metric lines")
 
 FAULTS: tuple[tuple[str, float], ...] = (
     ("", 70),

@@ -1,7 +1,7 @@
 """The servers of a soak: their configuration, their processes, and what one reports when it hangs.
 
-The warm server has everything switched on, and room for little: a cache of a few conversations, tiers and a memory that
-overflow within minutes. The cold one has the same model and context and nothing else; its cache is emptied before each
+The warm server has everything switched on, and room for little: caches of a few conversations, tiers and a memory that
+overflow within minutes. The cold one has the same models and contexts and nothing else; a cache is emptied before each
 request. Both are children of the soak, on free ports, with all their files in a temporary folder.
 """
 
@@ -49,14 +49,16 @@ main()
 """
 """`shepherd`; SIGUSR1 writes the stacks of all threads to its log, and a thread writes what is allocated to a file."""
 
-PLAIN, PLAIN_EVICT, KEPT, KEPT_EVICT, SIDE = (
+PLAIN, PLAIN_EVICT, KEPT, KEPT_EVICT, SIDE, SEES = (
     "soak-plain",
     "soak-plain-evict",
     "soak-kept",
     "soak-kept-evict",
     "soak-side",
+    "soak-sees",
 )
-"""Models by route: without and with a memory, refusing what does not fit and letting old turns leave; side tasks."""
+"""Models by route: without and with a memory, refusing what does not fit and letting old turns leave; side tasks; one
+that sees, with a memory."""
 OWNER = "local"
 
 
@@ -66,24 +68,17 @@ class Switches:
 
     memory: bool = True
     tiers: bool = True
+    pictures: bool = True
 
 
-def configuration(folder: Path, switches: Switches) -> str:
-    """The file of the warm server, in TOML."""
-    memory = "archive = true\nrecall = true\n" if switches.memory else ""
-    routes = "".join(
-        f'[[routes]]\nmatch = "{match}"\ncache = "main"\n{more}\n'
-        for match, more in (
-            (PLAIN, 'overflow = "error"'),
-            (PLAIN_EVICT, 'overflow = "evict"'),
-            (KEPT, f'overflow = "error"\n{memory}'),
-            (KEPT_EVICT, f'overflow = "evict"\n{memory}'),
-            (SIDE, "background = true"),
-            ("*", ""),
-        )
-    )
-    ram, disk = (RAM_BYTES, "true") if switches.tiers else (0, "false")
-    return f"""
+def cache_of(model: str) -> str:
+    """The cache that answers for a model."""
+    return "eyes" if model == SEES else "main"
+
+
+def _models(folder: Path, *, sees: bool) -> str:
+    """The models and caches of both servers; the one that sees has random weights, and its files are made here."""
+    made = f"""
 [models.lamb]
 path = "embedded"
 n_threads = 1
@@ -92,6 +87,42 @@ model = "lamb"
 n_ctx = {N_CTX}
 sequences = {SEQUENCES}
 queue = {QUEUE}
+"""
+    if not sees:
+        return made
+    from tests.unit.engine.tiny_projector import write_seeing
+
+    model, projector = write_seeing("llava", folder)
+    return f"""{made}
+[models.eyes]
+path = "{model}"
+mmproj = "{projector}"
+n_threads = 1
+[caches.eyes]
+model = "eyes"
+n_ctx = {N_CTX}
+sequences = {SEQUENCES}
+queue = {QUEUE}
+"""
+
+
+def configuration(folder: Path, switches: Switches) -> str:
+    """The file of the warm server, in TOML."""
+    memory = "archive = true\nrecall = true\n" if switches.memory else ""
+    routes = "".join(
+        f'[[routes]]\nmatch = "{match}"\ncache = "{cache_of(match)}"\n{more}\n'
+        for match, more in (
+            (PLAIN, 'overflow = "error"'),
+            (PLAIN_EVICT, 'overflow = "evict"'),
+            (KEPT, f'overflow = "error"\n{memory}'),
+            (KEPT_EVICT, f'overflow = "evict"\n{memory}'),
+            (SIDE, "background = true"),
+            *([(SEES, f'overflow = "error"\n{memory}')] if switches.pictures else ()),
+            ("*", ""),
+        )
+    )
+    ram, disk = (RAM_BYTES, "true") if switches.tiers else (0, "false")
+    return f"""{_models(folder, sees=switches.pictures)}
 [kv]
 ram_bytes = {ram}
 disk = {disk}
@@ -110,16 +141,10 @@ responses_bytes = {RESPONSES_BYTES}
 {routes}"""
 
 
-def cold_configuration(folder: Path) -> str:
+def cold_configuration(folder: Path, switches: Switches) -> str:
     """That of the cold one."""
-    return f"""
-[models.lamb]
-path = "embedded"
-n_threads = 1
-[caches.main]
-model = "lamb"
-n_ctx = {N_CTX}
-sequences = {SEQUENCES}
+    routes = f'[[routes]]\nmatch = "{SEES}"\ncache = "eyes"\n' if switches.pictures else ""
+    return f"""{_models(folder, sees=switches.pictures)}
 [kv]
 ram_bytes = 0
 folder = "{folder / "cold-kv"}"
@@ -130,6 +155,9 @@ enable_archival = false
 [server]
 host = "127.0.0.1"
 port = 0
+{routes}[[routes]]
+match = "*"
+cache = "main"
 """
 
 
@@ -178,15 +206,18 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    config: str, folder: Path, name: str, *options: str, variables: dict[str, str] | None = None
+    config: str, folder: Path, name: str, *options: str, variables: dict[str, str] | None = None, before: str = ""
 ) -> AsyncIterator[Running]:
-    """A server for the length of the block, ended by SIGTERM. Raises: `RuntimeError` when it does not start."""
+    """A server for the length of the block, ended by SIGTERM. `before`: Python that it runs first.
+
+    Raises: `RuntimeError` when it does not start.
+    """
     file, log = folder / f"{name}.toml", folder / f"{name}.log"
     file.write_text(config)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAG_", "SHEPHERD_"))}
     environment |= {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")} | (variables or {})
     environment |= {"SOAK_HEAP": str(folder / f"{name}.heap"), "SOAK_ROOT": str(ROOT)}
-    command = (sys.executable, "-c", START, "serve", "--config", str(file), *options)
+    command = (sys.executable, "-c", before + START, "serve", "--config", str(file), *options)
     with log.open("wb") as sink:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=sink, env=environment, cwd=folder, start_new_session=True

@@ -29,7 +29,7 @@ from bench.rig.verdict import WIDTH, quantile
 from bench.soak import plot
 from bench.soak.checks import Colds, Findings, Said, check_memory
 from bench.soak.growth import thinned
-from bench.soak.server import MEMORY_BYTES, Switches, cold_configuration, configuration, running
+from bench.soak.server import MEMORY_BYTES, Switches, cache_of, cold_configuration, configuration, running
 from bench.soak.surfaces import SURFACES, Surface
 from bench.soak.traffic import LULL_S, USERS, Client, Stage, Stop
 from bench.soak.watch import Watch
@@ -69,6 +69,8 @@ class Plan:
     cold_share: float = COLD_SHARE
     memory: bool = True
     tiers: bool = True
+    pictures: bool = True
+    """A model that sees, and conversations about images."""
     shared: bool = True
     """Conversations that begin with the same text."""
     surfaces: tuple[Surface, ...] = SURFACES
@@ -85,14 +87,14 @@ class Plan:
 async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict[str, Any]:
     """Run it; the result, as it is written to a file."""
     findings, said = Findings(), Said()
-    switches = Switches(plan.memory, plan.tiers)
+    switches = Switches(plan.memory, plan.tiers, plan.pictures)
     settled: dict[str, Any] = {}
     begun = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         warm = await stack.enter_async_context(
             running(configuration(folder, switches), folder, "warm", variables=dict(plan.variables))
         )
-        cold = await stack.enter_async_context(running(cold_configuration(folder), folder, "cold"))
+        cold = await stack.enter_async_context(running(cold_configuration(folder, switches), folder, "cold"))
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=CLIENT_KEEPS_S)
         client, asking, watching = [
             await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=None, limits=limits))
@@ -100,10 +102,12 @@ async def soak(plan: Plan, folder: Path, console: Console | None = None) -> dict
         ]
         watch = Watch(warm, folder)
         await watch.look(watching)
-        colds = Colds(asking, findings, share=plan.cold_share, seed=plan.seed, patience_s=plan.patience_s)
+        colds = Colds(
+            asking, findings, share=plan.cold_share, seed=plan.seed, patience_s=plan.patience_s, cache=cache_of
+        )
         stage = Stage(
             client, findings, colds, said, seed=plan.seed, patience_s=plan.patience_s, per_second=plan.per_second,
-            shared=plan.shared, memory=plan.memory, surfaces=plan.surfaces, limit=plan.requests,
+            shared=plan.shared, pictures=plan.pictures, memory=plan.memory, surfaces=plan.surfaces, limit=plan.requests,
             lull_every=plan.lull_every, lull_s=plan.lull_s, at_rest=lambda: watch.rest(watching),
             is_there=lambda: warm.is_there,
         )  # fmt: skip
@@ -320,6 +324,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, help="end after so many")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--no-tiers", action="store_true")
+    parser.add_argument("--no-pictures", action="store_true", help="without the model that sees")
     parser.add_argument("--no-shared", action="store_true", help="without conversations that begin with the same text")
     parser.add_argument("--surface", choices=SURFACES, action="append", help="only this one; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="in the server's environment")
@@ -338,6 +343,7 @@ def main() -> None:
         cold_share=said.cold_share,
         memory=not said.no_memory,
         tiers=not said.no_tiers,
+        pictures=not said.no_pictures,
         shared=not said.no_shared,
         surfaces=tuple(said.surface or SURFACES),
         requests=said.requests,

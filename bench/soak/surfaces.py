@@ -9,6 +9,7 @@ protocol's is a `Malformed`; one that makes no progress for a while is a `Hang`.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -30,6 +31,10 @@ class Malformed(Exception):
     """An answer that is none in its protocol."""
 
 
+class Failed(Malformed):
+    """An answer that ended with an error, in its protocol's own form."""
+
+
 class Hang(Exception):
     """Nothing came for longer than a request may be silent."""
 
@@ -40,6 +45,8 @@ class Turn:
 
     role: Literal["user", "assistant"]
     text: str
+    picture: bytes = b""
+    """A PNG file in front of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ RATE_LIMITED = "rate_limit_error"
 async def ask(client: httpx.AsyncClient, asked: Ask, patience_s: float) -> Answer:
     """Send it and read the answer to its end, or until the client leaves.
 
-    Raises: `Hang`, `Malformed`, and `httpx.HTTPError` when the connection fails.
+    Raises: `Hang`, `Malformed` (`Failed`), and `httpx.HTTPError` when the connection fails.
     """
     protocol = PROTOCOLS[asked.surface]
     headers = {"x-shepherd-user": asked.user} if asked.user else {}
@@ -156,11 +163,11 @@ async def _follow(
         if asked.leave_after is not None and n_pieces >= asked.leave_after:
             answer.left = True
             return
-        if "error" in piece and not protocol.ends(piece):
-            if not answer.said and piece["error"].get("type") == RATE_LIMITED:
+        if (error := _error(piece)) is not None:
+            if not answer.said and isinstance(error, dict) and error.get("type") == RATE_LIMITED:
                 answer.status, answer.error = 429, json.dumps(piece)  # the headers went out while it waited for room
                 return
-            raise Malformed(f"an error in the middle: {json.dumps(piece)[:300]}")
+            raise Failed(f"an error in the middle: {json.dumps(piece)[:300]}")
         if _take(protocol, answer, piece):
             n_pieces += 1
             limit.reschedule(asyncio.get_running_loop().time() + patience_s)
@@ -181,6 +188,11 @@ async def _pieces(response: httpx.Response, answer: Answer) -> AsyncIterator[Jso
         elif line.startswith("data:"):
             text = line[5:].strip()
             yield {"done": "[DONE]"} if text == "[DONE]" else _parsed(text)
+
+
+def _error(piece: Json) -> Any:
+    """What a piece of a stream says that has failed; None where it says nothing of the kind."""
+    return piece["response"]["error"] if piece.get("type") == "response.failed" else piece.get("error")
 
 
 def _take(protocol: _Protocol, answer: Answer, piece: Json) -> bool:
@@ -216,15 +228,30 @@ def _check(asked: Ask, answer: Answer) -> None:
 # -- OpenAI ------------------------------------------------------------------------------------------------------------
 
 
-def _messages(asked: Ask) -> list[Json]:
+def _base64(picture: bytes) -> str:
+    return base64.b64encode(picture).decode()
+
+
+def _url(picture: bytes) -> str:
+    return f"data:image/png;base64,{_base64(picture)}"
+
+
+def messages(asked: Ask) -> list[Json]:
+    """Those of chat completions."""
     system = [{"role": "system", "content": asked.system}] if asked.system else []
-    return [*system, *({"role": turn.role, "content": turn.text} for turn in asked.turns)]
+    return [*system, *({"role": turn.role, "content": _chat_content(turn)} for turn in asked.turns)]
+
+
+def _chat_content(turn: Turn) -> str | list[Json]:
+    if not turn.picture:
+        return turn.text
+    return [{"type": "image_url", "image_url": {"url": _url(turn.picture)}}, {"type": "text", "text": turn.text}]
 
 
 def _chat_body(asked: Ask) -> Json:
     body: Json = {
         "model": asked.model,
-        "messages": _messages(asked),
+        "messages": messages(asked),
         "max_tokens": asked.max_tokens,
         "temperature": asked.temperature,
     }
@@ -272,13 +299,19 @@ def _responses_body(asked: Ask) -> Json:
     turns = asked.turns[-1:] if asked.previous else asked.turns
     body: Json = {
         "model": asked.model,
-        "input": [{"role": turn.role, "content": turn.text} for turn in turns],
+        "input": [{"role": turn.role, "content": _responses_content(turn)} for turn in turns],
         "max_output_tokens": asked.max_tokens,
         "temperature": asked.temperature,
     }
     if asked.system:
         body["instructions"] = asked.system
     return body | ({"previous_response_id": asked.previous} if asked.previous else {})
+
+
+def _responses_content(turn: Turn) -> str | list[Json]:
+    if not turn.picture:
+        return turn.text
+    return [{"type": "input_image", "image_url": _url(turn.picture)}, {"type": "input_text", "text": turn.text}]
 
 
 def _take_responses(answer: Answer, piece: Json) -> bool:
@@ -315,11 +348,18 @@ def _take_response(answer: Answer, response: Json) -> bool:
 def _anthropic_body(asked: Ask) -> Json:
     body: Json = {
         "model": asked.model,
-        "messages": [{"role": turn.role, "content": turn.text} for turn in asked.turns],
+        "messages": [{"role": turn.role, "content": _anthropic_content(turn)} for turn in asked.turns],
         "max_tokens": asked.max_tokens,
         "temperature": asked.temperature,
     }
     return body | ({"system": asked.system} if asked.system else {})
+
+
+def _anthropic_content(turn: Turn) -> str | list[Json]:
+    if not turn.picture:
+        return turn.text
+    source = {"type": "base64", "media_type": "image/png", "data": _base64(turn.picture)}
+    return [{"type": "image", "source": source}, {"type": "text", "text": turn.text}]
 
 
 def _take_anthropic(answer: Answer, piece: Json) -> bool:
@@ -366,6 +406,15 @@ def _ollama_options(asked: Ask) -> Json:
     return {"model": asked.model, "options": {"num_predict": asked.max_tokens, "temperature": asked.temperature}}
 
 
+def _ollama_messages(asked: Ask) -> list[Json]:
+    system = [{"role": "system", "content": asked.system}] if asked.system else []
+    turns = (
+        {"role": turn.role, "content": turn.text} | ({"images": [_base64(turn.picture)]} if turn.picture else {})
+        for turn in asked.turns
+    )
+    return [*system, *turns]
+
+
 def _take_ollama(answer: Answer, piece: Json) -> bool:
     message = piece.get("message") or {}
     text = message.get("content") or piece.get("response") or ""
@@ -394,7 +443,7 @@ PROTOCOLS: Mapping[Surface, _Protocol] = {
         "/v1/messages", _anthropic_body, _take_anthropic, lambda piece: piece.get("type") == "message_stop"
     ),
     "ollama": _Protocol(
-        "/api/chat", lambda asked: _ollama_options(asked) | {"messages": _messages(asked)}, _take_ollama,
+        "/api/chat", lambda asked: _ollama_options(asked) | {"messages": _ollama_messages(asked)}, _take_ollama,
         lambda piece: piece.get("done") is True,
     ),
     "generate": _Protocol(

@@ -19,8 +19,9 @@ from typing import Any
 
 import httpx2 as httpx
 from bench.soak.checks import Colds, Findings, Said, shown
-from bench.soak.server import KEPT, KEPT_EVICT, N_CTX, OWNER, PLAIN, PLAIN_EVICT, SIDE
+from bench.soak.server import KEPT, KEPT_EVICT, N_CTX, OWNER, PLAIN, PLAIN_EVICT, SEES, SIDE
 from bench.soak.surfaces import SURFACES, TALKING, Answer, Ask, Hang, Json, Malformed, Surface, Turn, ask
+from tests.unit.engine.tiny_projector import png
 
 WORDS = """
 time year people way day man thing woman life child world school state family student group country problem
@@ -37,6 +38,8 @@ DOCUMENTS = 4
 LENGTHS = ((4, 16), (4, 16), (30, 80), (120, 200))
 """Words of a user's message, short ones more often."""
 LONG = (200, 360)
+PICTURES = 6
+"""Images that come again and again."""
 FORGETFUL = "dee"
 """The user whose memory is emptied now and then."""
 USERS = (OWNER, "ann", "ann", "bob", FORGETFUL)
@@ -108,6 +111,7 @@ class Stage:
         patience_s: float,
         per_second: float,
         shared: bool = True,
+        pictures: bool = True,
         memory: bool = True,
         surfaces: Sequence[Surface] = SURFACES,
         limit: int | None = None,
@@ -121,6 +125,7 @@ class Stage:
         self.findings = findings
         self.said = said
         self.shared = shared
+        self.pictures = pictures
         self.memory = memory
         self.surfaces = surfaces
         self._rnd = random.Random(f"stage {seed}")
@@ -253,7 +258,8 @@ class Stage:
 def may_not_be_full(asked: Ask) -> bool:
     """Whether a refusal as too long must be wrong: these words cannot fill the context, or old turns may leave.
 
-    The newest turn alone must fit in any case. A word of ours has three tokens at most.
+    The newest turn alone must fit in any case. A word of ours has three tokens at most; questions about images, whose
+    model has a token for each letter, are short.
     """
     turns = asked.turns[-1:] if asked.model in (PLAIN_EVICT, KEPT_EVICT) and asked.surface in TALKING else asked.turns
     n_words = len(asked.system.split()) + sum(len(turn.text.split()) + 8 for turn in turns)
@@ -275,6 +281,7 @@ class Client:
             (4, "overflow", self.overflow),
             (2, "burst", self.burst),
             (2, "side", self.side),
+            (3 if stage.pictures else 0, "pictures", self.pictures),
             (3, "forms", self.forms),
             (2, "continue", self.go_on),
             (2, "look", self.look),
@@ -312,7 +319,7 @@ class Client:
     def opening(self, model: str, surface: Surface | None = None) -> Ask:
         """A conversation's first request, but for its message."""
         chosen = surface or self.talking()
-        user = self.user if model in (KEPT, KEPT_EVICT) else None
+        user = self.user if model in (KEPT, KEPT_EVICT, SEES) else None
         return Ask(
             chosen, model, (), system=self.rnd.choice(SYSTEMS), max_tokens=self.rnd.randint(4, 32),
             stream=self.rnd.random() < 0.6, user=user, temperature=0.0 if self.rnd.random() < 0.85 else 0.8,
@@ -357,6 +364,16 @@ class Client:
         async with asyncio.TaskGroup() as tasks:
             for one in asks:
                 tasks.create_task(self.stage.ask(one))
+
+    async def pictures(self) -> None:
+        """A conversation about images: some are new, some have been sent before, also by others."""
+        base = replace(self.opening(SEES), system="")
+        turns = []
+        for _ in range(self.rnd.randint(1, 4)):
+            picture = png(self.rnd.choice((self.rnd.randrange(PICTURES), self.rnd.randrange(10**6))))
+            words = self.marked(self.words(*LENGTHS[0]))
+            turns.append(Turn("user", words, picture if self.rnd.random() < 0.7 else b""))
+        await self.converse(base, turns, lively=True)
 
     async def side(self) -> None:
         """A title, on the route of side tasks."""
@@ -442,7 +459,7 @@ class Client:
                 await self.stage.ask(asked)  # and once more, below
             elif mood < 0.3 and turns and not kept:
                 at = 2 * self.rnd.randrange(len(turns) // 2)
-                edited = Turn("user", self.marked(turns[at].text.rpartition(" ")[0]))
+                edited = replace(turns[at], text=self.marked(turns[at].text.rpartition(" ")[0]))
                 turns = (*turns[:at], edited)
                 answer = await self.stage.ask(replace(base, turns=turns))
                 if answer is None or not answer.text:

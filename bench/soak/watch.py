@@ -28,6 +28,7 @@ MB = 2**20
 ALLOWED: Mapping[str, Allowance] = {
     "rss": Allowance(share=0.02, least=16 * MB),
     "private": Allowance(share=0.02, least=16 * MB),
+    "rss of children": Allowance(share=0.02, least=16 * MB),
     "in use": Allowance(share=0.02, least=4 * MB),
     "blocks": Allowance(share=0.02, least=20_000),
     "handles": Allowance(least=3),
@@ -48,7 +49,7 @@ and `private` may step further, since a heap keeps freed blocks between small on
 to 12 MB in the last third of two hours while `in use` falls. They are watched for what malloc does not see, mapped
 files."""
 
-FILLING = ("rss", "private", "in use", "blocks")
+FILLING = ("rss", "private", "rss of children", "in use", "blocks")
 FILLED_AFTER = 3_500
 """With so many requests of the soak's the server has filled its 8 MB for what it remembers of prompts; before,
 these series rise by some kB with each, and say nothing of leaks."""
@@ -104,6 +105,7 @@ class Watch:
         process = self._server.process
         heap = read_heap(self._server.log.with_suffix(".heap"))
         memory = process.memory_full_info()
+        children = process.children(recursive=True)
         n_connections = len(process.net_connections("tcp"))
         seen: dict[str, float] = {
             "rss": memory.rss,
@@ -112,7 +114,8 @@ class Watch:
             "handles": process.num_fds() - n_connections,
             "connections": n_connections,
             "threads": process.num_threads(),
-            "children": len(process.children(recursive=True)),
+            "children": len(children),
+            "rss of children": sum(rss_of(each) for each in children),
             "memory files": size_of((self._folder / "memory.db", self._folder / "memory-users")),
             "disk tier": size_of((self._folder / "kv",)),
             "responses file": size_of((self._folder / "responses.db",)),
@@ -133,6 +136,14 @@ class Watch:
 
     def last(self, name: str) -> float:
         return self.series[name][-1] if self.series[name] else 0.0
+
+
+def rss_of(process: psutil.Process) -> int:
+    """What a process has in memory; 0 when it has ended."""
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0
 
 
 def read_metrics(text: str) -> dict[str, float]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"})
-CHILDREN = ("shepherd.engine.llamacpp.selftest", "shepherd.engine.llamacpp.trial", "shepherd.engine.llamacpp.pixels")
+CHILDREN = tuple(f"shepherd.engine.llamacpp.{name}" for name in ("selftest", "trial", "pixels", "samples"))
 """The trials of the library and of each new model file, which whichever test of a worker loads one first starts, and
-the decoder of an image that a model sees."""
+the decoders of what a model sees and hears."""
 started: list[str] = []
 """Events of Python's audit hooks since this test began."""
 

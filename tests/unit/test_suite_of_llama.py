@@ -93,26 +93,26 @@ def test_a_case_that_fails_by_the_models_words_does_not_apply_if_llama_server_do
 def test_the_page_has_a_table_for_others_tests_and_one_for_our_cases_over_their_libraries() -> None:
     rows = [Row("a", "passed", "", "passed"), Row("b", "failed", "one day", "passed"), Row("c", "failed", "x|y")]
     reports = [
-        Report("theirs", "theirs", "1.0", rows),
-        Report("more", "theirs", "2.0", [Row("d", "not applicable", "no")]),
-        Report("ours", "ours", "3.0", [Row("e", "passed")]),
+        Report("theirs", "theirs", "1.0", rows, "2026-01-02"),
+        Report("more", "theirs", "2.0", [Row("d", "not applicable", "no")], "2026-01-03"),
+        Report("ours", "ours", "3.0", [Row("e", "passed")], "2026-01-04"),
     ]
     head, first, second, reasons = re.split(
         "^## (?:Tests|Cases|theirs: what fails).*$", page(reports), flags=re.MULTILINE
     )
     assert head.startswith("# Conformance\n")
     assert [line for line in first.splitlines() if line.startswith("|")] == [
-        "| suite | version | llama-server | passed | failed | not applicable |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-        "| theirs | 1.0 | 2 | 1 | 2 | 0 |",
-        "| more | 2.0 |  | 0 | 0 | 1 |",
-        "| **together** |  |  | 1 | 2 | 1 |",
+        "| suite | version | run on | llama-server | passed | failed | not applicable |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+        "| theirs | 1.0 | 2026-01-02 | 2 | 1 | 2 | 0 |",
+        "| more | 2.0 | 2026-01-03 |  | 0 | 0 | 1 |",
+        "| **together** |  |  |  | 1 | 2 | 1 |",
     ]
     assert [line for line in second.splitlines() if line.startswith("|")] == [
-        "| suite | version | passed | failed | not applicable |",
-        "| --- | --- | ---: | ---: | ---: |",
-        "| ours | 3.0 | 1 | 0 | 0 |",
-        "| **together** |  | 1 | 0 | 0 |",
+        "| suite | version | run on | passed | failed | not applicable |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| ours | 3.0 | 2026-01-04 | 1 | 0 | 0 |",
+        "| **together** |  |  | 1 | 0 | 0 |",
     ]
     assert "* one day\n  * `b`" in reasons
     assert "* x/y\n  * `c`" in reasons

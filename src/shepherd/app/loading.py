@@ -200,7 +200,9 @@ class ModelLoader:
                 if speech is not None:
                     options = replace(options, end_tokens=speech.end_tokens, spelled=speech.constraints.spelled)
                 title = f"cache {options.caches[0].name!r}" if options.caches else f"model {entry.name!r}"
-                made = RemoteLlama(options, title=title, is_wanted=is_wanted, report=report)
+                made = RemoteLlama(
+                    options, title=title, stall_s=self.config.kv.stall_s, is_wanted=is_wanted, report=report
+                )
             else:
                 constrainer = speech.constraints.constrainer if speech is not None else None
                 made = LlamaModel(weights, options, constrainer=constrainer, report=report)

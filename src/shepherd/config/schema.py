@@ -306,7 +306,8 @@ class KvConfig:
     n_positions: int | None = key(whole(1))
     """Positions before a conversation is computed again; None = as many as the model was trained for."""
     stall_s: float = key(number(0.01, 86_400), 60.0)
-    """Seconds without progress while requests wait, until a cache counts as stalled."""
+    """Seconds without progress while requests wait, until a cache counts as stalled; as long after that, the process
+    of a model that has one is ended, and started again."""
     system_changes: float = key(number(0, 1), 0.25)
     """Largest part of a system prompt that may change within a conversation and be repeated at its end; 0 = none."""
 

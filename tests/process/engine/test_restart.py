@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ pytestmark = [
 ]
 DEADLY = 7
 """A prompt that begins with this token ends the process."""
-QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, term_s=1.0, pause_s=0.01)
+QUICK = Timeouts(connect_s=60.0, frozen_s=2.0, hung_s=1.0, mute_s=2.0, term_s=1.0, pause_s=0.01)
 HERE = "tests.process.engine.test_restart"
 
 
@@ -174,6 +175,28 @@ async def test_a_child_that_stays_silent_is_killed_and_the_next_one_answers() ->
         await steps(engine.submit(job("abc", 5)))
     await until(lambda: engine.process.pid != first and engine.down is None)
     await ask(engine)
+    engine.close()
+
+
+def slow_to_load(file: str) -> InProcessEngine:
+    """Works once; the next one stands still while it is made, and the one behind it is made for longer than that."""
+    count = Path(file)
+    count.write_text(str(made := int(count.read_text() or "0") + 1 if count.exists() else 1))
+    if made == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if made == 3:
+        threading.Event().wait(QUICK.mute_s + 1.0)
+    return InProcessEngine(GatedRuntime(Setup()))
+
+
+async def test_a_child_that_stands_still_while_it_loads_is_ended_and_a_slow_one_is_not(tmp_path: Path) -> None:
+    engine = child(str(tmp_path / "n"), factory=f"{HERE}:slow_to_load", timeouts=QUICK)
+    await ask(engine)
+    os.kill(engine.process.pid, signal.SIGKILL)
+    await until(lambda: "has sent nothing for 2 s while it loaded the model" in (engine.down or ""))
+    await until(lambda: engine.down is None)
+    await ask(engine)
+    assert (tmp_path / "n").read_text() == "3"
     engine.close()
 
 

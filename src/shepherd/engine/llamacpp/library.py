@@ -128,6 +128,19 @@ def start_library() -> Log:
         return _log
 
 
+@functools.cache
+def libmtmd() -> Any:
+    """The bindings of libmtmd, with their log where the library's goes. Raises: `EngineError` if it is not there."""
+    log = start_library()
+    try:
+        mtmd = importlib.import_module("llama_cpp.mtmd_cpp")
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise EngineError(f"this build of the native library reads neither images nor sound: {error}") from error
+    mtmd.mtmd_log_set(log.callback, None)
+    mtmd.mtmd_helper_log_set(log.callback, None)
+    return mtmd
+
+
 def reason_from(log: Log) -> str:
     """The library's own error messages about a failure, as the end of a sentence; clears them."""
     messages = [line.split(": ", 1)[-1] for line in log.errors if line]

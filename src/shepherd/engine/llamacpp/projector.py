@@ -4,10 +4,9 @@
          ── encode ▶ embeddings, kept for a moment         on the projector's own thread, beside the engine's
                           └── decode ──▶ cells             the engine thread
 
-libmtmd may change at any release, so this file alone uses it. Pixels come decoded from `pixels.py`; sound is decoded by
-the library (miniaudio), as llama-server does, from a stream that `media/sound.py` has checked. Everything of an
-image or a recording follows from its file and from the projector, so one is encoded again when its embeddings have been
-dropped.
+libmtmd may change at any release, so this file and `samples.py` alone use it. Files come decoded, images from
+`pixels.py` and recordings from `samples.py`. Everything of an image or a recording follows from its file and from the
+projector, so one is encoded again when its embeddings have been dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib
 import io
 import logging
 import os
@@ -30,8 +28,8 @@ from typing import Any, NamedTuple
 from shepherd.core import EngineError, InvalidRequest
 from shepherd.core.lru import LruCache
 from shepherd.engine.base import Media, MediaReader
-from shepherd.engine.llamacpp.library import C, reason_from, start_library
-from shepherd.engine.llamacpp.pixels import decode
+from shepherd.engine.llamacpp import pixels, samples
+from shepherd.engine.llamacpp.library import C, libmtmd, reason_from, start_library
 from shepherd.engine.llamacpp.weights import Weights, digest_of
 from shepherd.media import sound
 
@@ -40,8 +38,8 @@ logger = logging.getLogger(__name__)
 KEEP_BYTES = 256_000_000
 """Memory for embeddings of files that were encoded last: some dozens of images, so that a conversation that is computed
 again, or asked twice, does not wait for them again."""
-KEEP_PIXELS = 32_000_000
-"""Memory for pixels that were decoded last: what is read is encoded soon."""
+KEEP_DECODED = 32_000_000
+"""Memory for pixels, and as much for samples, that were decoded last: what is read is encoded soon."""
 MOST_READ = 4096
 """Files of which it is known what they become in a prompt."""
 MOST_SECONDS = 3600
@@ -73,9 +71,10 @@ class Projector:
         self._worker = ThreadPoolExecutor(1, f"media-{path.stem}")
         self._encoding: dict[bytes, Future[_Encoded]] = {}
         self._encoded = LruCache[_Encoded](KEEP_BYTES)
-        self._pixels = LruCache[tuple[int, int, bytes]](KEEP_PIXELS)
+        self._pixels = LruCache[tuple[int, int, bytes]](KEEP_DECODED)
+        self._samples = LruCache[bytes](KEEP_DECODED)
         self._read: LruCache[tuple[array[int] | int, ...]] = LruCache(MOST_READ)
-        mtmd = _mtmd()
+        mtmd = libmtmd()
         self.takes_images: bool = mtmd.mtmd_support_vision(handle)
         self.takes_audio: bool = mtmd.mtmd_support_audio(handle)
         self.compresses: bool = mtmd.mtmd_decode_use_mrope(handle)
@@ -88,7 +87,7 @@ class Projector:
         """Load a projector for these weights. Raises: `EngineError` if it is none, or belongs to another model."""
         log = start_library()
         log.errors.clear()
-        mtmd = _mtmd()
+        mtmd = libmtmd()
         params = mtmd.mtmd_context_params_default()
         params.use_gpu, params.n_threads = use_gpu, n_threads
         params.print_timings = False  # its warm-up only allocates
@@ -153,7 +152,7 @@ class Projector:
     def _encode_parts(self, media: Media, *, alone: bool) -> _Encoded:
         import numpy as np  # noqa: PLC0415 - imports slowly, and most programs see and hear nothing
 
-        mtmd, found = _mtmd(), None
+        mtmd, found = libmtmd(), None
         log = start_library()
         with self._chunks(media.data) as chunks, self._lock:
             for part, chunk in enumerate(chunks):
@@ -199,7 +198,7 @@ class Projector:
 
         Engine thread. After another code than 0, some of its cells may be there. Raises: `EngineError`.
         """
-        mtmd = _mtmd()
+        mtmd = libmtmd()
         encoded = self._encoded.find(media.key) or self._encode(media, alone=True)
         chunk = mtmd.mtmd_input_chunk_load(encoded.chunk, len(encoded.chunk))
         if not chunk:
@@ -217,19 +216,17 @@ class Projector:
     def close(self) -> None:
         self._worker.shutdown(cancel_futures=True)
         if self._handle:
-            _mtmd().mtmd_free(self._handle)
+            libmtmd().mtmd_free(self._handle)
             self._handle = None
 
     @contextmanager
     def _chunks(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[list[Any]]:
         """What the library makes of a file, valid within. Raises: `InvalidRequest`; as `decode`."""
-        mtmd, log = _mtmd(), start_library()
+        mtmd, log = libmtmd(), start_library()
         is_sound = sound.find_type(data) is not None
         with ExitStack() as stack:
-            bitmap, what = self._sound(data) if is_sound else self._picture(data, is_wanted)
+            bitmap, what = self._sound(data, is_wanted) if is_sound else self._picture(data, is_wanted)
             stack.callback(mtmd.mtmd_bitmap_free, bitmap)
-            if is_sound:
-                self._check_samples(bitmap)
             chunks = mtmd.mtmd_input_chunks_init()
             stack.callback(mtmd.mtmd_input_chunks_free, chunks)
             marker: bytes = mtmd.mtmd_default_marker()
@@ -243,15 +240,14 @@ class Projector:
         """The pixels of an image as a bitmap of the library, and a name for it. Raises: `InvalidRequest`; as
         `decode`."""
         if (found := self._pixels.find(data)) is None:
-            found = decode(data, is_wanted)
+            found = pixels.decode(data, is_wanted)
             self._pixels.keep(data, found, len(data) + len(found[2]))
-        width, height, pixels = found
-        buffer = ctypes.cast(ctypes.c_char_p(pixels), ctypes.POINTER(ctypes.c_uint8))
-        return _mtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
+        width, height, content = found
+        buffer = ctypes.cast(ctypes.c_char_p(content), ctypes.POINTER(ctypes.c_uint8))
+        return libmtmd().mtmd_bitmap_init(width, height, buffer), f"an image of {width} x {height} pixels"
 
-    def _sound(self, data: bytes) -> tuple[Any, str]:
-        """The samples of a recording as a bitmap of the library, and a name for it. Raises: `InvalidRequest`."""
-        mtmd, log = _mtmd(), start_library()
+    def _sound(self, data: bytes, is_wanted: Callable[[], bool]) -> tuple[Any, str]:
+        """The samples of a recording as a bitmap of the library, and a name for it. Raises: as `_picture`."""
         try:
             found = sound.read_header(data)
         except sound.NotSound as error:
@@ -262,25 +258,28 @@ class Projector:
             )
         if not self.takes_audio:  # the library would read nothing
             raise InvalidRequest(f"{self.path.name} hears no recordings")
-        stream, what = found.stream(data), f"a recording of {found.seconds:.1f} s"
-        buffer = ctypes.cast(ctypes.c_char_p(stream), ctypes.POINTER(ctypes.c_uint8))
-        bitmap = mtmd.mtmd_helper_bitmap_init_from_buf(self._handle, buffer, len(stream), False)
-        if not bitmap:
-            raise InvalidRequest(f"{what} is damaged, and cannot be decoded{reason_from(log)}")
-        return bitmap, what
+        mtmd = libmtmd()
+        rate: int = mtmd.mtmd_get_audio_sample_rate(self._handle)
+        if (content := self._samples.find(data)) is None:
+            stream = found.stream(data)
+            if rate == samples.RATE:
+                content = samples.decode(stream, found.seconds, is_wanted)
+            else:
+                content = samples.read_by(self._handle, stream)
+            _check_samples(content, rate)
+            self._samples.keep(data, content, len(data) + len(content))
+        buffer = ctypes.cast(ctypes.c_char_p(content), ctypes.POINTER(ctypes.c_float))
+        return mtmd.mtmd_bitmap_init_from_audio(len(content) // 4, buffer), f"a recording of {found.seconds:.1f} s"
 
-    def _check_samples(self, bitmap: Any) -> None:
-        """Raises: `InvalidRequest` for samples of which no embeddings could be computed; some end the process."""
-        import numpy as np  # noqa: PLC0415 - as above
 
-        mtmd = _mtmd()
-        n_bytes = int(mtmd.mtmd_bitmap_get_n_bytes(bitmap))
-        if n_bytes < 4 * sound.LEAST_SECONDS * mtmd.mtmd_get_audio_sample_rate(self._handle):
-            raise InvalidRequest(f"a recording is decoded to less than {sound.LEAST_SECONDS} s of sound")
-        address = ctypes.cast(mtmd.mtmd_bitmap_get_data(bitmap), ctypes.c_void_p).value or 0
-        samples = np.frombuffer(memoryview((ctypes.c_uint8 * n_bytes).from_address(address)), np.float32)
-        if not np.abs(samples).max() <= LOUDEST:  # nor is it where one is no number
-            raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
+def _check_samples(content: bytes, rate: int) -> None:
+    """Raises: `InvalidRequest` for samples of which no embeddings could be computed; some end the process."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if len(content) < 4 * sound.LEAST_SECONDS * rate:
+        raise InvalidRequest(f"a recording is decoded to less than {sound.LEAST_SECONDS} s of sound")
+    if not np.abs(np.frombuffer(content, np.float32)).max() <= LOUDEST:  # nor is it where one is no number
+        raise InvalidRequest("a recording has samples far out of range; send one with samples between -1 and 1")
 
 
 def name_of(digest: bytes, data: bytes) -> bytes:
@@ -299,7 +298,7 @@ def media_of(digest: bytes, data: bytes, parts: Sequence[array[int] | int]) -> t
 
 def _facts(chunk: Any) -> array[int] | int:
     """The tokens of a text, or how many a part of a file has. Raises: `EngineError` for one unknown to the model."""
-    mtmd, size = _mtmd(), ctypes.c_size_t()
+    mtmd, size = libmtmd(), ctypes.c_size_t()
     if mtmd.mtmd_input_chunk_get_type(chunk) != _TEXT:
         return int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
     tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
@@ -310,25 +309,12 @@ def _facts(chunk: Any) -> array[int] | int:
 
 
 def _saved(chunk: Any) -> bytes:
-    mtmd, size = _mtmd(), ctypes.c_size_t()
+    mtmd, size = libmtmd(), ctypes.c_size_t()
     mtmd.mtmd_input_chunk_save(chunk, None, 0, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)
     if mtmd.mtmd_input_chunk_save(chunk, buffer, size.value, ctypes.byref(size)) != 0:
         raise EngineError("the library could not note what it knows of a file")
     return buffer.raw
-
-
-@functools.cache
-def _mtmd() -> Any:
-    """The bindings of libmtmd, with their log where the library's goes. Raises: `EngineError` if it is not there."""
-    log = start_library()
-    try:
-        mtmd = importlib.import_module("llama_cpp.mtmd_cpp")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise EngineError(f"this build of the native library reads neither images nor sound: {error}") from error
-    mtmd.mtmd_log_set(log.callback, None)
-    mtmd.mtmd_helper_log_set(log.callback, None)
-    return mtmd
 
 
 _proof: type[MediaReader] = Projector  # it satisfies the seam

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
+USUAL = Timeouts()
 
 
 def always() -> bool:
@@ -99,12 +100,14 @@ class RemoteLlama:
         options: ModelOptions,
         *,
         title: str,
+        stall_s: float = USUAL.hung_s,
         is_wanted: Callable[[], bool] = always,
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
-        """As `ModelProcess`."""
+        """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
+        timeouts = _timeouts(options, stall_s)
         self.process = ModelProcess(
-            Program(command(), SERVE, (options,), environment(), _timeouts(options), has_arena=True),
+            Program(command(), SERVE, (options,), environment(), timeouts, has_arena=True),
             title=title,
             is_wanted=is_wanted,
             report=report,
@@ -123,9 +126,13 @@ class RemoteLlama:
         self.process.close()
 
 
-def _timeouts(options: ModelOptions) -> Timeouts:
+def _timeouts(options: ModelOptions, stall_s: float) -> Timeouts:
     n_bytes = sum(file.stat().st_size for file in gguf.shards(options.path))
-    return Timeouts(connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, term_s=0.0)
+    frozen_s = min(USUAL.frozen_s, stall_s)
+    return Timeouts(
+        connect_s=60.0, build_s=TIMEOUT_S + n_bytes / SLOWEST_BYTES_PER_S, frozen_s=frozen_s, hung_s=stall_s,
+        mute_s=frozen_s + stall_s, term_s=0.0,
+    )  # fmt: skip
 
 
 def command() -> list[str]:

@@ -16,6 +16,7 @@ import pkgutil
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from multiprocessing.connection import Client
 from typing import Any
 
@@ -80,7 +81,8 @@ def serve(*beside: object) -> int:
         _log_to(host, build)
         factory = pkgutil.resolve_name(build.factory)
         last = beside or (host.workplace(build),)
-        model: RemoteModel = factory(*build.arguments, *last)
+        with host.beating():
+            model: RemoteModel = factory(*build.arguments, *last)
     except EOFError:
         return GONE
     except Exception as error:
@@ -124,6 +126,23 @@ class _Host:
     def send(self, answers: list[Answer]) -> None:
         with contextlib.suppress(OSError):  # the parent has gone: the reader sees it
             self._channel.send(answers)
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Send signs of life from a thread: the main one may be in the library for minutes."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(BEAT_S):
+                self.send([Beat()])
+
+        thread = threading.Thread(target=beat, name="worker-beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def say(self, answer: Answer) -> None:
         if self._loop is None:

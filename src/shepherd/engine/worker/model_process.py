@@ -96,6 +96,8 @@ class Timeouts:
     """Without a message. A child sends one each second; a library may hold the interpreter for longer."""
     hung_s: float = 60.0
     """From there, or from the stall of an engine, until the child is killed."""
+    mute_s: float = 3600.0
+    """Without a message while the model is loaded, until the child is killed: a library may keep the interpreter."""
     term_s: float = 5.0
     """From SIGTERM to SIGKILL."""
     pause_s: float = 1.0
@@ -367,13 +369,15 @@ class ModelProcess:
             raise
 
     def _await_ready(self, link: _Link, is_wanted: Callable[[], bool]) -> Ready:
-        gives_up = time.monotonic() + self._program.timeouts.build_s
+        timeouts, quiet_s = self._program.timeouts, 0.0
+        gives_up = time.monotonic() + timeouts.build_s
         ready: Ready | None = None
         try:
             while True:
                 if not is_wanted():
                     raise Cancelled
                 if link.channel.poll(POLL_S):
+                    quiet_s = 0.0
                     for answer in link.channel.receive():
                         match answer:
                             case Ready():
@@ -389,7 +393,14 @@ class ModelProcess:
                 elif link.child.wait():
                     break
                 elif time.monotonic() > gives_up:
-                    raise EngineError(f"the engine process was not ready after {self._program.timeouts.build_s:g} s")
+                    raise EngineError(f"the engine process was not ready after {timeouts.build_s:g} s")
+                else:
+                    quiet_s += POLL_S
+                    if quiet_s >= timeouts.mute_s:
+                        raise EngineError(
+                            f"the process of the engine of {self.title} has sent nothing for {quiet_s:.0f} s while it "
+                            "loaded the model, and is ended"
+                        )
         except (EOFError, OSError):
             link.child.wait(LAST_S)
         raise EngineError(f"the process of the engine of {self.title} {link.child.ending()}")
