@@ -9,12 +9,14 @@ layer that computes next to nothing). The engine computes them as it computes ev
 
 from __future__ import annotations
 
+import statistics
 import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp import selftest
@@ -30,9 +32,15 @@ FORMAT = 1
 """Of the kept file; another one is measured again."""
 TIMEOUT_S = 300.0
 _ALIGNMENT = 32
-_LONG = (256, 1024)
-"""Tokens behind which attention is measured."""
-_N_GENERATE = 12
+WIDE_DEPTH, LONG_DEPTHS, FLAT_DEPTH = 256, (256, 1024), 64
+"""Tokens of the prompts, behind which generation is measured, too."""
+N_GENERATE = 12
+REPEAT_S = 2.0
+"""For each measurement, whose median counts."""
+PLAIN = "q8_0"
+"""The number format where that is not the question."""
+_UBATCH = 512
+_SPEEDS = ("prompt", "empty", "deep", "parallel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ WIDE = Shape(8, 1024, 4096, 16, 4)
 """118 million weights: more bytes than the caches of a processor hold."""
 LONG = Shape(8, 1024, 256, 16, 4)
 FLAT = Shape(32, 64, 64, 2, 2)
-_FLAT_KIND = "q8_0"
+SHAPES: Mapping[str, Shape] = {"wide": WIDE, "long": LONG, "flat": FLAT}
 
 
 def write(shape: Shape, path: Path, kind: str) -> None:
@@ -101,53 +109,67 @@ def write(shape: Shape, path: Path, kind: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a model: the shape's work, behind how many tokens, and the speeds."""
+    """The speeds of one model: what it has to do for a token, and behind how many."""
 
     work: plan.Work
     depth: int
     run: Run
-    n_users: int = 1
-    """At a time, for `run.parallel`."""
 
 
 def rates_from(wide: Mapping[str, Measured], long: tuple[Measured, Measured], flat: Measured) -> plan.Rates:
     """The rates with which `plan` gives back these measurements. wide: by number format."""
-    floor_s = 1e-9
+    short, deep = long
+    more_looked = plan.looked(deep.work, 1, deep.depth) - plan.looked(deep.work, 1, 0)
+    attention = more_looked / _above(1 / deep.run.deep - 1 / deep.run.empty)
+    # Seconds of a prompt = tokens x a + compared x b, with the same a for both.
+    ratio = deep.depth / short.depth
+    more_compared = plan.compared(deep.work, deep.depth) - ratio * plan.compared(short.work, short.depth)
+    attention_prompt = more_compared / _above(deep.depth / deep.run.prompt - ratio * short.depth / short.run.prompt)
+    # What a layer costs whatever it computes: the flat model's time without its weights, which the wide one tells.
     first = next(iter(wide.values()))
     per_byte = 1 / first.run.empty / _n_bytes(first.work)
-    layer_s = max(0.0, 1 / flat.run.empty - _n_bytes(flat.work) * per_byte) / flat.work.n_layer
-    short, deep = long
-    decoded = 4 * (deep.work.seen(deep.depth) - deep.work.seen(0))
-    attention = decoded / max(floor_s, 1 / deep.run.deep - 1 / deep.run.empty)
-    # Two prompts: seconds = tokens x a + compared x b; the weights' part is the same for each token of both.
-    compared = [plan.compared(each.work, each.depth) for each in long]
-    seconds = [each.depth / each.run.prompt for each in long]
-    ratio = deep.depth / short.depth
-    attention_prompt = (compared[1] - ratio * compared[0]) / max(floor_s, seconds[1] - ratio * seconds[0])
+    fixed_s = 1 / flat.run.empty - _n_bytes(flat.work) * per_byte - plan.looked(flat.work, 1, 0) / attention
+    layer_s = max(0.0, fixed_s) / flat.work.n_layer
     weights, more, prompt = dict[str, float](), dict[str, float](), dict[str, float]()
     for kind, each in wide.items():
-        n_values = _n_values(each.work)
-        one_s = 1 / each.run.empty - each.work.n_layer * layer_s
-        weights[kind] = _n_bytes(each.work) / max(floor_s, one_s)
-        users_s = each.n_users / each.run.parallel if each.run.parallel else each.n_users / each.run.empty
-        looked = each.n_users**2 * 4 * each.work.seen(min(each.depth, CROWD_DEPTH)) / attention
-        more[kind] = 2 * n_values * (each.n_users - 1) / max(floor_s, users_s - looked - 1 / each.run.empty)
-        prompt_s = each.depth / each.run.prompt - plan.compared(each.work, each.depth) / attention_prompt
-        prompt[kind] = 2 * n_values * each.depth / max(floor_s, prompt_s)
+        work, run = each.work, each.run
+        layers_s = work.n_layer * layer_s
+        one_s = 1 / run.empty - plan.looked(work, 1, 0) / attention
+        weights[kind] = _n_bytes(work) / _above(one_s - layers_s)
+        users_s = N_PARALLEL / run.parallel - plan.looked(work, N_PARALLEL, min(each.depth, CROWD_DEPTH)) / attention
+        more[kind] = 2 * _n_values(work, last=True) * (N_PARALLEL - 1) / _above(users_s - one_s)
+        n_steps = -(-each.depth // _UBATCH)
+        beside = plan.compared(work, each.depth) / attention_prompt + n_steps * layers_s
+        prompt[kind] = 2 * _n_values(work) * each.depth / _above(each.depth / run.prompt - beside)
     for table in (weights, more, prompt):  # the slowest stands for formats that were not measured
         table[plan.ANY] = min(table.values())
     return plan.Rates(weights, more, prompt, max(weights.values()), attention, attention_prompt, layer_s)
+
+
+def _above(seconds: float) -> float:
+    """A difference of two measurements, which noise may make too small for a rate."""
+    return max(seconds, 1e-9)
 
 
 def _n_bytes(work: plan.Work) -> float:
     return sum(amount.n_bytes for found in (work.shared, work.last) for amount in found.values())
 
 
-def _n_values(work: plan.Work) -> float:
-    return sum(amount.n_values for amount in work.shared.values())
+def _n_values(work: plan.Work, *, last: bool = False) -> float:
+    return sum(amount.n_values for found in (work.shared, work.last)[: 1 + last] for amount in found.values())
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
+
+
+class _Question(NamedTuple):
+    shape: str
+    kind: str
+    depth: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.shape} {self.kind} {self.depth}"
 
 
 def measured_rates(
@@ -157,56 +179,60 @@ def measured_rates(
     gpu_layers: int | None,
     cache_folder: Path,
     say: Callable[[str], None] = lambda text: None,
+    shapes: Mapping[str, Shape] = SHAPES,
+    repeat_s: float = REPEAT_S,
 ) -> plan.Rates:
     """The rates of this machine for models in these number formats; from an earlier measurement where there is one.
 
     `say` gets a line when something is measured. Raises: `EngineError` where a model of zeros cannot be computed.
     """
-    file = cache_folder / "speed" / f"{selftest.build_id()}-{hardware()}-{n_threads or 'all'}-{gpu_layers}.json"
-    stored = child.kept(file) or {}
-    runs: dict[str, Run] = {}
-    if stored.get("format") == FORMAT:
-        try:
-            runs = {name: Run(**run) for name, run in stored["runs"].items()}
-        except (KeyError, TypeError, AttributeError):
-            runs = {}
-    known = sorted({kind for kind in kinds if kind in BLOCKS and WIDE.n_ff % BLOCKS[kind][0] == 0} or {_FLAT_KIND})
-    questions = [("wide", kind, 256) for kind in known]
-    questions += [("long", _FLAT_KIND, depth) for depth in _LONG] + [("flat", _FLAT_KIND, 64)]
-    missing = [each for each in questions if _named(*each) not in runs]
+    name = f"{selftest.build_id()}-{hardware()}-{n_threads or 'all'}-{'all' if gpu_layers is None else gpu_layers}"
+    file = cache_folder / "speed" / f"{name}.json"
+    runs = kept_runs(file)
+    known = sorted({kind for kind in kinds if _is_computed(kind, shapes["wide"])} or {PLAIN})
+    wide = [_Question("wide", kind, WIDE_DEPTH) for kind in known]
+    short, deep = (_Question("long", PLAIN, depth) for depth in LONG_DEPTHS)
+    flat = _Question("flat", PLAIN, FLAT_DEPTH)
+    missing = [each for each in (*wide, short, deep, flat) if each.key not in runs]
     if missing:
-        say(f"Measuring this machine, which is kept: {len(missing)} measurements of about 3 s.")
-        verdict = selftest.verdict(cache_folder)
+        say(f"measuring this machine, once: {len(missing)} measurements of about {repeat_s + 2:.0f} s")
+        extra = selftest.verdict(cache_folder).use_extra_bufts
         candidate = Candidate(n_threads=n_threads, gpu_layers=gpu_layers)
-        for name, kind, depth in missing:
-            with _model(_SHAPES[name], kind) as path:
-                workload = Workload(depth=depth, n_generate=_N_GENERATE, parallel=name == "wide")
-                run, *_ = measure(
-                    path, candidate, workload, timeout_s=TIMEOUT_S, use_extra_bufts=verdict.use_extra_bufts
+        for each in missing:
+            workload = Workload(each.depth, N_GENERATE, parallel=each.shape == "wide")
+            with _model(shapes[each.shape], each.kind) as path:
+                found = measure(
+                    path, candidate, workload, timeout_s=TIMEOUT_S, repeat_s=repeat_s, use_extra_bufts=extra
                 )
-            if run.problem or not (run.empty and run.prompt and run.deep):
-                raise EngineError(f"the speed of this machine cannot be measured: {run.problem or 'it shows no speed'}")
-            runs[_named(name, kind, depth)] = run
-        child.keep(file, {"format": FORMAT, "runs": {name: asdict(run) for name, run in runs.items()}})
-    works = {(name, kind): _work(_SHAPES[name], kind) for name, kind, _ in questions}
+            if problem := found[0].problem:
+                raise EngineError(f"the speed of this machine cannot be measured: {problem}")
+            runs[each.key] = Run(
+                **{speed: statistics.median(getattr(run, speed) for run in found) for speed in _SPEEDS}
+            )
+            child.keep(file, {"format": FORMAT, "runs": {key: asdict(run) for key, run in runs.items()}})
 
-    def found(name: str, kind: str, depth: int) -> Measured:
-        return Measured(works[name, kind], depth, runs[_named(name, kind, depth)], N_PARALLEL)
+    def measured(each: _Question) -> Measured:
+        with _model(shapes[each.shape], each.kind) as path:
+            return Measured(plan.work_of(gguf.read_header(path), Cells(1024)), each.depth, runs[each.key])
 
-    short, deep = (found("long", _FLAT_KIND, depth) for depth in _LONG)
-    return rates_from({kind: found("wide", kind, 256) for kind in known}, (short, deep), found("flat", _FLAT_KIND, 64))
-
-
-_SHAPES = {"wide": WIDE, "long": LONG, "flat": FLAT}
+    return rates_from({each.kind: measured(each) for each in wide}, (measured(short), measured(deep)), measured(flat))
 
 
-def _named(name: str, kind: str, depth: int) -> str:
-    return f"{name} {kind} {depth}"
+def kept_runs(file: Path) -> dict[str, Run]:
+    """The measurements that a file keeps; empty for one that is none."""
+    stored = child.kept(file) or {}
+    if stored.get("format") != FORMAT:
+        return {}
+    try:
+        found = {str(name): Run(**run) for name, run in stored["runs"].items()}
+        return found if all(min(run.prompt, run.empty, run.deep) > 0 for run in found.values()) else {}
+    except (KeyError, TypeError, AttributeError):
+        return {}
 
 
-def _work(shape: Shape, kind: str) -> plan.Work:
-    with _model(shape, kind) as path:
-        return plan.work_of(gguf.read_header(path), Cells(1024))
+def _is_computed(kind: str, shape: Shape) -> bool:
+    """Whether llama.cpp multiplies matrices in this format: all but whole numbers."""
+    return kind in BLOCKS and kind not in ("i8", "i16", "i32", "i64", "f64") and shape.n_embd % BLOCKS[kind][0] == 0
 
 
 @contextmanager

@@ -43,6 +43,11 @@ class Row(NamedTuple):
     share: float = GPU_SHARE
     can_serve: bool = True
 
+    @property
+    def is_card(self) -> bool:
+        """Of which a machine may have several; the others are machines themselves."""
+        return self.share == GPU_SHARE
+
 
 _GA102 = "NVIDIA Ampere GA102 whitepaper"
 _AD102 = "NVIDIA Ada GPU architecture whitepaper"
@@ -106,6 +111,8 @@ def parse(text: str) -> Machine:
         n, name, row = int(match[1]) if len(match[1]) < 5 else 0, match[2], _find(match[2])
         if not 1 <= n <= MOST_DEVICES:
             raise _wrong(f"{text[:80]!r} names {match[1][:20]} devices; give a number from 1 to {MOST_DEVICES}")
+    if row is not None and n > 1 and not row.is_card:
+        raise _wrong(f"{row.name} is a whole machine; for several of them give --machine {row.name} several times")
     if row is None:
         near = difflib.get_close_matches(_plain(name), _BY_NAME, 1, 0.75)
         hint = f"; did you mean {_BY_NAME[near[0]].name}?" if near else ""
@@ -137,7 +144,7 @@ def enough(n_bytes: int, *, serves: bool = False) -> str:
     serves: one that vLLM and its like run on.
     """
     rows = [row for row in MACHINES if row.can_serve or not serves]
-    sized = sorted((row.gib * row.share * n, n, row) for row in rows for n in (1, 2, 4, 8) if n == 1 or row.can_serve)
+    sized = sorted((row.gib * row.share * n, n, row) for row in rows for n in (1, 2, 4, 8) if n == 1 or row.is_card)
     found = next(((n, row) for gib, n, row in sized if gib * 2**30 >= n_bytes), None)
     return "" if found is None else f"{found[0]}x{found[1].name}" if found[0] > 1 else found[1].name
 
@@ -162,9 +169,11 @@ def _described(text: str) -> Machine:
     if given.get("gpu", "no") not in ("yes", "no"):
         raise _wrong(f"gpu is {given['gpu'][:40]!r}; give yes or no")
     n = _number(given.get("n", "1"))
+    is_gpu = given.get("gpu") == "yes"
     if not (1 <= n <= MOST_DEVICES and n == int(n)):
         raise _wrong(f"n is {given['n'][:40]!r}; give a whole number from 1 to {MOST_DEVICES}")
-    is_gpu = given.get("gpu") == "yes"
+    if n > 1 and not is_gpu:
+        raise _wrong(f"n is {given['n']} and gpu is not yes; a machine has several cards, and one memory of its own")
     computes = speeds["tflops"] * (COMPUTES if is_gpu else _CPU_COMPUTES)
     rates = _rates(speeds["bandwidth"] * READS, computes, computes, LAYER_S)
     share = GPU_SHARE if is_gpu else 15 / 16

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import truediv
 from typing import Literal, NamedTuple
 
 from shepherd.core import InvalidRequest
@@ -44,6 +43,8 @@ UPSTREAM_BATCH = 2048
 """Tokens of prompts that such a server computes at once."""
 SMALLER = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 """Number formats that are proposed for a model that is too large, the best first."""
+UPSTREAM_SUM_S = 10e-6
+"""Of each of these sums, whatever its size."""
 ROUND_TRIPS = 3
 """Of a step through a machine behind RPC: its input is set, it computes, its output is fetched; one behind the other,
 since llama.cpp's scheduler waits for each."""
@@ -83,7 +84,7 @@ class Work:
         """The part of the experts that some of `n` tokens use, each choosing on its own: 1 - (1 - k/E)^n."""
         return 1 - (1 - self.share) ** n if self.share < 1 else 1.0
 
-    def seen(self, depth: int) -> float:
+    def seen(self, depth: float) -> float:
         """Sum over the layers of query numbers times the cells that they look at, behind `depth` tokens."""
         return sum(
             q * (min(depth, window) if window else depth) for q, window in zip(self.query, self.windows, strict=True)
@@ -254,7 +255,7 @@ def step_s(work: Work, rates: Rates, users: int, depth: int, *, is_pooled: bool 
     is_pooled: the users share one pool of cells, and each token is compared with all of them, as llama.cpp does; else
     with its own, as servers with paged attention do.
     """
-    used, depth = work.used(users), padded(depth)
+    used = work.used(users)
     spent = work.n_layer * rates.layer_s
     for found, share, active in (
         (work.shared, 1.0, 1.0), (work.last, 1.0, 1.0), (work.experts, used, work.share),
@@ -262,9 +263,16 @@ def step_s(work: Work, rates: Rates, users: int, depth: int, *, is_pooled: bool 
         for kind, amount in found.items():
             spent += share * amount.n_bytes / _rate(rates.weights, kind)
             spent += (users - 1) * 2 * active * amount.n_values / _rate(rates.more, kind)
-    looked = users * (users if is_pooled else 1) * 4 * work.seen(depth)
     read = users * (work.kept(depth) + 2 * work.state_bytes)
-    return spent + max(read / rates.cache, looked / rates.attention)
+    return spent + max(read / rates.cache, looked(work, users, depth, is_pooled=is_pooled) / rates.attention)
+
+
+def looked(work: Work, users: int, depth: int, *, is_pooled: bool = True) -> float:
+    """Operations of attention in a step: two for each number of a query and a key, two for each of a value."""
+    if not is_pooled:
+        return users * 4 * work.seen(depth + 1)
+    cells = padded(users * depth + 1)  # of all users; the library computes up to a multiple
+    return users * users * 4 * work.seen(cells / users)
 
 
 def prompt_s(work: Work, rates: Rates, n_tokens: int, n_ubatch: int = 512) -> float:
@@ -301,9 +309,10 @@ def ways(header: gguf.Header, need: Need, machines: Sequence[Machine], network: 
     """
     check(header, need.users, need.context)
     asked = _Asked(header, need, network)
-    found = [asked.ours((replace(machine, n=1),), "one") for machine in machines]
-    found += [asked.ours((machine,), "several") for machine in machines if machine.n > 1]
-    found += [asked.theirs((machine,)) for machine in machines if machine.can_serve]
+    boxes = list({machine.title: machine for machine in machines}.values())
+    found = [asked.ours((replace(box, n=1),), "one") for box in boxes]
+    found += [asked.ours((box,), "several") for box in boxes if box.n > 1]
+    found += [asked.theirs((box,)) for box in boxes if box.can_serve]
     if len(machines) > 1:
         found += [asked.theirs(tuple(machines))] if all(machine.can_serve for machine in machines) else []
         found.append(asked.ours(tuple(machines), "rpc"))
@@ -355,14 +364,15 @@ class _Asked:
             where = " on each" if len(machines) > 1 else ""
             what = f"needs {gib(weights + users * user_bytes)}{where}, and models may take {gib(min(rooms))} there"
             return replace(way, problem=what)
-        speeds = [box.n * (UPSTREAM_TENSOR if box.n > 1 else 1.0) for box in machines]
+        if box := next((box for box in machines if self.header.n_head % box.n), None):
+            return replace(way, problem=f"cannot split {self.header.n_head} heads over {box.n} cards")
+        rates = [_together(box) for box in machines]
 
         def step(users: int) -> float:
-            steps = (step_s(work, box.rates, users, context, is_pooled=False) for box in machines)
-            return max(map(truediv, steps, speeds))
+            return max(step_s(work, each, users, context, is_pooled=False) for each in rates)
 
-        prompts = (prompt_s(work, box.rates, context, UPSTREAM_BATCH) for box in machines)
-        return replace(way, alone=1 / step(1), each=1 / step(users), prompt_s=max(map(truediv, prompts, speeds)))
+        prompt = max(prompt_s(work, each, context, UPSTREAM_BATCH) for each in rates)
+        return replace(way, alone=1 / step(1), each=1 / step(users), prompt_s=prompt)
 
     def _needed(self, cells: Cells, users: int, n_devices: int) -> int:
         """Bytes on all devices: weights and cells once, buffers on each."""
@@ -384,6 +394,21 @@ class _Asked:
         return n_steps * ROUND_TRIPS * self.network.latency_s + sent / self.network.bytes_per_s
 
 
+def _together(box: Machine) -> Rates:
+    """The rates of all cards of a box, where each layer is split over them."""
+    if box.n == 1:
+        return box.rates
+    n, rates = box.n * UPSTREAM_TENSOR, box.rates
+
+    def times(table: Mapping[str, float]) -> dict[str, float]:
+        return {kind: n * rate for kind, rate in table.items()}
+
+    return Rates(
+        times(rates.weights), times(rates.more), times(rates.prompt), n * rates.cache, n * rates.attention,
+        n * rates.attention_prompt, rates.layer_s + 2 * UPSTREAM_SUM_S,
+    )  # fmt: skip
+
+
 # -- advice ------------------------------------------------------------------------------------------------------------
 
 
@@ -397,7 +422,8 @@ def advise(found: Sequence[Way], header: gguf.Header, need: Need) -> Advice:
         return Advice(None, (*dict.fromkeys(refused), *_would_do(header, need, largest)))
     fluent = [way for way in able if way.each >= READING]
     simplest = [way for way in fluent if way.kind == fluent[0].kind]
-    best = max(simplest or able, key=lambda way: way.each)
+    fewest = min((len(way.machines) for way in simplest), default=0)
+    best = max([way for way in simplest if len(way.machines) == fewest] or able, key=lambda way: way.each)
     return Advice(best, tuple(_reasons(best, found, need)))
 
 
@@ -412,7 +438,7 @@ def _reasons(best: Way, found: Sequence[Way], need: Need) -> Iterator[str]:
     if best.each < READING:
         yield f"That is slower than most people read ({READING:g} tokens/s); nothing here is faster."
     elif fastest is not best and fastest.each > 1.2 * best.each:
-        yield f"{fastest.title} makes {fastest.each:.3g} tokens/s for each, and is one more program to run."
+        yield f"{fastest.title} makes {fastest.each:.3g} tokens/s for each, and is more to run."
     if best.most_users < 2 * need.users:
         yield f"There is room for {best.most_users:,} such users; then it is full."
     refused = (way for way in found if way.problem)

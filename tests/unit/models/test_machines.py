@@ -54,6 +54,8 @@ def test_a_described_machine_is_what_is_described() -> None:
         ("0x4090", "'0x4090' names 0 devices; give a number from 1 to 1024"),
         ("99999999999x4090", "give a number from 1 to 1024"),
         ("2xlaptop", "no machine is called 'laptop'"),
+        ("2xm4-max", "m4-max is a whole machine; for several of them give --machine m4-max several times"),
+        ("ram=1G,bandwidth=90,tflops=2,n=2", "n is 2 and gpu is not yes"),
         ("ram=64GiB", "lacks bandwidth and tflops"),
         ("ram=64GiB,bandwidth=0,tflops=2", "bandwidth is '0'; give a number above 0"),
         ("ram=64GiB,bandwidth=90,tflops=nan", "tflops is 'nan'"),

