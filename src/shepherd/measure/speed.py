@@ -12,16 +12,17 @@ from __future__ import annotations
 import statistics
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from shepherd.core import EngineError
 from shepherd.engine.llamacpp import selftest
 from shepherd.engine.llamacpp.machine import hardware
-from shepherd.measure.space import Candidate
+from shepherd.measure import store
+from shepherd.measure.space import Candidate, Goal
 from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Run, Workload, measure
 from shepherd.models import gguf, plan
 from shepherd.models.gguf_file import BLOCKS, NUMBERS
@@ -146,6 +147,46 @@ def rates_from(wide: Mapping[str, Measured], long: tuple[Measured, Measured], fl
     return plan.Rates(weights, more, prompt, max(weights.values()), attention, attention_prompt, layer_s)
 
 
+def fitted(rates: plan.Rates, found: Measured) -> plan.Rates:
+    """The rates with which `plan` gives back what was measured of this model itself."""
+    work, run = found.work, found.run
+    more_looked = plan.looked(work, 1, found.depth) - plan.looked(work, 1, 0)
+    deeper_s = 1 / run.deep - 1 / run.empty
+    rates = replace(rates, attention=more_looked / deeper_s if deeper_s > 0 else rates.attention)
+    looking_s = plan.looked(work, 1, 0) / rates.attention
+    slower = _above(1 / run.empty - looking_s) / _above(plan.step_s(work, rates, 1, 0) - looking_s)
+    once = replace(
+        rates, weights=_times(rates.weights, 1 / slower), more=_times(rates.more, 1 / slower),
+        layer_s=rates.layer_s * slower,
+    )  # fmt: skip
+    later = found.depth / run.prompt / plan.prompt_s(work, once, found.depth)
+    return replace(once, prompt=_times(once.prompt, 1 / later), attention_prompt=once.attention_prompt / later)
+
+
+def stored(header: gguf.Header, n_threads: int | None, cache_folder: Path) -> Measured | None:
+    """What `shepherd optimize` has measured of this model on this machine, with the settings that it had."""
+    for goal in get_args(Goal):
+        kept = child.kept(store.file_of(cache_folder, header, goal))
+        try:
+            progress = store.from_json(kept) if kept is not None else None
+        except (KeyError, TypeError, ValueError):  # of another version
+            continue
+        if progress is None or progress.start.n_threads not in (n_threads, None):
+            continue
+        if runs := [run for run in progress.of(progress.start) if min(run.prompt, run.empty, run.deep) > 0]:
+            cells = Cells(progress.workload.n_ctx)
+            return Measured(plan.work_of(header, cells), progress.workload.depth, _median(runs))
+    return None
+
+
+def _times(table: Mapping[str, float], factor: float) -> dict[str, float]:
+    return {kind: factor * rate for kind, rate in table.items()}
+
+
+def _median(runs: Sequence[Run]) -> Run:
+    return Run(**{speed: statistics.median(getattr(run, speed) for run in runs) for speed in _SPEEDS})
+
+
 def _above(seconds: float) -> float:
     """A difference of two measurements, which noise may make too small for a rate."""
     return max(seconds, 1e-9)
@@ -206,9 +247,7 @@ def measured_rates(
                 )
             if problem := found[0].problem:
                 raise EngineError(f"the speed of this machine cannot be measured: {problem}")
-            runs[each.key] = Run(
-                **{speed: statistics.median(getattr(run, speed) for run in found) for speed in _SPEEDS}
-            )
+            runs[each.key] = _median(found)
             child.keep(file, {"format": FORMAT, "runs": {key: asdict(run) for key, run in runs.items()}})
 
     def measured(each: _Question) -> Measured:

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import cases
 
-from shepherd.measure import speed
+from shepherd.measure import speed, store
+from shepherd.measure.space import Candidate
 from shepherd.measure.speed import CROWD_DEPTH, N_PARALLEL, SHAPES, Measured
-from shepherd.measure.trial import Run
+from shepherd.measure.trial import Run, Workload
+from shepherd.measure.tuning import Progress
 from shepherd.models import gguf, plan, soundness
 from shepherd.models.sizing import Cells
 
@@ -59,6 +61,35 @@ def test_the_rates_give_back_what_was_measured(
         again = answered(found, each.work, each.depth).run
         for name in ("prompt", "empty", "deep", "parallel"):
             assert getattr(again, name) == pytest.approx(getattr(each.run, name), rel=0.05), name
+
+
+def test_what_was_measured_of_the_model_itself_is_given_back(works: dict[str, plan.Work]) -> None:
+    rates = plan.Rates({"": 1e10}, {"": 1e11}, {"": 1e11}, 1e15, 1e9, 1e10, 1e-5)
+    for run in (Run(prompt=100.0, empty=20.0, deep=15.0), Run(prompt=20.0, empty=300.0, deep=299.0)):
+        found = Measured(works["wide q8_0"], 512, run)
+        again = answered(speed.fitted(rates, found), found.work, 512).run
+        assert again.empty == pytest.approx(run.empty)
+        assert again.deep == pytest.approx(run.deep)
+        assert again.prompt == pytest.approx(run.prompt, rel=0.05)
+    odd = speed.fitted(rates, Measured(works["wide q8_0"], 512, Run(prompt=100.0, empty=20.0, deep=25.0)))
+    assert 0 < odd.attention < float("inf"), "a filled context that is faster is noise"
+
+
+@pytest.mark.model
+def test_what_optimize_has_measured_of_a_model_is_found_again(lamb: Path, tmp_path: Path) -> None:
+    header = gguf.read_header(lamb)
+    assert speed.stored(header, 1, tmp_path) is None
+    start, done = Candidate(n_threads=1), Workload(depth=128)
+    runs = tuple((start, Run(prompt=100.0 * n, empty=10.0 * n, deep=9.0 * n)) for n in (1, 2, 3))
+    failed = (start, Run(problem="this combination makes the library crash"))
+    file = store.file_of(tmp_path, header, "agent")
+    store.save(file, Progress(start, done, runs=(*runs, failed)))
+    found = speed.stored(header, 1, tmp_path)
+    assert found is not None
+    assert (found.depth, found.run) == (128, Run(prompt=200.0, empty=20.0, deep=18.0))
+    assert speed.stored(header, 2, tmp_path) is None, "with other threads"
+    file.write_text('{"start": 3}')
+    assert speed.stored(header, 1, tmp_path) is None
 
 
 def test_noise_makes_no_rate_that_is_endless_or_below_zero(works: dict[str, plan.Work]) -> None:

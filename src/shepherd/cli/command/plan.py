@@ -176,13 +176,16 @@ def _this(config: Config, header: gguf.Header, options: Mapping[str, Any]) -> pl
 
     has_gpu = bool(library.devices()) and options.get("gpu_layers") != 0
     n_threads = options.get("threads") or usual_threads(header.n_params)
+    cache_folder = Path(platformdirs.user_cache_dir("shepherd"))
     rates = speed.measured_rates(
         formats(header),
         n_threads=n_threads,
         gpu_layers=None if has_gpu else 0,
-        cache_folder=Path(platformdirs.user_cache_dir("shepherd")),
+        cache_folder=cache_folder,
         say=render.show_note,
     )
+    if header.head_bytes and (measured := speed.stored(header, n_threads, cache_folder)) is not None:
+        rates = speed.fitted(rates, measured)
     what = "GPU" if has_gpu else f"{n_threads} thread{'s' if n_threads > 1 else ''}"
     return plan.Machine(
         f"this machine ({what})", capacity_of(config), rates, is_gpu=has_gpu, can_serve=has_gpu, is_measured=True
