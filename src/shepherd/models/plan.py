@@ -196,7 +196,9 @@ class Advice:
 
 
 def check(header: gguf.Header, users: int, context: int) -> None:
-    """Raises: `InvalidRequest` for a number of users or tokens that cannot be planned for."""
+    """Raises: `InvalidRequest` for a model, a number of users or of tokens that cannot be planned for."""
+    if not header.n_layer or not header.size_bytes:
+        raise InvalidRequest(f"{header.path.name} has no layers, so there is nothing to plan", field="model")
     if not 1 <= users <= MOST_USERS:
         raise InvalidRequest(f"users is {users:,}; give a number from 1 to {MOST_USERS:,}", field="users")
     trained = header.n_ctx_train

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import cases
 from tests.unit.engine import tiny_gguf
+from tests.unit.models.test_outline import SMALL
 
-from shepherd.core import InvalidRequest
+from shepherd.core import InvalidRequest, ShepherdError
 from shepherd.models import catalog, gguf, machines, outline, plan
 from shepherd.models.checkpoint import Fields
 from shepherd.models.sizing import Cells, fit
@@ -29,6 +32,15 @@ def suggested(name: str, quant: str = "") -> gguf.Header:
 
 
 MODELS = {each.name: suggested(each.name) for each in SUGGESTIONS}
+
+
+def content(recipe: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_gguf.write(tiny_gguf.RECIPES[recipe], path := Path(folder) / "tiny.gguf")
+        return path.read_bytes()
+
+
+CONTENTS = {name: content(name) for name in ("plain", "delta", "gemma3", "recurrent", "hybrid")}
 
 
 def need(users: int = 1, context: int = 4096, **cells: Any) -> plan.Need:
@@ -236,6 +248,53 @@ def test_a_machine_behind_the_network_costs_its_round_trips() -> None:
     single = one(MODELS["Qwen3 8B"], wanted, "4090").alone
     assert 1 / near.alone == pytest.approx(1 / single + 3 * 0.0001 + sent)
     assert 1 / far.alone == pytest.approx(1 / single + 3 * 0.01 + sent)
+
+
+@settings(max_examples=cases.examples(150), deadline=None)
+@given(st.sampled_from(["plain", "delta", "gemma3", "recurrent", "hybrid"]), st.data())
+def test_a_damaged_header_is_planned_or_refused_and_never_a_traceback(name: str, data: st.DataObject) -> None:
+    content = bytearray(CONTENTS[name])
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, 3000))] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder) / "damaged.gguf").write_bytes(content)
+        with contextlib.suppress(ShepherdError):
+            ways(gguf.read_header(path), need(3, 64), "2x4090", "4090", "m4")
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 2**40), st.text(max_size=5), st.lists(st.text(max_size=5), max_size=4),
+    st.sampled_from([0, 1, 2, 64, 4096, "sliding_attention", ["full_attention"] * 4, {}, {"quant_method": "awq"}]),
+)  # fmt: skip
+
+
+@settings(max_examples=cases.examples(150), deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                *SMALL, "num_experts", "num_experts_per_tok", "moe_intermediate_size", "kv_lora_rank", "q_lora_rank",
+                "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "sliding_window", "sliding_window_pattern",
+                "head_dim", "full_attention_interval", "linear_num_value_heads", "linear_value_head_dim",
+                "linear_key_head_dim", "linear_num_key_heads", "linear_conv_kernel_dim", "layer_types",
+                "quantization_config", "text_config", "tie_word_embeddings", "first_k_dense_replace",
+                "n_shared_experts",
+            ]
+        ),
+        _VALUES,
+        max_size=8,
+    )
+)  # fmt: skip
+def test_an_odd_configuration_is_planned_or_refused_and_never_a_traceback(changes: dict[str, Any]) -> None:
+    with contextlib.suppress(ShepherdError):
+        header = outline.header_of(Fields(Path("config.json"), SMALL | changes))
+        ways(outline.in_format(header, "Q4_K_M"), need(3, 64), "2x4090", "4090", "m4")
+
+
+def test_a_file_without_layers_is_refused() -> None:
+    empty = replace(LAMB, metadata={"general.architecture": "llama"})
+    with pytest.raises(InvalidRequest, match=r"lamb\.gguf has no layers, so there is nothing to plan"):
+        ways(empty, need(), "4090")
 
 
 def test_a_pool_of_cells_compares_each_token_with_those_of_all_users() -> None:

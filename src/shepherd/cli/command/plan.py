@@ -57,7 +57,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Print the plan. The exit status is 1 where the model fits nowhere. Raises: `ShepherdError`."""
-    from shepherd.app.directory.entries import cells_of
+    from shepherd.app.directory.entries import cells_of, makes_vectors
     from shepherd.config import CacheConfig, KvConfig, ModelConfig
 
     config = configure.load_config({k: v for k, v in options.items() if k != "model"}, looks=True)
@@ -65,6 +65,9 @@ def run(
     named = [None if text.strip().lower() == machines.THIS else machines.parse(text) for text in machine]
     with tempfile.TemporaryDirectory(prefix="shepherd-plan-") as folder:
         found = _find(config, planned, Path(folder))
+        if makes_vectors(found.header):
+            what = f"{found.header.path.name} makes vectors or scores pairs; plan a model that chats"
+            raise InvalidRequest(what, field="model")
         header = outline.in_format(found.header, quant) if quant else found.header
         if context is None:
             context = min(header.n_ctx_train or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
@@ -216,6 +219,7 @@ def _facts(header: gguf.Header, need: plan.Need) -> dict[str, Any]:
         "weights_bytes": header.size_bytes,
         "token_bytes": sum(work.token_bytes),
         "state_bytes": work.state_bytes,
+        "formats": {name: outline.in_format(header, name).size_bytes for name in plan.SMALLER},
         "trained_context": header.n_ctx_train,
         "users": need.users,
         "context": need.context,
@@ -245,6 +249,7 @@ def _show(facts: Mapping[str, Any], ways: Sequence[plan.Way], advice: plan.Advic
         f"{facts['model']}{kind}: {_billions(facts['parameters'])} parameters{part}, {weights} of weights, {token} of "
         f"cache for a token{state}"
     )
+    say("Weights in " + ", ".join(f"{name} {format_size(size)}" for name, size in facts["formats"].items()))
     rows = [
         (
             way.title,
