@@ -35,8 +35,8 @@ from shepherd.models import gguf, plan
 from shepherd.models.sizing import Cells, fit
 
 MODELS = [
-    ("smollm2", "F16"), ("smollm2", "Q8_0"), ("smollm2", "Q4_0"), ("qwen2", "Q8_0"), ("qwen2", "Q4_0"), ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"),
-    ("gemma3", "Q8_0"), ("qwen35", "Q8_0"), ("qwen3moe", "Q8_0"),
+    ("smollm2", "F16"), ("smollm2", "Q8_0"), ("smollm2", "Q4_0"), ("qwen2", "Q8_0"), ("qwen2", "Q4_0"),
+    ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"), ("gemma3", "Q8_0"), ("qwen35", "Q8_0"), ("qwen3moe", "Q8_0"),
 ]  # fmt: skip
 """The shapes of 135M, 0.5B and 1B models, and of others with windows, with states, with experts."""
 WORK = Workload(depth=512, n_generate=24, parallel=True)
