@@ -300,7 +300,8 @@ _GENERAL = (
 
         MODEL is a GGUF file, a folder of a checkpoint or its config.json, a name from 'shepherd models list' or
         'shepherd models suggest', or hf:owner/repo, of which only the head is read. The table is on standard error, a
-        shepherd.toml on standard output. The exit status is 1 when the model fits none of the machines.
+        shepherd.toml on standard output. The exit status is 1 when the model fits none of the machines. --threads and
+        --cache-type-k, --cache-type-v count as for a server.
         """,
         (
             click.Argument(["planned"], metavar="MODEL", type=PlannedModel()),

@@ -39,6 +39,8 @@ _MIXES = {
 """A format -> its blocks: of most matrices; in every second layer, of the values and of what leads out of a
 feed-forward network; of the tokens' matrices. As llama.cpp mixes them; for MXFP4 the first is that of experts."""
 FORMATS = tuple(_MIXES)
+_TIED = ("gemma", "cohere", "gpt2", "bloom", "falcon")
+"""Beginnings of families whose output matrix is that of the tokens where the configuration does not say so."""
 _STATES = ("layers_block_type", "ssm_cfg", "mamba_d_state", "ssm_state_size", "state_size", "rwkv_version")
 """Keys of models with layers of other kinds."""
 
@@ -130,10 +132,12 @@ class _Reader:
         self.n_expert = self._whole("num_experts", "num_local_experts", "n_routed_experts", most=MOST_EXPERTS)
         self.n_used = self._whole("num_experts_per_tok", "num_experts_per_token", most=MOST_EXPERTS)
         self.n_ff = self._whole("intermediate_size", "n_inner")
+        self.n_ff_dense = self._whole("intermediate_size_mlp") or self.n_ff
         self.n_ff_expert = self._whole("moe_intermediate_size") or self.n_ff
         shared = self._whole("n_shared_experts", most=MOST_EXPERTS) * self.n_ff_expert
         self.n_ff_shared = self._whole("shared_expert_intermediate_size") or shared
         self.n_dense = self._whole("first_k_dense_replace", most=gguf.MAX_LAYERS)
+        self.every = self._whole("interleave_moe_layer_step", "decoder_sparse_step", most=gguf.MAX_LAYERS) or 1
         self.rank, self.rope = self._whole("kv_lora_rank"), self._whole("qk_rope_head_dim")
         self.nope, self.v_head = self._whole("qk_nope_head_dim"), self._whole("v_head_dim")
         self.q_rank = self._whole("q_lora_rank")
@@ -180,16 +184,22 @@ class _Reader:
         embd = self.n_embd
         outside = "bf16" if self.kind in ("i8", "q4_0", "mxfp4", "nvfp4") else self.kind
         yield "token_embd.weight", _tensor((embd, self.n_vocab), outside)
-        is_tied = self._text.flag("tie_word_embeddings") or self._config.flag("tie_word_embeddings")
-        if not is_tied:
+        if not self._is_tied():
             yield "output.weight", _tensor((embd, self.n_vocab), outside)
         yield "output_norm.weight", _tensor((embd,), "f32")
         for layer, kind in enumerate(self.kinds):
             shapes = self._delta() if kind == "linear" else self._latent() if self.rank else self._attention()
-            shapes |= self._experts() if self.n_expert and layer >= self.n_dense else self._feed_forward(self.n_ff)
+            is_sparse = self.n_expert and layer >= self.n_dense and (layer + 1) % self.every == 0
+            shapes |= self._experts() if is_sparse else self._feed_forward(self.n_ff_dense)
             for name, dims in shapes.items():
                 is_whole = outside != self.kind == "mxfp4" and "_exps" not in name
                 yield f"blk.{layer}.{name}.weight", _tensor(dims, outside if is_whole else self.kind)
+
+    def _is_tied(self) -> bool:
+        for fields in (self._text, self._config):
+            if fields.values.get("tie_word_embeddings") is not None:
+                return fields.flag("tie_word_embeddings")
+        return (self._text.text("model_type") or self._config.text("model_type") or "").startswith(_TIED)
 
     def _attention(self) -> dict[str, tuple[int, ...]]:
         embd, query, narrow = self.n_embd, self.n_head * self.head, self.n_head_kv * self.head

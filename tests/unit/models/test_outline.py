@@ -40,6 +40,25 @@ def test_tied_matrices_count_once(tmp_path: Path) -> None:
     assert made(tmp_path).n_params - made(tmp_path, tie_word_embeddings=True).n_params == 1000 * 256
 
 
+def test_families_that_tie_their_matrices_do_so_unless_they_say_otherwise(tmp_path: Path) -> None:
+    tied, untied = (
+        made(tmp_path, model_type="gemma3_text"),
+        made(tmp_path, model_type="gemma3", tie_word_embeddings=False),
+    )
+    assert ("output.weight" in tied.tensors, "output.weight" in untied.tensors) == (False, True)
+
+
+def test_experts_may_be_in_some_layers_only(tmp_path: Path) -> None:
+    """Llama 4: every second layer; DeepSeek: all but the first ones."""
+    sparse = {"num_experts": 4, "num_experts_per_tok": 1}
+    for changes, layers in (
+        ({}, [0, 1, 2, 3]), ({"interleave_moe_layer_step": 2}, [1, 3]), ({"first_k_dense_replace": 3}, [3]),
+    ):  # fmt: skip
+        header = made(tmp_path, **sparse, **changes)
+        assert [n for n in range(4) if f"blk.{n}.ffn_up_exps.weight" in header.tensors] == layers
+        assert [n for n in range(4) if f"blk.{n}.ffn_up.weight" not in header.tensors] == layers
+
+
 def test_the_text_part_of_a_model_that_sees_is_what_counts(tmp_path: Path) -> None:
     inner = {key: SMALL[key] for key in SMALL if key != "torch_dtype"}
     (tmp_path / "config.json").write_text(json.dumps({"torch_dtype": "float16", "text_config": inner}))

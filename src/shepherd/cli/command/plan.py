@@ -106,15 +106,10 @@ def _find(config: Config, name: str, folder: Path) -> _Model:
     from shepherd.cli.command.models import find_file
 
     suggested = next((each for each in SUGGESTIONS if name.lower() in (each.name.lower(), each.spec.lower())), None)
-    path = Path(name).expanduser()
-    if path.name == CONFIG and path.is_file():
+    path = Path(os.path.expanduser(name))
+    if path.name == CONFIG and os.path.isfile(path):
         return _of_config(path, name)
-    if (
-        path.is_dir()
-        and (path / CONFIG).is_file()
-        and not any(path.glob("*.safetensors"))
-        and not any(path.glob("*.gguf"))
-    ):
+    if os.path.isfile(path / CONFIG) and not any(each.suffix in (".safetensors", ".gguf") for each in path.iterdir()):
         return _of_config(path / CONFIG, name)
     try:
         file = find_file(config, suggested.spec if suggested else name)
@@ -127,9 +122,8 @@ def _find(config: Config, name: str, folder: Path) -> _Model:
         return _remote(config, error.spec, folder)
     if file.is_dir():
         return _Model(outline.of_checkpoint(read_checkpoint(file)), str(file))
-    return _Model(
-        gguf.read_header(file), "embedded" if file == catalog.embedded() else str(file) if path.exists() else name
-    )
+    spec = "embedded" if file == catalog.embedded() else name if name.startswith(("hf:", "ollama:")) else str(file)
+    return _Model(gguf.read_header(file), spec)
 
 
 def _of_config(path: Path, name: str) -> _Model:

@@ -145,6 +145,8 @@ def test_the_weights_of_a_checkpoint_are_those_of_its_files(home: Home) -> None:
     ("arguments", "says"),
     [
         (("nothing",), "no model is called 'nothing'"),
+        (("n" * 5000,), "no model is called"),
+        (("~nobody/x.gguf",), "does not exist"),
         (("embedded", "--users", "0"), "'0' is not a whole number of at least 1"),
         (("embedded", "--users", "9999999"), "users is 9,999,999; give a number from 1 to 1,000,000"),
         (("embedded", "--context", "0"), "context is 0 tokens; give a number from 1 to the 4,096"),
@@ -192,3 +194,18 @@ def test_what_is_no_model_at_its_source_is_told(home: Home) -> None:
         done = home.run("plan", "hf:some/bad-GGUF:Q8_0", "--machine", "4090")
         assert done.returncode == 1
         assert "is no readable GGUF file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("shepherd plan embedded --machine m4", ["m4", "m4-max", "m4-pro"]),
+        ("shepherd plan embedded --machine th", ["this"]),
+        ("shepherd plan embedded --quant Q5_K", ["Q5_K_M", "Q5_K_S"]),
+        ("shepherd plan hf:Qwen/Qwen3-14B", ["hf:Qwen/Qwen3-14B-GGUF:Q4_K_M"]),
+    ],
+)
+def test_machines_formats_and_models_are_completed(line: str, found: list[str], home: Home) -> None:
+    words = {"_SHEPHERD_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    home.env |= words
+    assert [each.partition(",")[2] for each in home.run().stdout.split() if each.startswith("plain,")] == found
