@@ -247,7 +247,8 @@ def test_a_machine_behind_the_network_costs_its_round_trips() -> None:
     sent = 2 * 4 * 4096 / (10e9 / 8)
     single = one(MODELS["Qwen3 8B"], wanted, "4090").alone
     assert 1 / near.alone == pytest.approx(1 / single + 3 * 0.0001 + sent)
-    assert 1 / far.alone == pytest.approx(1 / single + 3 * 0.01 + sent)
+    assert 1 / far.alone == pytest.approx(1 / single + 3 * 0.01 + 2 * 4 * 4096 / (10e9 / 8))
+    assert far.prompt_s - near.prompt_s == pytest.approx(4096 / 512 * 3 * 0.0099)
 
 
 @settings(max_examples=cases.examples(150), deadline=None)
@@ -297,6 +298,33 @@ def test_a_file_without_layers_is_refused() -> None:
         ways(empty, need(), "4090")
 
 
+def test_a_step_and_a_prompt_take_the_seconds_of_their_bytes_and_operations() -> None:
+    work = plan.Work(
+        shared={"q8_0": plan.Amount(800, 700)}, last={"q6_K": plan.Amount(100, 90)},
+        experts={"q4_K": plan.Amount(400, 600)}, share=0.25, query=(8, 8), windows=(0, 0), token_bytes=(4, 4),
+        state_bytes=50, n_layer=2, n_embd=8,
+    )  # fmt: skip
+    rates = plan.Rates(
+        weights={"q8_0": 10, "": 5},
+        more={"": 7},
+        prompt={"": 3},
+        cache=11,
+        attention=1e9,
+        attention_prompt=13,
+        layer_s=0.5,
+    )
+    used = 1 - 0.75**3
+    weights = 800 / 10 + 100 / 5 + used * 400 / 5
+    more = 2 * 2 * (700 + 90 + 0.25 * 600) / 7
+    cached = 3 * (2 * 4 * 100 + 2 * 50) / 11
+    assert plan.step_s(work, rates, 3, 100) == pytest.approx(1.0 + weights + more + cached)
+    computed = 2 * 1000 * (700 + 0.25 * 600) / 3 + 2 * 100 / 5
+    compared = 4 * 16 * (512 * 512 + 488 * 1024) / 13
+    assert plan.prompt_s(work, rates, 1000) == pytest.approx(computed + compared + 2 * 1.0)
+    slow = replace(rates, weights={"": 1e-3})
+    assert plan.prompt_s(work, slow, 10) > (800 + 400) / 1e-3, "however short, a prompt reads all weights"
+
+
 def test_a_pool_of_cells_compares_each_token_with_those_of_all_users() -> None:
     work = plan.work_of(LAMB, Cells(4096))
     rates = plan.Rates({"": 1e30}, {"": 1e30}, {"": 1e30}, 1e30, 1.0, 1.0)
@@ -327,6 +355,14 @@ def test_the_simplest_way_that_lets_all_read_is_taken(name: str, users: int, nam
     way = advised(MODELS[name], need(users, 2048), *names).way
     assert way is not None
     assert (way.kind, way.problem, len(way.machines)) == (kind, "", 1 + (kind == "rpc"))
+
+
+def test_a_way_on_which_users_wait_is_passed_over() -> None:
+    box = machines.parse("4090")
+    kinds: tuple[plan.Kind, ...] = ("one", "several", "upstream", "rpc")
+    found = [plan.Way(kind, (box,), 1, 2, each=each) for kind, each in zip(kinds, (9.0, 9.9, 10.0, 99.0), strict=True)]
+    assert plan.advise(found, LAMB, need(8)).way == found[2]
+    assert plan.advise(found[:2], LAMB, need(8)).way == found[1]
 
 
 def test_of_slow_ways_the_fastest_is_taken_and_called_slow() -> None:

@@ -15,8 +15,9 @@ from tests.unit.models.test_outline import SMALL
 from shepherd import config as configuration
 from shepherd.cli.command.plan import fragment
 from shepherd.config import Config
-from shepherd.models import plan
+from shepherd.models import catalog, gguf, plan
 from shepherd.models.machines import parse
+from shepherd.models.pull.head import FIRST_BYTES
 from shepherd.models.sizing import Cells
 
 pytestmark = pytest.mark.model
@@ -79,6 +80,8 @@ def test_two_servers_are_replicas_that_share_the_users(home: Home) -> None:
     group = next(each for each in config.providers if each.name == "upstream")
     assert (group.replicas, config.warnings) == (("upstream-1", "upstream-2"), ())
     assert "--max-num-seqs 150" in found["config"]
+    user_bytes = 2048 * found["token_bytes"]
+    assert found["use"]["memory_bytes"] == 2 * found["weights_bytes"] + 300 * user_bytes
 
 
 def test_two_machines_are_joined_by_the_network(home: Home) -> None:
@@ -165,19 +168,17 @@ def test_what_cannot_be_planned_is_one_sentence(arguments: tuple[str, ...], says
 
 
 def test_of_a_remote_model_only_the_head_is_read(home: Home) -> None:
-    path = home.folder / "tiny-Q8_0.gguf"
-    tiny_gguf.write(tiny_gguf.RECIPES["plain"], path)
-    content = path.read_bytes()
-    path.unlink()
+    content = catalog.embedded().read_bytes()
+    assert len(content) > FIRST_BYTES
     with Hub() as hub:
-        hub.put_repo("some/tiny-GGUF", {"tiny-Q8_0.gguf": content + bytes(9 << 20)})
+        hub.put_repo("some/tiny-GGUF", {"tiny-Q8_0.gguf": content})
         hub.put_repo("some/tiny", {"config.json": json.dumps(SMALL).encode()})
         home.env["HF_ENDPOINT"] = hub.url
         for name in ("hf:some/tiny-GGUF", "hf:some/tiny-GGUF:Q8_0"):
             found = planned(home, name, "--context", "4096", "--machine", "4090")
-            assert found["parameters"] > 10_000
+            assert found["weights_bytes"] == gguf.read_header(catalog.embedded()).size_bytes
             assert found["config"].startswith("# First: shepherd pull hf:some/tiny-GGUF")
-        assert set(hub.ranges("cdn")) == {f"bytes=0-{(4 << 20) - 1}"}
+        assert set(hub.ranges("cdn")) == {f"bytes=0-{FIRST_BYTES - 1}"}
         hub.fail("cdn", NoRanges())
         assert planned(home, "hf:some/tiny-GGUF", "--machine", "4090")["parameters"] == found["parameters"]
         plain = planned(home, "hf:some/tiny", "--context", "2048", "--machine", "4090")
