@@ -48,6 +48,8 @@ UPSTREAM_SUM_S = 10e-6
 ROUND_TRIPS = 3
 """Of a step through a machine behind RPC: its input is set, it computes, its output is fetched; one behind the other,
 since llama.cpp's scheduler waits for each."""
+MOST_WORKERS = 16
+"""Machines behind RPC; llama.cpp's own limit."""
 READING = 10.0
 """Tokens per second that a reader does not wait for: about 450 words a minute."""
 
@@ -175,6 +177,8 @@ class Way:
     """Seconds until the first token of a prompt that fills the context."""
     most_users: int = 0
     """With this context, by memory."""
+    load_s: float = 0.0
+    """Seconds until the weights of the other machines have crossed the network, at each load."""
 
     @property
     def title(self) -> str:
@@ -337,6 +341,8 @@ class _Asked:
         way = Way(kind, machines, needed, room, most_users=self._most(cells, room, len(devices)))
         if needed > room:
             return replace(way, problem=f"needs {gib(needed)}, and models may take {gib(room)} there")
+        if len(machines) > 1 + MOST_WORKERS:
+            return replace(way, problem=f"takes at most {MOST_WORKERS} machines beside the first")
         if self.need.users > MOST_SEQUENCES:
             return replace(way, problem=f"computes at most {MOST_SEQUENCES} conversations at once")
         work, context = work_of(self.header, cells), self.need.context
@@ -350,7 +356,9 @@ class _Asked:
             return passed(lambda rates: step_s(work, rates, users, context), users, 1)
 
         prompt = passed(lambda rates: prompt_s(work, rates, context, cells.n_ubatch), context, n_steps)
-        return replace(way, alone=1 / step(1), each=1 / step(self.need.users), prompt_s=prompt)
+        away = 1 - machines[0].n * machines[0].memory_bytes / room if len(machines) > 1 else 0.0
+        load_s = away * self.header.size_bytes / self.network.bytes_per_s
+        return replace(way, alone=1 / step(1), each=1 / step(self.need.users), prompt_s=prompt, load_s=load_s)
 
     def theirs(self, machines: tuple[Machine, ...]) -> Way:
         """A server with paged attention and continuous batching on each box, each layer split over its cards; several
@@ -441,6 +449,8 @@ def _reasons(best: Way, found: Sequence[Way], need: Need) -> Iterator[str]:
         yield f"That is slower than most people read ({READING:g} tokens/s); nothing here is faster."
     elif fastest is not best and fastest.each > 1.2 * best.each:
         yield f"{fastest.title} makes {fastest.each:.3g} tokens/s for each, and is more to run."
+    if best.load_s:
+        yield f"Each load sends the weights of the other machines over the network: about {best.load_s:,.0f} s."
     if best.most_users < 2 * need.users:
         yield f"There is room for {best.most_users:,} such users; then it is full."
     refused = (way for way in found if way.problem)

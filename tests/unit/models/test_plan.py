@@ -239,12 +239,18 @@ def test_heads_that_cards_cannot_share_are_told() -> None:
     assert (way.kind, way.problem) == ("upstream", "cannot split 64 heads over 3 cards")
 
 
+def test_more_machines_than_the_library_takes_are_told() -> None:
+    for n, problem in ((17, ""), (18, "takes at most 16 machines beside the first")):
+        assert ways(MODELS["Qwen3 8B"], need(), *["4090"] * n)[-1].problem == problem
+
+
 def test_a_machine_behind_the_network_costs_its_round_trips() -> None:
     wanted = need()
     near, far = (
         ways(MODELS["Qwen3 8B"], wanted, "4090", "4090", network=text)[-1] for text in ("10G,0.1ms", "10G,10ms")
     )
     sent = 2 * 4 * 4096 / (10e9 / 8)
+    assert near.load_s == pytest.approx(MODELS["Qwen3 8B"].size_bytes / 2 / 1.25e9), "half of the weights go there"
     single = one(MODELS["Qwen3 8B"], wanted, "4090").alone
     assert 1 / near.alone == pytest.approx(1 / single + 3 * 0.0001 + sent)
     assert 1 / far.alone == pytest.approx(1 / single + 3 * 0.01 + 2 * 4 * 4096 / (10e9 / 8))

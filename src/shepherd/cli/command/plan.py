@@ -80,7 +80,9 @@ def run(
         ways = plan.ways(header, need, boxes, link)
         advice = plan.advise(ways, header, need)
         facts = _facts(header, need)
-    text = "" if advice.way is None else fragment(advice.way, found.spec, need, quant=quant, note=found.note)
+    text = ""
+    if advice.way is not None:
+        text = fragment(advice.way, found.spec, need, n_layer=header.n_layer, quant=quant, note=found.note)
     if advice.way is None:
         least = min(way.needed_bytes for way in ways)
         bigger = machines.enough(
@@ -229,7 +231,13 @@ def _row(way: plan.Way) -> dict[str, Any]:
         "room_bytes": way.room_bytes,
         "problem": way.problem or None,
         "most_users": way.most_users,
-        **({key: round(value, 3) for key, value in asdict(way).items() if key in ("alone", "each", "prompt_s")}),
+        **(
+            {
+                key: round(value, 3)
+                for key, value in asdict(way).items()
+                if key in ("alone", "each", "prompt_s", "load_s")
+            }
+        ),
     }
 
 
@@ -289,8 +297,10 @@ def _seconds(seconds: float) -> str:
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-def fragment(way: plan.Way, spec: str, need: plan.Need, *, quant: str | None = None, note: str = "") -> str:
-    """A `shepherd.toml` for a way to run a model."""
+def fragment(
+    way: plan.Way, spec: str, need: plan.Need, *, n_layer: int, quant: str | None = None, note: str = ""
+) -> str:
+    """A `shepherd.toml` for a way to run a model of so many layers."""
     import tomlkit
 
     from shepherd.config import model_name
@@ -304,17 +314,19 @@ def fragment(way: plan.Way, spec: str, need: plan.Need, *, quant: str | None = N
         notes = [f"path: a GGUF file of this model in {wanted}"]
         spec = f"{name}-{wanted}.gguf"
     cells = need.cells
-    is_gpu = all(box.is_gpu for box in way.machines)
+    here = way.machines[0]
+    # With workers, all layers leave unless some are to stay with a processor here.
+    away = 1 - here.n * here.memory_bytes / sum(box.n * box.memory_bytes for box in way.machines)
+    n_layers = -1 if here.is_gpu else round(n_layer * away)
     types = {
         key: kind for key, kind in (("cache_type_k", cells.types[0]), ("cache_type_v", cells.types[1])) if kind != "f16"
     }
-    model: dict[str, Any] = {"path": spec, "gpu_layers": -1 if is_gpu or way.kind == "rpc" else 0, **types}
+    model: dict[str, Any] = {"path": spec, "gpu_layers": n_layers, **types}
     if way.kind == "rpc":
-        others = [f"{re.sub(r'[^a-z0-9]+', '-', box.name.lower()).strip('-')}.local:{PORT}" for box in way.machines[1:]]
-        model["rpc_servers"] = others
+        model["rpc_servers"] = [f"worker-{n}.local:{PORT}" for n in range(1, len(way.machines))]
         notes += [
-            f"On each of the other machines: shepherd rpc-worker --port {PORT}",
-            "Then rpc_servers are their addresses.",
+            f"On worker-{n}, the {box.title}: shepherd rpc-worker --host ITS_ADDRESS --allow ADDRESS_OF_THIS_MACHINE"
+            for n, box in enumerate(way.machines[1:], 1)
         ]
     tables = {
         "models": {name: model},

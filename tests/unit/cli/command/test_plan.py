@@ -88,7 +88,8 @@ def test_two_machines_are_joined_by_the_network(home: Home) -> None:
     done = home.run("plan", "gpt-oss 120B", "--machine", "m4-pro", "--machine", "m1-max", "--network", "10G")
     assert done.returncode == 0, done.stderr
     assert "Use m4-pro + m1-max, llama.cpp over RPC." in done.stderr
-    assert 'rpc_servers = ["m1-max.local:50052"]' in done.stdout
+    assert 'rpc_servers = ["worker-1.local:50052"]' in done.stdout
+    assert "# On worker-1, the m1-max: shepherd rpc-worker --host ITS_ADDRESS" in done.stdout
     rest = "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("rpc_servers"))
     assert loaded(rest, home.folder).warnings == ()
 
@@ -98,11 +99,19 @@ def test_two_machines_are_joined_by_the_network(home: Home) -> None:
 def test_a_fragment_of_every_way_is_one_that_our_loader_reads(kind: plan.Kind, spec: str, tmp_path: Path) -> None:
     boxes = (parse("2x3090"), parse("4090"))[: 2 if kind == "rpc" else 1]
     need = plan.Need(3, 1024, Cells(3072, ("q8_0", "q8_0")))
-    text = fragment(plan.Way(kind, boxes, 1, 2), spec, need, note="First: pull it")
+    text = fragment(plan.Way(kind, boxes, 1, 2), spec, need, n_layer=12, note="First: pull it")
     config = loaded("".join(x for x in text.splitlines(keepends=True) if not x.startswith("rpc_servers")), tmp_path)
     assert config.warnings == ()
     if kind != "upstream":
         assert (config.models[0].cache_type_k, config.caches[0].sequences) == ("q8_0", 3)
+
+
+def test_a_processor_keeps_its_share_of_the_layers_beside_workers() -> None:
+    boxes = (parse("ram=32GiB,bandwidth=50,tflops=1"), parse("3090"), parse("3090"))
+    need = plan.Need(1, 1024, Cells(1024))
+    text = fragment(plan.Way("rpc", boxes, 1, 2), "a.gguf", need, n_layer=80)
+    assert "gpu_layers = 48" in text, "30 GiB of 75 stay here"
+    assert 'rpc_servers = ["worker-1.local:50052", "worker-2.local:50052"]' in text
 
 
 def test_what_fits_nowhere_says_what_would_and_fails(home: Home) -> None:
