@@ -240,7 +240,9 @@ def measured_rates(
         extra = selftest.verdict(cache_folder).use_extra_bufts
         candidate = Candidate(n_threads=n_threads, gpu_layers=gpu_layers)
         for each in missing:
-            workload = Workload(each.depth, N_GENERATE, parallel=each.shape == "wide")
+            # A processor is measured as if no other program wanted it.
+            n_busy = n_threads or 0 if gpu_layers == 0 else 0
+            workload = Workload(each.depth, N_GENERATE, parallel=each.shape == "wide", n_busy=n_busy)
             with _model(shapes[each.shape], each.kind) as path:
                 found = measure(
                     path, candidate, workload, timeout_s=TIMEOUT_S, repeat_s=repeat_s, use_extra_bufts=extra
