@@ -36,8 +36,8 @@ from shepherd.models import gguf, plan
 from shepherd.models.sizing import Cells, fit
 
 MODELS = [
-    ("smollm2", "F16"), ("smollm2", "Q8_0"), ("smollm2", "Q4_0"), ("qwen2", "Q8_0"), ("qwen2", "Q4_0"),
-    ("llama-1b", "Q8_0"), ("llama-1b", "Q4_0"), ("gemma3", "Q8_0"), ("qwen35", "Q8_0"), ("qwen3moe", "Q8_0"),
+    ("qwen2", "Q8_0"), ("qwen2", "Q4_0"), ("llama-1b", "Q4_0"), ("llama-1b", "Q8_0"), ("smollm2", "Q4_0"),
+    ("smollm2", "Q8_0"), ("smollm2", "F16"), ("qwen3moe", "Q8_0"), ("gemma3", "Q8_0"), ("qwen35", "Q8_0"),
 ]  # fmt: skip
 """The shapes of 135M, 0.5B and 1B models, and of others with windows, with states, with experts."""
 WORK = Workload(depth=512, n_generate=24, parallel=True)
@@ -95,18 +95,30 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--smollm2", type=Path)
     parser.add_argument("--by-clock", action="store_true", help="on a machine that does nothing else")
-    parser.add_argument("--only", default="", help="models whose name begins like this")
+    parser.add_argument("--only", default="", help="models whose names begin like these, with commas")
     parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    only = tuple(options.only.split(","))
     if options.memory:
         print(json.dumps(memory_fit.measure(options.memory, MEMORY)))
         return
-    models = {f"{name} {kind}": model(name, kind=kind) for name, kind in MODELS if name.startswith(options.only)}
+    models = {f"{name} {kind}": model(name, kind=kind) for name, kind in MODELS if f"{name} {kind}".startswith(only)}
     if options.smollm2:
         models["SmolLM2-135M Q4_1"] = options.smollm2
     kinds = {kind for path in models.values() for kind in formats(gguf.read_header(path))}
     found: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+
+    def keep() -> Path:
+        """What there is so far: a run that is stopped has a result."""
+        rows = [row(name, what, pairs) for (name, what), pairs in found.items()]
+        within = sum(abs(each["off"]) <= AIM for each in rows)
+        facts = {"clock": "wall" if options.by_clock else "processor", "aim": AIM, "within": within}
+        return machine.save("plan-fit", {**facts, "rows": rows}, quick=options.quick)
+
+    for name, path in models.items():
+        for what, pair in memory(path).items():
+            found[name, what].append(pair)
     for _ in range(1 if options.quick else options.rounds):
         for n_threads in map(int, options.threads.split(",")):
             with tempfile.TemporaryDirectory() as folder:
@@ -114,26 +126,14 @@ def main() -> None:
             for name, path in models.items():
                 for what, pair in speeds(path, n_threads, rates, by_clock=options.by_clock).items():
                     found[name, f"{n_threads}t {what}"].append(pair)
-                    sys.stderr.write(
-                        f"{name:20} {n_threads}t {what:28} {pair.planned:10.2f} {pair.measured:10.2f} {pair.off:+.1%}\n"
-                    )
-    for name, path in models.items():
-        for what, pair in memory(path).items():
-            found[name, what].append(pair)
-    rows = [row(name, what, pairs) for (name, what), pairs in found.items()]
-    within = [each for each in rows if abs(each["off"]) <= AIM]
-    for each in rows:
-        mark = "" if each in within else "  <-- missed"
+                keep()
+                sys.stderr.write(f"{name}, {n_threads} threads\n")
+    for (name, what), pairs in found.items():
+        each = row(name, what, pairs)
+        mark = "" if abs(each["off"]) <= AIM else "  <-- missed"
         figures = f"{each['planned']:10.2f} {each['measured']:10.2f} {each['off']:+7.1%}"
-        sys.stderr.write(f"{each['model']:20} {each['what']:32} {figures}{mark}\n")
-    sys.stderr.write(f"{len(within)} of {len(rows)} figures are within {AIM:.0%}\n")
-    print(
-        machine.save(
-            "plan-fit",
-            {"clock": "wall" if options.by_clock else "processor", "aim": AIM, "within": len(within), "rows": rows},
-            quick=options.quick,
-        )
-    )
+        sys.stderr.write(f"{name:20} {what:32} {figures}{mark}\n")
+    print(keep())
 
 
 def row(name: str, what: str, pairs: list[Pair]) -> dict[str, Any]:

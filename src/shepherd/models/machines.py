@@ -163,8 +163,8 @@ def _described(text: str) -> Machine:
     if not 2**20 <= size <= 2**50:
         raise _wrong(f"ram is {given['ram'][:40]!r}; give an amount from 1 MiB to 1024 TiB, such as 64GiB")
     speeds = {key: _number(given[key]) for key in ("bandwidth", "tflops")}
-    for key, value in speeds.items():
-        if not 0 < value <= 1e6:
+    for key, speed in speeds.items():
+        if not 0 < speed <= 1e6:
             raise _wrong(f"{key} is {given[key][:40]!r}; give a number above 0 and up to 1000000")
     if given.get("gpu", "no") not in ("yes", "no"):
         raise _wrong(f"gpu is {given['gpu'][:40]!r}; give yes or no")
