@@ -64,7 +64,7 @@ def speeds(path: Path, n_threads: int, rates: plan.Rates, *, by_clock: bool) -> 
     assert not runs[0].problem, runs[0].problem
 
     def median(name: str) -> float:
-        return statistics.median(getattr(run, name) for run in runs)
+        return float(statistics.median(getattr(run, name) for run in runs))
 
     return {
         "decode, empty (tokens/s)": Pair(1 / plan.step_s(work, rates, 1, 0), median("empty")),

@@ -11,8 +11,8 @@ from tests import cases
 
 from shepherd.measure import speed, store
 from shepherd.measure.space import Candidate
-from shepherd.measure.speed import CROWD_DEPTH, N_PARALLEL, SHAPES, Measured
-from shepherd.measure.trial import Run, Workload
+from shepherd.measure.speed import SHAPES, Measured
+from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Run, Workload
 from shepherd.measure.tuning import Progress
 from shepherd.models import gguf, plan, soundness
 from shepherd.models.sizing import Cells
