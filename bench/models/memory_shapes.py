@@ -1,4 +1,5 @@
-"""GGUFs of five architectures with random weights, each about 0.5 GB: the shapes of real models, for `memory_fit.py`.
+"""GGUFs of five architectures with random weights, of 0.1 to 1.3 GB: the shapes of real models, for `memory_fit.py` and
+`plan_fit.py`.
 
 Every number that takes memory is as in a real model: layers, widths, heads, experts, states, windows, the vocabulary.
 The same few random rows fill every matrix.
@@ -41,6 +42,8 @@ class Shape:
 
 SHAPES = {
     "llama": Shape("llama", 22, 1024, 2816, 16, 4, 64, 128_256),
+    "smollm2": Shape("llama", 30, 576, 1536, 9, 3, 64, 49_152),
+    "llama-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128_256),
     "qwen2": Shape("qwen2", 24, 896, 4864, 14, 2, 64, 151_936),
     "gemma3": Shape(
         "gemma3", 18, 640, 2048, 4, 1, 256, 262_144, {"attention.sliding_window": 512, "rope.freq_base_swa": 10_000.0}

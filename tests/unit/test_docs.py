@@ -1,6 +1,7 @@
 """The documentation is run: Python and curl blocks against a really started server, commands through the real
 parser."""
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTIL
 
 CHAT = re.compile(r"^```text chat\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A conversation with the embedded model, as a pipe shows it."""
+PLAN = re.compile(r"^```text plan\n\$ (shepherd plan [^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A plan and what it prints: the table of standard error, an empty line, the configuration of standard output."""
 FILES = {"README.md": "Hello, world.\n", "main.cpp": "int main() {}\n", "CMakeLists.txt": "project(hello)\n"}
 """Of the folder where the examples run."""
 
@@ -90,6 +93,22 @@ def test_the_chats_that_are_shown_are_what_the_embedded_model_writes(folder: Pat
             answers = re.sub(r"^> .*\n", "", chat, flags=re.MULTILINE)
             printed = done.stdout.partition("\n> ")[2].removesuffix("> ").replace("\n> ", "\n").rstrip("\n") + "\n"
             assert printed == answers, page
+
+
+@pytest.mark.model
+def test_the_plans_that_are_shown_are_what_the_command_prints_and_can_be_read(tmp_path: Path) -> None:
+    shown = PLAN.findall((ROOT / "docs" / "scaling.md").read_text("utf-8"))
+    assert len(shown) >= 4
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for command, printed in shown:
+        done = command_line.run(*shlex.split(command)[1:], env=env, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [line.rstrip() for line in f"{done.stderr}\n{done.stdout}".splitlines()] == printed.splitlines(), command
+        # The key of machines behind RPC is the engine's to know.
+        kept = [line for line in done.stdout.splitlines() if not line.startswith("rpc_servers")]
+        (tmp_path / "planned.toml").write_text("\n".join(kept))
+        config = configuration.load(env={}, cwd=tmp_path, user_dir=tmp_path, file=tmp_path / "planned.toml")
+        assert config.warnings == ()
 
 
 @pytest.mark.parametrize("line", commands())

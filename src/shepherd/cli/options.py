@@ -107,6 +107,38 @@ class PullSource(click.ParamType):  # type: ignore[type-arg]  # generic in new v
         return [*here, *_beginning(incomplete, [each.spec for each in SUGGESTIONS])]
 
 
+class PlannedModel(Model):
+    """A model that can be planned for: of those, the ones that are here and the suggested ones."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.models.suggestions import SUGGESTIONS
+
+        suggested = _beginning(incomplete, [each.spec for each in SUGGESTIONS])
+        return [*super().shell_complete(ctx, param, incomplete), *suggested]
+
+
+class MachineName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A machine of the planner's table."""
+
+    name = "NAME"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.models.machines import MACHINES, THIS
+
+        return _beginning(incomplete, [THIS, *(each.name for each in MACHINES)])
+
+
+class FormatName(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A number format of weights."""
+
+    name = "NAME"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from shepherd.models.outline import FORMATS
+
+        return _beginning(incomplete, FORMATS)
+
+
 def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
 

@@ -91,7 +91,9 @@ def show_done(done: Mapping[str, Any], *lines: str, as_json: bool) -> None:
         show(line)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "") -> None:
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], none: str = "", stream: TextIO | None = None
+) -> None:
     """Print columns as wide as their cells, or `none` where there are no rows; in a pipe no cell is cut off."""
     if none and not rows:
         show(none)
@@ -99,13 +101,13 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], none: str 
     from rich.table import Table
     from rich.text import Text
 
-    terminal = is_terminal(sys.stdout)
+    terminal = is_terminal(stream or sys.stdout)
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=not terminal, min_width=4 if index else 10)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+    console(stream).print(table)
 
 
 def console(stream: TextIO | None = None) -> Console:

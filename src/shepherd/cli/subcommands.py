@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from shepherd.cli.options import Model, ProviderName, PulledName, PullSource, WholeNumber
+from shepherd.cli.options import (
+    FormatName,
+    MachineName,
+    Model,
+    PlannedModel,
+    ProviderName,
+    PulledName,
+    PullSource,
+    WholeNumber,
+    token_count,
+)
 
 
 class Subcommand(NamedTuple):
@@ -283,6 +293,37 @@ _GENERAL = (
             _text("--against-model", metavar="NAME", help="Its model; the default is the only one that it lists."),
         ),
         ("Model",),
+    ),
+    Subcommand(
+        "plan",
+        "command.plan.run",
+        """Plan a model for so many users: memory, speed, and what to use.
+
+        MODEL is a GGUF file, a folder of a checkpoint or its config.json, a name from 'shepherd models list' or
+        'shepherd models suggest', or hf:owner/repo, of which only the head is read. The table is on standard error, a
+        shepherd.toml on standard output. The exit status is 1 when the model fits none of the machines. --threads and
+        --cache-type-k, --cache-type-v count as for a server.
+        """,
+        (
+            click.Argument(["planned"], metavar="MODEL", type=PlannedModel()),
+            _number("--users", default=1, least=1, help="Users at the same time; 1."),
+            click.Option(
+                ["--context"], type=token_count, metavar="TOKENS", help="Tokens for each of them, such as 32k; 8192."
+            ),
+            click.Option(
+                ["--machine"],
+                type=MachineName(),
+                multiple=True,
+                metavar="NAME",
+                help="this, a name such as 4090 or 2x3090, or ram=64GiB,bandwidth=90,tflops=2; may be repeated, and "
+                "then they are joined by the network. The default is this.",
+            ),
+            _text("--network", metavar="RATE", default="1G", help="Between them, such as 10G or 10G,0.1ms; 1G."),
+            click.Option(
+                ["--quant"], type=FormatName(), metavar="NAME", help="Plan as if the weights were in this format."
+            ),
+            _JSON,
+        ),
     ),
     Subcommand(
         "doctor",

@@ -54,6 +54,9 @@ class Workload:
     n_quality: int = 0
     """Tokens whose probabilities are compared; 0 = none."""
     parallel: bool = False
+    n_busy: int = 0
+    """Threads whose processor time is measured in place of the time by the clock: what other programs take from this
+    one does not count. 0 = by the clock."""
 
     @property
     def n_ctx(self) -> int:
@@ -154,16 +157,19 @@ def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload, refer
     """One round in a context. `tokens`: those that fill it, then those whose probabilities show the quality."""
     from shepherd.engine.base import Chunk, Forget  # noqa: PLC0415 - only the child needs it
 
+    def now_s() -> float:
+        return time.process_time() / workload.n_busy if workload.n_busy else time.perf_counter()
+
     def decode(*chunks: Chunk) -> None:
         if runtime.decode(list(chunks)) != "ok":
             raise ShepherdError("the context has too few cells")
 
     def generated(start: int, n_seq: int = 1, n_steps: int = workload.n_generate) -> float:
-        began_s = time.perf_counter()
+        began_s = now_s()
         for n in range(n_steps):
             token = tokens[n % len(tokens) :][:1]
             decode(*(Chunk(seq, token, start + n, logits=True) for seq in range(n_seq)))
-        return n_steps * n_seq / (time.perf_counter() - began_s)
+        return n_steps * n_seq / (now_s() - began_s)
 
     def fill(depth: int) -> None:
         for start in range(0, depth, runtime.n_batch):
@@ -175,9 +181,9 @@ def _speeds(runtime: LlamaRuntime, tokens: array[int], workload: Workload, refer
     runtime.apply(Forget(0))
     found: dict[str, Any] = {"empty": generated(0)}
     runtime.apply(Forget(0))
-    began_s = time.perf_counter()
+    began_s = now_s()
     fill(workload.depth)
-    found["prompt"] = workload.depth / (time.perf_counter() - began_s)
+    found["prompt"] = workload.depth / (now_s() - began_s)
     if workload.n_quality and reference is not None:
         found["divergence"] = _divergence(runtime, tokens[workload.depth :], workload.depth, reference)
     found["deep"] = generated(workload.depth + workload.n_quality)

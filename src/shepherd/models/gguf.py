@@ -22,7 +22,7 @@ MAX_LAYERS = 512
 """The library's own limit; it aborts the process above it."""
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
-_FILE_TYPES = {
+FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
     21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
@@ -105,7 +105,7 @@ class Header:
         """The number format of most tensors, such as `Q4_K_M`."""
         number = self.metadata.get("general.file_type")
         # 1024 marks a type that the converter guessed.
-        return _FILE_TYPES.get(number & ~1024) if isinstance(number, int) else None
+        return FILE_TYPES.get(number & ~1024) if isinstance(number, int) else None
 
     @property
     def tokenizer(self) -> str | None:

@@ -53,6 +53,8 @@ _TENSOR_TYPES = {
 """ggml's number of a type -> name, elements per block, bytes per block."""
 BLOCKS = {name: (per_block, size_bytes) for name, per_block, size_bytes in _TENSOR_TYPES.values()}
 """Name of a type -> elements per block, bytes per block."""
+NUMBERS = {name: number for number, (name, _, _) in _TENSOR_TYPES.items()}
+"""Name of a type -> ggml's number of it."""
 _LOOKS_LIKE: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the model itself; fetch it with 'git lfs pull'"),
     (b"PK\x03\x04", "is a zip archive or a PyTorch checkpoint, not GGUF; unpack it or get the GGUF version"),

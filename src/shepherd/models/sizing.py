@@ -127,7 +127,7 @@ class Fit:
         return self.needed + self.copies
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     key: int = 0
     """Numbers of the keys of one token."""
     value: int = 0
@@ -136,10 +136,10 @@ class _Layer(NamedTuple):
     """Numbers of its state."""
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What of a header decides its memory."""
 
-    layers: tuple[_Layer, ...]
+    layers: tuple[Layer, ...]
     window: int
     n_used: int
     """Experts that a token is computed by."""
@@ -186,7 +186,7 @@ def fit(header: gguf.Header, caches: Sequence[Cells], *, repacked: Collection[st
         if tensor.kind in repacked and len(tensor.dims) > 1 and tensor.dims[1] % 8 == 0
         if tied or not name.startswith("token_embd.")
     )
-    shape = _shape(header)
+    shape = shape_of(header)
     found = [_fit(header, shape, cells) for cells in caches]
     return Fit(
         header.size_bytes,
@@ -245,7 +245,7 @@ def about_needed(size_bytes: int) -> int:
 
 def keeps_states(header: gguf.Header) -> bool:
     """Whether some layers keep a state instead of tokens."""
-    return any(layer.state for layer in _shape(header).layers)
+    return any(layer.state for layer in shape_of(header).layers)
 
 
 def context_size(header: gguf.Header, *, cache: str, cells: Cells, is_loaded: bool, room: int, tier: int = 0) -> int:
@@ -257,7 +257,7 @@ def context_size(header: gguf.Header, *, cache: str, cells: Cells, is_loaded: bo
     Raises: `ConfigError` if there is not enough memory, with the key of the cache's configuration.
     """
     weights, vocabulary = (0, 0) if is_loaded else (header.size_bytes, _TOKEN * header.n_vocab)
-    shape = _shape(header)
+    shape = shape_of(header)
 
     def sized(n_ctx: int) -> Fit:
         found = _fit(header, shape, replace(cells, n_ctx=n_ctx))
@@ -309,7 +309,7 @@ def gib(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 / 10 else f"{size_bytes / 2**20:.1f} MiB"
 
 
-def _fit(header: gguf.Header, shape: _Shape, cells: Cells) -> Fit:
+def _fit(header: gguf.Header, shape: Shape, cells: Cells) -> Fit:
     """One cache over the weights."""
     # Without flash attention, values lie across the cells, in rows as long as those of the widest layer.
     widest = 0 if cells.flash_attention else max((layer.value for layer in shape.layers if layer.key), default=0)
@@ -326,7 +326,7 @@ def _fit(header: gguf.Header, shape: _Shape, cells: Cells) -> Fit:
     return Fit(header.size_bytes, 0, n_bytes, states, _buffers(header, shape, cells), scratch)
 
 
-def _shape(header: gguf.Header) -> _Shape:
+def shape_of(header: gguf.Header) -> Shape:
     n_layer = min(header.n_layer, gguf.MAX_LAYERS)
     named: list[set[str]] = [set() for _ in range(n_layer)]
     n_used = _number(header, "expert_used_count")
@@ -343,10 +343,10 @@ def _shape(header: gguf.Header) -> _Shape:
         elif what.startswith(_WIDE):
             wide = max(wide, rows)
     layers = tuple(_layers(header, named))
-    return _Shape(layers, _window(header), n_used, dense, expert, wide)
+    return Shape(layers, _window(header), n_used, dense, expert, wide)
 
 
-def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[_Layer]:
+def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[Layer]:
     """named: per layer, the names of its tensors."""
     windowed, state = _windows(header, len(named)), _state(header)
     n_heads = (*header.n_head_kv, *(0,) * len(named))  # a damaged file may give too few
@@ -358,7 +358,7 @@ def _layers(header: gguf.Header, named: Sequence[Collection[str]]) -> Iterator[_
         keeps_state = state > 0 and any(name.startswith(_STATE) for name in names)
         attends = layer < n_own and (not keeps_state or "attn_output" in names)
         heads, narrow = max(0, n_heads[layer]) if attends else 0, windowed[layer]
-        yield _Layer(
+        yield Layer(
             key=heads * ((narrow and key_swa) or key),
             value=heads * ((narrow and value_swa) or value) * has_values,
             windowed=narrow,
@@ -399,18 +399,18 @@ def _state(header: gguf.Header) -> int:
     return taps * (inner + 2 * _number(header, "ssm.group_count") * state) + state * inner
 
 
-def _n_cells(shape: _Shape, cells: Cells, windowed: bool) -> int:
+def _n_cells(shape: Shape, cells: Cells, windowed: bool) -> int:
     n_ctx = padded(cells.n_ctx)
     return n_ctx if cells.swa_full or not windowed else padded(min(n_ctx, shape.window * cells.n_seq + cells.n_ubatch))
 
 
-def _seen(shape: _Shape, cells: Cells) -> list[int]:
+def _seen(shape: Shape, cells: Cells) -> list[int]:
     """For each kind of attention layers, the number of its cells."""
     kinds = {layer.windowed for layer in shape.layers if layer.key}
     return [_n_cells(shape, cells, windowed) for windowed in kinds]
 
 
-def _buffers(header: gguf.Header, shape: _Shape, cells: Cells) -> int:
+def _buffers(header: gguf.Header, shape: Shape, cells: Cells) -> int:
     """The largest moment of a decode of `n_ubatch` tokens, and the logits that it leaves."""
     n = min(cells.n_ubatch, padded(cells.n_ctx))
     n = -(-n // cells.n_seq) * cells.n_seq * _FLOAT

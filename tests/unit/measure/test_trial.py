@@ -47,6 +47,18 @@ def test_each_of_many_conversations_has_cells_of_its_own(lamb: Path) -> None:
     assert found["parallel"] > 0
 
 
+@pytest.mark.model
+def test_the_time_of_other_programs_does_not_count_where_processor_time_is_measured(lamb: Path) -> None:
+    """A million threads that share the processor time would be a million times as fast: the clock is not looked at."""
+    task = {"path": lamb, "candidate": asdict(ONE), "repeat_s": 0, "use_extra_bufts": False}
+    slow, fast = (
+        _measured({**json.loads(json.dumps(task, default=str)), "workload": asdict(Workload(64, 2, n_busy=n))})[0]
+        for n in (0, 1_000_000)
+    )
+    for name in ("prompt", "empty", "deep"):
+        assert fast[name] > 10_000 * slow[name] > 0
+
+
 def test_many_conversations_count_for_throughput_alone() -> None:
     few, many = Run(100.0, 10.0, 10.0, 20.0, 2**20), Run(100.0, 10.0, 10.0, 40.0, 2**20)
     ratios = {goal: (many.score(goal) or 0) / (few.score(goal) or 1) for goal in GOALS}

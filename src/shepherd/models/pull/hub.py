@@ -146,6 +146,19 @@ def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and re.fullmatch(r"[^\ud800-\udfff]+", value) is not None
 
 
+def config_url(repo: str, *, env: Mapping[str, str], network: Network) -> tuple[str, Mapping[str, str]]:
+    """Where the `config.json` of a repository is, and the headers with which to ask. Raises: `BackendError`."""
+    from huggingface_hub import constants, hf_hub_url  # noqa: PLC0415
+    from huggingface_hub.errors import OfflineModeIsEnabled  # noqa: PLC0415
+
+    host, token = endpoint(env), _token(network)
+    with _hub_errors(host, what=f"repository {repo}", page=f"{host}/{repo}"):
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled
+        url = hf_hub_url(repo, "config.json", endpoint=host)
+    return url, {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def search(words: str, *, env: Mapping[str, str], network: Network, n_most: int = 20) -> list[FoundModel]:
     """Repositories with GGUF files, the most downloaded first. Raises: as `list_repo`."""
     host = endpoint(env)

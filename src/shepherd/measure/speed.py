@@ -1,0 +1,291 @@
+"""What this machine does in a second, measured once in about ten seconds and kept: the `Rates` of `models/plan.py`.
+
+    number formats ─▶ small models of zeros, one for each question ─ measure/trial.py ─▶ [Run] ─ rates_from ─▶ Rates
+
+A model of zeros costs what any other of its shape costs: no kernel looks at values. Three questions, a shape for each:
+*wide* (weights of one format: their bytes, prompts, several users), *long* (attention, from two depths), *flat* (a
+layer that computes next to nothing). The engine computes them as it computes every model.
+"""
+
+from __future__ import annotations
+
+import statistics
+import struct
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from shepherd.core import EngineError
+from shepherd.engine.llamacpp import selftest
+from shepherd.engine.llamacpp.machine import hardware
+from shepherd.measure import store
+from shepherd.measure.space import Candidate, Goal
+from shepherd.measure.trial import CROWD_DEPTH, N_PARALLEL, Run, Workload, measure
+from shepherd.models import gguf, plan
+from shepherd.models.gguf_file import BLOCKS, NUMBERS
+from shepherd.models.sizing import Cells
+from shepherd.process import child
+
+FORMAT = 1
+"""Of the kept file; another one is measured again."""
+TIMEOUT_S = 300.0
+_ALIGNMENT = 32
+WIDE_DEPTH, LONG_DEPTHS, FLAT_DEPTH = 256, (256, 1024), 64
+"""Tokens of the prompts, behind which generation is measured, too."""
+N_GENERATE = 12
+REPEAT_S = 2.0
+"""For each measurement, whose median counts."""
+PLAIN = "q8_0"
+"""The number format where that is not the question."""
+_UBATCH = 512
+_SPEEDS = ("prompt", "empty", "deep", "parallel")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The dimensions of a model of llama's architecture, without a vocabulary of texts."""
+
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_head_kv: int
+    n_vocab: int = 256
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and dimensions, the row length first."""
+        embd, narrow = self.n_embd, self.n_embd // self.n_head * self.n_head_kv
+        yield "token_embd.weight", (embd, self.n_vocab)
+        yield "output_norm.weight", (embd,)
+        for layer in range(self.n_layer):
+            for name, dims in {
+                "attn_norm": (embd,), "ffn_norm": (embd,), "attn_q": (embd, embd), "attn_k": (embd, narrow),
+                "attn_v": (embd, narrow), "attn_output": (embd, embd), "ffn_gate": (embd, self.n_ff),
+                "ffn_up": (embd, self.n_ff), "ffn_down": (self.n_ff, embd),
+            }.items():  # fmt: skip
+                yield f"blk.{layer}.{name}.weight", dims
+
+
+WIDE = Shape(8, 1024, 4096, 16, 4)
+"""118 million weights: more bytes than the caches of a processor hold."""
+LONG = Shape(8, 1024, 256, 16, 4)
+FLAT = Shape(32, 64, 64, 2, 2)
+SHAPES: Mapping[str, Shape] = {"wide": WIDE, "long": LONG, "flat": FLAT}
+
+
+def write(shape: Shape, path: Path, kind: str) -> None:
+    """Write a model of zeros whose matrices have this number format. Raises: `OSError`."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    whole = {
+        "block_count": shape.n_layer, "context_length": 32_768, "embedding_length": shape.n_embd,
+        "feed_forward_length": shape.n_ff, "attention.head_count": shape.n_head,
+        "attention.head_count_kv": shape.n_head_kv, "rope.dimension_count": shape.n_embd // shape.n_head,
+        "vocab_size": shape.n_vocab,
+    }  # fmt: skip
+    pairs = [text(key) + struct.pack("<I", 8) + text(value) for key, value in (
+        ("general.architecture", "llama"), ("tokenizer.ggml.model", "no_vocab"))]  # fmt: skip
+    pairs += [text(f"llama.{key}") + struct.pack("<II", 4, value) for key, value in whole.items()]
+    pairs.append(text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", 6, 1e-5))
+    infos, at = [], 0
+    for name, dims in shape.tensors():
+        stored = kind if len(dims) > 1 else "f32"
+        per_block, size_bytes = BLOCKS[stored]
+        n_bytes = dims[0] // per_block * size_bytes * (dims[1] if len(dims) > 1 else 1)
+        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, NUMBERS[stored], at))
+        at += -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(pairs)) + b"".join(pairs + infos)
+    with path.open("wb") as file:
+        file.write(head + bytes(-len(head) % _ALIGNMENT))
+        file.truncate(file.tell() + at)  # zeros that take no room on the disk, and pages of memory as any others
+
+
+# -- from measurements to rates ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The speeds of one model: what it has to do for a token, and behind how many."""
+
+    work: plan.Work
+    depth: int
+    run: Run
+
+
+def rates_from(wide: Mapping[str, Measured], long: tuple[Measured, Measured], flat: Measured) -> plan.Rates:
+    """The rates with which `plan` gives back these measurements. wide: by number format."""
+    short, deep = long
+    more_looked = plan.looked(deep.work, 1, deep.depth) - plan.looked(deep.work, 1, 0)
+    attention = more_looked / _above(1 / deep.run.deep - 1 / deep.run.empty)
+    # Seconds of a prompt = tokens x a + compared x b, with the same a for both.
+    ratio = deep.depth / short.depth
+    more_compared = plan.compared(deep.work, deep.depth) - ratio * plan.compared(short.work, short.depth)
+    attention_prompt = more_compared / _above(deep.depth / deep.run.prompt - ratio * short.depth / short.run.prompt)
+    # What a layer costs whatever it computes: the flat model's time without its weights, which the wide one tells.
+    first = next(iter(wide.values()))
+    per_byte = 1 / first.run.empty / _n_bytes(first.work)
+    fixed_s = 1 / flat.run.empty - _n_bytes(flat.work) * per_byte - plan.looked(flat.work, 1, 0) / attention
+    layer_s = max(0.0, fixed_s) / flat.work.n_layer
+    weights, more, prompt = dict[str, float](), dict[str, float](), dict[str, float]()
+    for kind, each in wide.items():
+        work, run = each.work, each.run
+        layers_s = work.n_layer * layer_s
+        one_s = 1 / run.empty - plan.looked(work, 1, 0) / attention
+        weights[kind] = _n_bytes(work) / _above(one_s - layers_s)
+        users_s = N_PARALLEL / run.parallel - plan.looked(work, N_PARALLEL, min(each.depth, CROWD_DEPTH)) / attention
+        more[kind] = 2 * _n_values(work, last=True) * (N_PARALLEL - 1) / _above(users_s - one_s)
+        n_steps = -(-each.depth // _UBATCH)
+        beside = plan.compared(work, each.depth) / attention_prompt + n_steps * layers_s
+        prompt[kind] = 2 * _n_values(work) * each.depth / _above(each.depth / run.prompt - beside)
+    for table in (weights, more, prompt):  # the slowest stands for formats that were not measured
+        table[plan.ANY] = min(table.values())
+    return plan.Rates(weights, more, prompt, max(weights.values()), attention, attention_prompt, layer_s)
+
+
+def fitted(rates: plan.Rates, found: Measured) -> plan.Rates:
+    """The rates with which `plan` gives back what was measured of this model itself."""
+    work, run = found.work, found.run
+    more_looked = plan.looked(work, 1, found.depth) - plan.looked(work, 1, 0)
+    deeper_s = 1 / run.deep - 1 / run.empty
+    rates = replace(rates, attention=more_looked / deeper_s if deeper_s > 0 else rates.attention)
+    looking_s = plan.looked(work, 1, 0) / rates.attention
+    slower = _above(1 / run.empty - looking_s) / _above(plan.step_s(work, rates, 1, 0) - looking_s)
+    once = replace(
+        rates, weights=_times(rates.weights, 1 / slower), more=_times(rates.more, 1 / slower),
+        layer_s=rates.layer_s * slower,
+    )  # fmt: skip
+    later = found.depth / run.prompt / plan.prompt_s(work, once, found.depth)
+    return replace(once, prompt=_times(once.prompt, 1 / later), attention_prompt=once.attention_prompt / later)
+
+
+def stored(header: gguf.Header, n_threads: int | None, cache_folder: Path) -> Measured | None:
+    """What `shepherd optimize` has measured of this model on this machine, with the settings that it had."""
+    for goal in get_args(Goal):
+        kept = child.kept(store.file_of(cache_folder, header, goal))
+        try:
+            progress = store.from_json(kept) if kept is not None else None
+        except (KeyError, TypeError, ValueError):  # of another version
+            continue
+        if progress is None or progress.start.n_threads not in (n_threads, None):
+            continue
+        if runs := [run for run in progress.of(progress.start) if min(run.prompt, run.empty, run.deep) > 0]:
+            cells = Cells(progress.workload.n_ctx)
+            return Measured(plan.work_of(header, cells), progress.workload.depth, _median(runs))
+    return None
+
+
+def _times(table: Mapping[str, float], factor: float) -> dict[str, float]:
+    return {kind: factor * rate for kind, rate in table.items()}
+
+
+def _median(runs: Sequence[Run]) -> Run:
+    return Run(**{speed: statistics.median(getattr(run, speed) for run in runs) for speed in _SPEEDS})
+
+
+def _above(seconds: float) -> float:
+    """A difference of two measurements, which noise may make too small for a rate."""
+    return max(seconds, 1e-9)
+
+
+def _n_bytes(work: plan.Work) -> float:
+    return sum(amount.n_bytes for found in (work.shared, work.last) for amount in found.values())
+
+
+def _n_values(work: plan.Work, *, last: bool = False) -> float:
+    return sum(amount.n_values for found in (work.shared, work.last)[: 1 + last] for amount in found.values())
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+class _Question(NamedTuple):
+    shape: str
+    kind: str
+    depth: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.shape} {self.kind} {self.depth}"
+
+
+def measured_rates(
+    kinds: Collection[str],
+    *,
+    n_threads: int | None,
+    gpu_layers: int | None,
+    cache_folder: Path,
+    say: Callable[[str], None] = lambda text: None,
+    shapes: Mapping[str, Shape] = SHAPES,
+    repeat_s: float = REPEAT_S,
+) -> plan.Rates:
+    """The rates of this machine for models in these number formats; from an earlier measurement where there is one.
+
+    `say` gets a line when something is measured. Raises: `EngineError` where a model of zeros cannot be computed.
+    """
+    name = f"{selftest.build_id()}-{hardware()}-{n_threads or 'all'}-{'all' if gpu_layers is None else gpu_layers}"
+    file = cache_folder / "speed" / f"{name}.json"
+    runs = kept_runs(file)
+    known = sorted({kind for kind in kinds if _is_computed(kind, shapes["wide"])} or {PLAIN})
+    wide = [_Question("wide", kind, WIDE_DEPTH) for kind in known]
+    short, deep = (_Question("long", PLAIN, depth) for depth in LONG_DEPTHS)
+    flat = _Question("flat", PLAIN, FLAT_DEPTH)
+    missing = [each for each in (*wide, short, deep, flat) if each.key not in runs]
+    if missing:
+        say(f"measuring this machine, once: {len(missing)} measurements of about {repeat_s + 2:.0f} s")
+        extra = selftest.verdict(cache_folder).use_extra_bufts
+        candidate = Candidate(n_threads=n_threads, gpu_layers=gpu_layers)
+        for each in missing:
+            # A processor is measured as if no other program wanted it.
+            n_busy = n_threads or 0 if gpu_layers == 0 else 0
+            workload = Workload(each.depth, N_GENERATE, parallel=each.shape == "wide", n_busy=n_busy)
+            with _model(shapes[each.shape], each.kind) as path:
+                found = measure(
+                    path, candidate, workload, timeout_s=TIMEOUT_S, repeat_s=repeat_s, use_extra_bufts=extra
+                )
+            if problem := found[0].problem:
+                raise EngineError(f"the speed of this machine cannot be measured: {problem}")
+            runs[each.key] = _median(found)
+            child.keep(file, {"format": FORMAT, "runs": {key: asdict(run) for key, run in runs.items()}})
+
+    def measured(each: _Question) -> Measured:
+        with _model(shapes[each.shape], each.kind) as path:
+            return Measured(plan.work_of(gguf.read_header(path), Cells(1024)), each.depth, runs[each.key])
+
+    return rates_from({each.kind: measured(each) for each in wide}, (measured(short), measured(deep)), measured(flat))
+
+
+def kept_runs(file: Path) -> dict[str, Run]:
+    """The measurements that a file keeps; empty for one that is none."""
+    stored = child.kept(file) or {}
+    if stored.get("format") != FORMAT:
+        return {}
+    try:
+        found = {str(name): Run(**run) for name, run in stored["runs"].items()}
+        return found if all(min(run.prompt, run.empty, run.deep) > 0 for run in found.values()) else {}
+    except (KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _is_computed(kind: str, shape: Shape) -> bool:
+    """Whether llama.cpp multiplies matrices in this format: all but whole numbers."""
+    return kind in BLOCKS and kind not in ("i8", "i16", "i32", "i64", "f64") and shape.n_embd % BLOCKS[kind][0] == 0
+
+
+@contextmanager
+def _model(shape: Shape, kind: str) -> Iterator[Path]:
+    """A file that is there as long as the block."""
+    with tempfile.TemporaryDirectory(prefix="shepherd-speed-") as folder:
+        path = Path(folder) / "zeros.gguf"
+        try:
+            write(shape, path, kind)
+        except OSError as error:
+            raise EngineError(
+                f"the speed of this machine cannot be measured: no file can be written in {folder} ({error.strerror}); "
+                "TMPDIR can name another folder"
+            ) from error
+        yield path
