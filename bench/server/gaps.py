@@ -1,11 +1,13 @@
-"""The gaps between streamed tokens, ours, llama-server's and those of an earlier commit, in turn request by request.
+"""The gaps between streamed pieces, ours, llama-server's and those of an earlier commit, in turn request by request.
 
     uv run python -m bench.server.gaps [--rounds 20] [--clients 1,2,4] [--before FOLDER] [--realtime]
                                  [--model 0.5B] [--threads 2]
+    uv run python -m bench.server.gaps --words --model SmolLM2-135M-Instruct.Q4_1.gguf --clients 1,2,4,8
 
 All servers run on the same model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
-`clients.py`, with a prompt that no server has seen. Ratios of a round compare runs of the same second, which a machine
-with neighbours allows. `--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
+`clients.py`, with a prompt that no server has seen. `--words`: the model writes what it likes at temperature 1; else it
+writes sevens, a piece each. Ratios of a round compare runs of the same second, which a machine with neighbours allows.
+`--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
 asked and the client run before all other processes meanwhile; otherwise a full machine measures its own scheduler.
 """
 
@@ -69,10 +71,11 @@ def main() -> None:
     parser.add_argument("--clients", default="1,2,4")
     parser.add_argument("--before", type=Path, help="the src of another checkout")
     parser.add_argument("--realtime", action="store_true")
-    parser.add_argument("--model", choices=MODELS, default="embedded")
+    parser.add_argument("--words", action="store_true", help="the model's own words at temperature 1")
+    parser.add_argument("--model", default="embedded", help=f"{', '.join(MODELS)}, or a GGUF file")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    size = SIZES[options.model]
+    size = replace(SIZES.get(options.model, SIZES["embedded"]), words=options.words)
     clients = [int(n) for n in options.clients.split(",")]
     console = Console(width=WIDTH)
     verdict = Verdict()
@@ -87,9 +90,11 @@ def main() -> None:
             for n in clients:
                 for side in list(named) if round_ % 2 == 0 else reversed(named):
                     note(verdict, side, named[side], (round_, n, size), has_priority=options.realtime)
-    verdict.show(console, f"gaps between tokens, {options.model} model, threads: {options.threads}")
-    result = {"realtime": options.realtime, "rounds": options.rounds, "results": verdict.results()}
-    console.print(f"written to {machine.save(f'gaps-{options.threads}t-{options.model}', result)}")
+    name = options.model if options.model in MODELS else Path(options.model).stem
+    verdict.show(console, f"gaps between pieces, {name} model, threads: {options.threads}")
+    chosen = {"realtime": options.realtime, "words": options.words, "rounds": options.rounds}
+    saved = machine.save(f"gaps-{options.threads}t-{name}", {**chosen, "results": verdict.results()})
+    console.print(f"written to {saved}")
 
 
 if __name__ == "__main__":
