@@ -96,7 +96,7 @@ class DecodeStep:
             n_answers = 0
             chunks.clear()
             tasks.clear()
-            budget = self.speed.piece()
+            budget = self.speed.piece(min(demands.values()))
         budget = min(budget, self.runtime.n_batch - n_answers, n_free)
         if self.runtime.pays_for_idle:
             budget = to_stride(budget, n_todo, ledger.used + n_answers + n_image)

@@ -112,12 +112,13 @@ class SpeedEstimate:
         seconds = n_tokens * self.token_s
         return 0.0 < seconds <= min(n_prompts * SOON_S, STANDING_S - standing_s)
 
-    def piece(self) -> int:
-        """Prompt tokens of a decode for which answers stand: as few as cost little, so that each prompt ends early.
+    def piece(self, n_shortest: int) -> int:
+        """Prompt tokens of a decode for which answers stand: as few as cost little, so that each prompt ends early, but
+        all of the shortest prompt, so that none waits for a rest.
 
         One more decode costs about as much as one token of an answer.
         """
-        return max(4 * SMALLEST, min(CHUNK, int(SHARES * self.decode_s / self.token_s)))
+        return min(CHUNK, max(4 * SMALLEST, n_shortest, int(SHARES * self.decode_s / self.token_s)))
 
 
 def _mixed(old: float, new: float) -> float:

@@ -130,11 +130,13 @@ def test_answers_stand_for_prompts_that_are_soon_read_each_and_together() -> Non
     assert not SpeedEstimate().is_soon(1, n_prompts=1, standing_s=0.0), "nothing is known of the machine"
 
 
-@given(st.floats(1e-4, 0.5), st.floats(1e-5, 0.05))
-def test_a_prompt_for_which_answers_stand_is_read_in_pieces_that_cost_little(decode_s: float, token_s: float) -> None:
-    piece = SpeedEstimate(decode_s=decode_s, token_s=token_s).piece()
+@given(st.floats(1e-4, 0.5), st.floats(1e-5, 0.05), st.integers(1, 2 * CHUNK))
+def test_a_prompt_for_which_answers_stand_is_read_in_pieces_that_cost_little(
+    decode_s: float, token_s: float, n_shortest: int
+) -> None:
+    piece = SpeedEstimate(decode_s=decode_s, token_s=token_s).piece(n_shortest)
     assert 4 * SMALLEST <= piece <= CHUNK
-    assert piece == CHUNK or (piece + 1) * token_s >= SHARES * decode_s
+    assert piece == CHUNK or ((piece + 1) * token_s >= SHARES * decode_s and piece >= n_shortest)
 
 
 def crowd(token_s: float = 0.005, n_before: int = 1, *, background: bool = False) -> tuple[Bench, list[Ticket]]:
