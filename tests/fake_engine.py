@@ -36,6 +36,7 @@ from shepherd.engine.base import (
 )
 from shepherd.engine.engine import InProcessEngine
 from shepherd.engine.media import tokens_of
+from shepherd.engine.prefill import SpeedEstimate
 from shepherd.engine.scheduler import EngineOptions, Scheduler
 
 BYTES = 256
@@ -57,6 +58,16 @@ class SilentLoop:
 
     def call_soon_threadsafe(self, call: Callable[..., Any], *arguments: object) -> None:
         pass
+
+
+class SteadySpeed(SpeedEstimate):
+    """A machine whose speed no decode changes: a fake one has none."""
+
+    def observe(self, seconds: float, *, n_prompt: int, n_running: int) -> None:
+        pass
+
+
+SLOW = SteadySpeed(decode_s=0.01, token_s=0.005)
 
 
 def scheduler_on(

@@ -17,6 +17,14 @@ SEVEN = {"temperature": 0, "ignore_eos": True, "logit_bias": {str(ord("7")): 100
 """Sampling that writes sevens only: the ids of single bytes are their values in both vocabularies."""
 DRAWN = {**SEVEN, "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """The same outcome with the work of sampling as people use it, each setting given, so that both servers do the same."""
+FREE = {**DRAWN, "temperature": 1.0, "logit_bias": {}}
+"""The model's own words: blanks, and characters of several tokens."""
+WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "hand")
+
+
+def spoken(rnd: random.Random, n_words: int) -> str:
+    """Words, of about a token each."""
+    return " ".join(rnd.choices(WORDS, k=n_words))
 
 
 def text(rnd: random.Random, n_tokens: int) -> str:

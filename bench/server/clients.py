@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.rig.dialogue import DRAWN, SEVEN, text
+from bench.rig.dialogue import DRAWN, FREE, SEVEN, spoken, text
 from bench.rig.sides import Setup, in_turn, running
 from bench.rig.traffic import Flight, Reply, Traffic
 from bench.rig.verdict import Options, Verdict, quantile, run
@@ -40,6 +40,8 @@ class Size:
     long_prompt: int
     stream_tokens: int
     """Of the stream beside the long prompt: more than a server writes while it reads that."""
+    words: bool = False
+    """The crowd asks in words, and the model writes what it likes at temperature 1; else it writes sevens."""
 
 
 SIZES = {
@@ -52,9 +54,10 @@ QUICK = {"0.5B": Size(4096, (1, 4), 12, 600, 100), "embedded": Size(4096, (1, 2,
 def crowd(port: int, seed: int, n_clients: int, size: Size) -> list[Reply]:
     """The answers of clients that all ask at once."""
     rnd = random.Random(f"{seed} {n_clients}")
+    write, sampling = (spoken, FREE) if size.words else (text, DRAWN)
     bodies = [
-        {"messages": [{"role": "user", "content": text(rnd, PROMPT_TOKENS)}], "max_tokens": size.answer_tokens,
-         "seed": n, **DRAWN}
+        {"messages": [{"role": "user", "content": write(rnd, PROMPT_TOKENS)}], "max_tokens": size.answer_tokens,
+         "seed": n, **sampling}
         for n in range(n_clients)
     ]  # fmt: skip
     with Traffic(port) as traffic:

@@ -1,11 +1,13 @@
-"""The gaps between streamed tokens, ours, llama-server's and those of an earlier commit, in turn request by request.
+"""The gaps between streamed pieces, ours, llama-server's and those of an earlier commit, in turn request by request.
 
     uv run python -m bench.server.gaps [--rounds 20] [--clients 1,2,4] [--before FOLDER] [--realtime]
                                  [--model 0.5B] [--threads 2]
+    uv run python -m bench.server.gaps --words --model SmolLM2-135M-Instruct.Q4_1.gguf --clients 1,2,4,8
 
 All servers run on the same model, one is asked at a time: clients that ask at once and read 128 tokens each, as in
-`clients.py`, with a prompt that no server has seen. Ratios of a round compare runs of the same second, which a machine
-with neighbours allows. `--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
+`clients.py`, with a prompt that no server has seen. `--words`: the model writes what it likes at temperature 1; else it
+writes sevens, a piece each. Ratios of a round compare runs of the same second, which a machine with neighbours allows.
+`--before`: the `src` of another checkout. `--realtime` (Linux, as root): the server that is
 asked and the client run before all other processes meanwhile; otherwise a full machine measures its own scheduler.
 """
 
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,30 +32,62 @@ from rich.console import Console
 Crowd = tuple[int, int, Size]
 """Seed, number of clients, and what each asks for."""
 REST_S = 0.3
-"""Between two measurements: Linux stops real-time threads that take 95 % of a second."""
+"""Between two measurements: Linux stops real-time threads that take 95 % of a processor's second."""
+MOVE_S = 0.4
+"""Between two processors."""
+
+
+def spent_ns(pid: int) -> dict[int, int]:
+    """The processor time of each thread of a process."""
+    return {
+        int(task.name): int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()
+    }
 
 
 @contextlib.contextmanager
-def realtime(*pids: int) -> Iterator[None]:
-    """Every thread of these processes has real-time priority for the length of the block."""
+def realtime(pid: int, computes: int) -> Iterator[None]:
+    """For the length of the block the threads of this server and of the client run before all other processes. The one
+    that `computes` runs behind the others, which need little, and changes the processor before Linux stops it."""
+    tasks = [*spent_ns(pid), *spent_ns(os.getpid())]
+    allowed = os.sched_getaffinity(computes)
+    is_over = threading.Event()
+
+    def move() -> None:
+        for processor in itertools.cycle(allowed):
+            os.sched_setaffinity(computes, {processor})
+            if is_over.wait(MOVE_S):
+                return
+
+    mover = threading.Thread(target=move)
     try:
-        _schedule(pids, os.SCHED_RR, 1)
+        for task in tasks:
+            _schedule(task, os.SCHED_FIFO, 1 if task == computes else 2)
+        mover.start()
         yield
     finally:
-        _schedule(pids, os.SCHED_OTHER, 0)
+        is_over.set()
+        mover.join()
+        for task in tasks:
+            _schedule(task, os.SCHED_OTHER, 0)
+        os.sched_setaffinity(computes, allowed)
 
 
-def _schedule(pids: tuple[int, ...], policy: int, priority: int) -> None:
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):  # the thread has ended
-                os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
+def _schedule(task: int, policy: int, priority: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the thread has ended
+        os.sched_setscheduler(task, policy, os.sched_param(priority))
 
 
-def note(verdict: Verdict, side: str, server: Server, crowd_of: Crowd, *, has_priority: bool) -> None:
-    """Measure one crowd of one server."""
+def warmed_up(server: Server, size: Size) -> int:
+    """The thread that has computed most of a first crowd."""
+    before = spent_ns(server.pid)
+    crowd(server.port, -1, 1, size)
+    return max((spent - before.get(task, 0), task) for task, spent in spent_ns(server.pid).items())[1]
+
+
+def note(verdict: Verdict, side: str, server: Server, crowd_of: Crowd, *, computes: int | None) -> None:
+    """Measure one crowd of one server. `computes`: the thread that does, if the server has priority."""
     before_s = server.processor_s
-    with realtime(server.pid, os.getpid()) if has_priority else contextlib.nullcontext():
+    with contextlib.nullcontext() if computes is None else realtime(server.pid, computes):
         replies = crowd(server.port, *crowd_of)
     cpu_s = server.processor_s - before_s
     time.sleep(REST_S)
@@ -69,10 +105,11 @@ def main() -> None:
     parser.add_argument("--clients", default="1,2,4")
     parser.add_argument("--before", type=Path, help="the src of another checkout")
     parser.add_argument("--realtime", action="store_true")
-    parser.add_argument("--model", choices=MODELS, default="embedded")
+    parser.add_argument("--words", action="store_true", help="the model's own words at temperature 1")
+    parser.add_argument("--model", default="embedded", help=f"{', '.join(MODELS)}, or a GGUF file")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    size = SIZES[options.model]
+    size = replace(SIZES.get(options.model, SIZES["embedded"]), words=options.words)
     clients = [int(n) for n in options.clients.split(",")]
     console = Console(width=WIDTH)
     verdict = Verdict()
@@ -81,15 +118,17 @@ def main() -> None:
         named: dict[str, Server] = {side: stack.enter_context(running(side, setup)) for side in SIDES}
         if options.before:
             named["before"] = stack.enter_context(running("shepherd", replace(setup, source=options.before)))
-        for server in named.values():
-            crowd(server.port, -1, 1, size)  # warm-up
+        computing = {side: warmed_up(server, size) for side, server in named.items()}
         for round_ in range(options.rounds):
             for n in clients:
                 for side in list(named) if round_ % 2 == 0 else reversed(named):
-                    note(verdict, side, named[side], (round_, n, size), has_priority=options.realtime)
-    verdict.show(console, f"gaps between tokens, {options.model} model, threads: {options.threads}")
-    result = {"realtime": options.realtime, "rounds": options.rounds, "results": verdict.results()}
-    console.print(f"written to {machine.save(f'gaps-{options.threads}t-{options.model}', result)}")
+                    computes = computing[side] if options.realtime else None
+                    note(verdict, side, named[side], (round_, n, size), computes=computes)
+    name = options.model if options.model in MODELS else Path(options.model).stem
+    verdict.show(console, f"gaps between pieces, {name} model, threads: {options.threads}")
+    chosen = {"realtime": options.realtime, "words": options.words, "rounds": options.rounds}
+    saved = machine.save(f"gaps-{options.threads}t-{name}", {**chosen, "results": verdict.results()})
+    console.print(f"written to {saved}")
 
 
 if __name__ == "__main__":

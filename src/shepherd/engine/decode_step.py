@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,8 +50,8 @@ class DecodeStep:
     """The sets of adapters of the running tasks, the one that was computed last at the end."""
 
     def compose(self) -> Batch:
-        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow; where
-        tasks have different adapters, of those tasks alone that have the set whose turn it is.
+        """The next decode: one token of every answer, and as much of the prompts as `speed` and the cells allow, or
+        prompts alone; where tasks have different adapters, of those tasks alone that have the set whose turn it is.
 
         There must be a free cell for every running task (`Recovery.ensure_cells`).
         """
@@ -85,13 +85,21 @@ class DecodeStep:
         n_image = len(chunks[-1].tokens) if images else 0
         if not prompts:
             return Batch(chunks, tasks, n_answers + n_image)
-        demands = {seq: task.n_todo for seq, task in priority.prefill_first(prompts).items()}
+        first = priority.prefill_first(prompts)
+        demands = {seq: task.n_todo for seq, task in first.items()}
+        n_todo = sum(demands.values())
         # Answers with other adapters wait for this decode, too.
         n_waiting = sum(task.phase == "generate" for task in running) if len(self.served) > 1 else n_answers
-        budget = self.speed.budget(n_prompts=len(prompts), n_todo=sum(demands.values()), n_running=n_waiting)
-        budget = min(budget, self.runtime.n_batch - n_answers, ledger.free - n_answers - n_image)
+        budget = self.speed.budget(n_prompts=len(prompts), n_todo=n_todo, n_running=n_waiting)
+        n_free = ledger.free - n_answers - n_image
+        if n_answers and budget < n_todo <= n_free and not images and self._answers_stand([*first.values()], n_todo):
+            n_answers = 0
+            chunks.clear()
+            tasks.clear()
+            budget = self.speed.piece(min(demands.values()))
+        budget = min(budget, self.runtime.n_batch - n_answers, n_free)
         if self.runtime.pays_for_idle:
-            budget = to_stride(budget, sum(demands.values()), ledger.used + n_answers + n_image)
+            budget = to_stride(budget, n_todo, ledger.used + n_answers + n_image)
         n_spare = self.runtime.n_outputs - len(running)
         for seq, n in share_budget(demands, budget).items():
             task = prompts[seq]
@@ -104,6 +112,15 @@ class DecodeStep:
             chunks.append(Chunk(seq, tokens, resident.end, wants_logits, task.scores_prompt, adapters=adapters))
             tasks.append(task)
         return Batch(chunks, tasks, sum(len(chunk.tokens) for chunk in chunks))
+
+    def _answers_stand(self, prompts: Sequence[Task], n_todo: int) -> bool:
+        """Whether the running answers wait until these prompts, of so many tokens to compute, are read (`prefill`)."""
+        answers = [task for task in self.queue.running if task.phase != "prefill"]
+        have_begun = all(task.phase == "generate" and task.n_generated == 1 for task in answers)
+        if not have_begun or priority.is_background(prompts[0]):
+            return False
+        standing_s = time.perf_counter() - min(task.first_s for task in answers)
+        return self.speed.is_soon(n_todo, n_prompts=len(prompts), standing_s=standing_s)
 
     def _tokens(self, task: Task, n: int) -> array[int]:
         """The next `n` tokens of a prompt; those before them that have left are recorded."""

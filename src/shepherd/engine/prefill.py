@@ -3,11 +3,18 @@
 Every running answer gets its one token in every decode; the rest of the decode is for prompts. Without running answers
 a prompt is computed in large chunks. Beside running answers, only as many prompt tokens are computed as keep the gap
 between two tokens of an answer short, at the speed measured on this machine (`SpeedEstimate`).
+
+Prompts that come together are an exception: while the answers that run have no more than their first token, they stand
+until the prompts beside them are read, if that is soon. Each answer has one gap then, behind its first token, instead
+of a row of gaps; the prompts are read sooner, and the answers end no later.
+
+    prompts     1 ─ 2 ─ 3 ●                one after another, in large pieces
+    answer 1      ●       ● ● ● ●          its first token, then the others from the end of the last prompt on
+    answer 2          ●   ● ● ● ●
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -28,27 +35,28 @@ GAP_STEPS = 2.0
 in proportion if more prompts wait than answers run, so that many requests do not wait for few ..."""
 LONGEST_GAP_S = 0.4
 """... up to this many seconds."""
+SOON_S = 1.0
+"""Answers that have just begun stand for prompts that take no longer than this each ..."""
+STANDING_S = 5.0
+"""... and for all prompts together no longer than this, from the first token of the oldest answer on."""
 
 
-def share_budget(demands: Mapping[int, int], budget: int) -> dict[int, int]:
+def share_budget(demands: dict[int, int], budget: int) -> dict[int, int]:
     """How many tokens of each prompt go into the next decode; `demands` has those to compute, in order of arrival.
 
     The oldest prompt gets at least half, so none starves. The rest goes to the shortest prompts first, so that a short
-    question does not wait for a long document.
+    question does not wait for a long document, and of equal ones the oldest is read first.
     """
-    given: dict[int, int] = {}
     if not demands or budget <= 0:
-        return given
-    (oldest, n_oldest), *others = demands.items()
-    given[oldest] = min(n_oldest, -(-budget // 2) if others else budget)
+        return {}
+    oldest = next(iter(demands))
+    given = {oldest: min(demands[oldest], -(-budget // 2))}
     left = budget - given[oldest]
-    for key, n in sorted(others, key=itemgetter(1)):
+    for key, n in sorted((demands | {oldest: demands[oldest] - given[oldest]}).items(), key=itemgetter(1)):
         if left <= 0:
             break
-        given[key] = min(n, left)
-        left -= given[key]
-    if left > 0:
-        given[oldest] = min(n_oldest, given[oldest] + left)
+        given[key] = given.get(key, 0) + min(n, left)
+        left -= min(n, left)
     return given
 
 
@@ -97,6 +105,20 @@ class SpeedEstimate:
         longest_s = max(GAP_S, fair_s, min(LONGEST_GAP_S, fair_s * n_prompts / n_running))
         gap_s = min(longest_s, max(SHORT_GAP_S, self.decode_s, n_todo * self.token_s / SHARES))
         return max(SMALLEST, min(CHUNK, int(gap_s / self.token_s)))
+
+    def is_soon(self, n_tokens: int, *, n_prompts: int, standing_s: float) -> bool:
+        """Whether answers that have stood for `standing_s` may stand until `n_prompts` prompts of so many tokens to
+        compute are read."""
+        seconds = n_tokens * self.token_s
+        return 0.0 < seconds <= min(n_prompts * SOON_S, STANDING_S - standing_s)
+
+    def piece(self, n_shortest: int) -> int:
+        """Prompt tokens of a decode for which answers stand: as few as cost little, so that each prompt ends early, but
+        all of the shortest prompt, so that none waits for a rest.
+
+        One more decode costs about as much as one token of an answer.
+        """
+        return min(CHUNK, max(4 * SMALLEST, n_shortest, int(SHARES * self.decode_s / self.token_s)))
 
 
 def _mixed(old: float, new: float) -> float:

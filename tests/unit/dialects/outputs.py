@@ -20,7 +20,7 @@ from shepherd.core.events import Finished, Started
 from shepherd.dialects.base import Keep
 from shepherd.dialects.families import DIALECTS, PLAIN
 from shepherd.dialects.grammar import written as literals_of
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.parse.markup import Block, Markup
 from shepherd.dialects.parse.spelling import Closer, Json, Maybe, OneOf, Part, Pattern, Until
 from shepherd.dialects.parse.tags import TagDialect
 
@@ -60,7 +60,10 @@ INSIDES = (
 @cache
 def markers(name: str) -> tuple[str, ...]:
     """All markers of a dialect, those for declared tools aside."""
-    markup = ALL[name].markup
+    return markers_of(ALL[name].markup)
+
+
+def markers_of(markup: Markup) -> tuple[str, ...]:
     blocks = (*markup.blocks, *markup.spelled)
     tags = (tag for thought in (*markup.thoughts, *markup.headed) for tag in (thought.opener, *thought.closers))
     named = (*tags, *(tag for block in blocks for tag in (block.opener, *block.closers)), *markup.skips, *markup.answer)

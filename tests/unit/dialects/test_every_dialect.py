@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -24,6 +25,7 @@ from tests.unit.dialects.outputs import (
     lost,
     makes_sense,
     markers,
+    markers_of,
     pieces,
     spelled_blocks,
 )
@@ -31,7 +33,8 @@ from tests.unit.dialects.streams import counted, events_of
 
 from shepherd.core import CallEnded, CallStarted, Event, TextDelta, ToolCall
 from shepherd.dialects.base import Keep
-from shepherd.dialects.parse.markup import Block
+from shepherd.dialects.families import PLAIN
+from shepherd.dialects.parse.markup import MAX_BLANKS, Block
 from shepherd.dialects.parse.tags import TagDialect
 
 EXAMPLES = amount(8, 300)
@@ -46,7 +49,8 @@ def n_examples(name: str) -> int:
 
 
 names = pytest.mark.parametrize("name", sorted(ALL))
-modes: st.SearchStrategy[Keep] = st.sampled_from(["split", "keep"])
+KEEPS: tuple[Keep, ...] = ("split", "keep")
+modes: st.SearchStrategy[Keep] = st.sampled_from(KEEPS)
 options: st.SearchStrategy[Options] = st.fixed_dictionaries(
     {"reasoning": modes, "tools": st.sampled_from([(), TOOLS]), "truncated": st.booleans()}
 )
@@ -120,6 +124,23 @@ def test_plain_text_is_held_back_by_less_than_the_longest_marker(name: str) -> N
     holds()
 
 
+@pytest.mark.parametrize("dialect", [*ALL.values(), PLAIN.fitted("<think>")], ids=[*ALL, "plain with thoughts"])
+def test_blanks_wait_exactly_where_something_that_may_follow_takes_them(dialect: TagDialect) -> None:
+    """What follows is tried: every marker of the family alone, at the end of a line, with text behind it; and calls."""
+    calls = [next(calls_of(block)) for block in spelled_blocks(dialect)]
+    for tools, reasoning in itertools.product(((), TOOLS), KEEPS):
+        declared = [tag for block in dialect.markup.declared(tools) for tag in (block.opener, *block.closers)]
+        own = (*markers_of(dialect.markup), *declared)
+        tails = [*calls, *(marker + more for marker in own for more in ("", "\n", "{", "\nZebra"))]
+        for before, blanks in itertools.product(("Zebra.", "Zebra one\n\ntwo"), (" ", "\n\n", "  \n")):
+            text = before + blanks
+            parser = dialect.parser(tools=tools, reasoning=reasoning, ids=counted())
+            told = "".join(said(event) for char in text for event in parser.feed(char))
+            wholes = (events_of([text + tail], dialect, tools=tools, reasoning=reasoning) for tail in tails)
+            is_taken = any(not "".join(map(said, whole)).startswith(text) for whole in wholes)
+            assert told == (before if is_taken else text), (tools, reasoning, text)
+
+
 def said(event: Event) -> str:
     return event.text if isinstance(event, TextDelta) else ""
 
@@ -145,6 +166,17 @@ def test_a_call_as_the_family_spells_it_is_read_whole_with_text_around_it(dialec
         assert "".join(map(said, whole)).strip() == before.strip()
         behind = "".join(map(said, events_of([f"{raw}\nZebra two."], dialect, tools=TOOLS)))
         assert behind.replace("\n", "") == f"{before}Zebra two.".replace("\n", "")
+
+
+@pytest.mark.parametrize(("dialect", "block"), BLOCKS)
+def test_blanks_before_a_call_belong_to_it(dialect: TagDialect, block: Block) -> None:
+    if block.where == "start":
+        return  # behind text it is no call
+    for blanks in (" ", "\n\n", "  \n", "\n" * (MAX_BLANKS - 1)):
+        whole = events_of([f"Zebra.{blanks}{next(calls_of(block))}"], dialect, tools=TOOLS)
+        text = "".join(map(said, whole))
+        assert text == "Zebra." or (block.where == "line" and "\n" not in blanks), "in a line it may be no call"
+        assert any(isinstance(event, CallEnded) for event in whole) == (text == "Zebra.")
 
 
 def wanted(full: bool) -> dict[str, object]:

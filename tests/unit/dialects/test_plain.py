@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.cases import examples
 from tests.unit.dialects.streams import cuts, events_of, message_of
 
-from shepherd.core import Reasoning, Text
+from shepherd.core import Reasoning, ReasoningDelta, Text, TextDelta
 from shepherd.dialects import detect, parse
 from shepherd.dialects.families.plain import PLAIN
 
@@ -37,3 +37,28 @@ def test_tool_markup_is_text() -> None:
     for chunks in cuts(raw):
         assert message_of("".join(chunks), PLAIN).parts == (Text(raw),)
         assert events_of(chunks, PLAIN) == events_of([raw], PLAIN)
+
+
+def test_each_piece_of_plain_text_goes_out_as_it_comes_blanks_too() -> None:
+    pieces = ["Sure", ".", "\n\n", "Here", " is", " ", "one", ":\n", "   "]
+    parser = PLAIN.parser()
+    assert [parser.feed(piece) for piece in pieces] == [[TextDelta(piece)] for piece in pieces]
+    assert parser.close() == []
+
+
+def test_where_thoughts_are_the_only_markup_blanks_wait_before_and_in_them_and_not_in_the_text_behind() -> None:
+    parser = detect("{{ message.content.split('</think>')[-1] }}").parser()
+    told = [
+        ("\n\n", []),
+        ("<think>", []),
+        ("Hm.", [ReasoningDelta("Hm.")]),
+        ("\n", []),
+        ("</think>", []),
+        ("\n\n", []),
+        ("Sure.", [TextDelta("Sure.")]),
+        ("\n\n", [TextDelta("\n\n")]),
+        ("</think>", []),  # a stray one, which is dropped alone
+        ("\nYes.\n", [TextDelta("\nYes.\n")]),
+    ]
+    assert [(piece, parser.feed(piece)) for piece, _ in told] == told
+    assert parser.close() == []

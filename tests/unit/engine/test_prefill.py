@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fake_engine import SteadySpeed
 from tests.unit.engine.test_background import Bench
 
+from shepherd.engine.base import Ticket
 from shepherd.engine.prefill import (
     CHUNK,
     GAP_S,
@@ -16,6 +20,8 @@ from shepherd.engine.prefill import (
     SHARES,
     SHORT_GAP_S,
     SMALLEST,
+    SOON_S,
+    STANDING_S,
     STRIDE,
     SpeedEstimate,
     share_budget,
@@ -40,6 +46,17 @@ def test_the_oldest_gets_its_half_and_short_ones_go_first(demands: dict[int, int
     served = [n for key, n in others.items() if given_.get(key) == n]
     waiting = [n for key, n in others.items() if key not in given_]
     assert not served or not waiting or max(served) <= min(waiting), "a short question does not wait for a long one"
+
+
+def test_prompts_of_one_length_are_read_one_after_another() -> None:
+    demands = {7: 80, 3: 80, 5: 80}
+    read = []
+    while demands:
+        given_ = share_budget(demands, 60)
+        read += [key for key, n in given_.items() if n == demands[key]]
+        demands = {key: n - given_.get(key, 0) for key, n in demands.items() if n > given_.get(key, 0)}
+    assert read == [7, 3, 5]
+    assert share_budget({7: 80, 3: 80, 5: 80}, 60) == {7: 60}
 
 
 def test_nothing_is_given_where_nothing_can_be() -> None:
@@ -100,6 +117,73 @@ def test_one_slow_decode_does_not_throw_it() -> None:
         pace.observe(0.01, n_prompt=0, n_running=1)
     pace.observe(5.0, n_prompt=0, n_running=1)
     assert pace.decode_s < 0.05
+
+
+def test_answers_stand_for_prompts_that_are_soon_read_each_and_together() -> None:
+    pace = SpeedEstimate(decode_s=0.01, token_s=0.005)
+    each, whole = round(SOON_S / pace.token_s), round(STANDING_S / pace.token_s)
+    assert pace.is_soon(2 * each, n_prompts=2, standing_s=0.0)
+    assert not pace.is_soon(2 * each + 2, n_prompts=2, standing_s=0.0)
+    assert not pace.is_soon(each, n_prompts=2, standing_s=STANDING_S - SOON_S + 0.01)
+    assert pace.is_soon(whole - 2, n_prompts=20, standing_s=0.0)
+    assert not pace.is_soon(whole + 2, n_prompts=20, standing_s=0.0)
+    assert not SpeedEstimate().is_soon(1, n_prompts=1, standing_s=0.0), "nothing is known of the machine"
+
+
+@given(st.floats(1e-4, 0.5), st.floats(1e-5, 0.05), st.integers(1, 2 * CHUNK))
+def test_a_prompt_for_which_answers_stand_is_read_in_pieces_that_cost_little(
+    decode_s: float, token_s: float, n_shortest: int
+) -> None:
+    piece = SpeedEstimate(decode_s=decode_s, token_s=token_s).piece(n_shortest)
+    assert 4 * SMALLEST <= piece <= CHUNK
+    assert piece == CHUNK or ((piece + 1) * token_s >= SHARES * decode_s and piece >= n_shortest)
+
+
+def crowd(token_s: float = 0.005, n_before: int = 1, *, background: bool = False) -> tuple[Bench, list[Ticket]]:
+    """An answer of five tokens that has so many, and two prompts that have come since."""
+    bench = Bench()
+    bench.scheduler._decode = replace(bench.scheduler._decode, speed=SteadySpeed(decode_s=0.01, token_s=token_s))
+    first = bench.submit(range(1, 9), 5)
+    bench.step(n_before)
+    assert n_written(first) == n_before
+    return bench, [first, *(bench.submit(range(at, at + 20), 4, background=background) for at in (10, 40))]
+
+
+def n_written(ticket: Ticket) -> int:
+    return sum(isinstance(step, int) for step in ticket._steps)
+
+
+def written_as_they_come(bench: Bench, tickets: list[Ticket], n_steps: int) -> list[list[int]]:
+    """How many tokens each has after each step."""
+    counts = []
+    for _ in range(n_steps):
+        bench.step()
+        counts.append([n_written(ticket) for ticket in tickets])
+    return counts
+
+
+def test_an_answer_with_one_token_stands_until_the_prompts_that_came_with_it_are_read() -> None:
+    bench, tickets = crowd()
+    assert written_as_they_come(bench, tickets, 4) == [[1, 0, 0], [1, 1, 0], [2, 2, 1], [3, 3, 2]]
+    bench.finish()
+    assert [n_written(ticket) for ticket in tickets] == [5, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"n_before": 2}, {"token_s": 0.5}, {"background": True}, {"token_s": 1e-5}],
+    ids=["it goes on already", "they take long", "side tasks", "one decode reads them"],
+)
+def test_else_an_answer_gets_a_token_with_every_decode(given: dict[str, Any]) -> None:
+    bench, tickets = crowd(**given)
+    n_before = given.get("n_before", 1)
+    assert [counts[0] for counts in written_as_they_come(bench, tickets, 3)] == [n_before + n for n in (1, 2, 3)]
+
+
+def test_an_answer_does_not_stand_for_long() -> None:
+    bench, tickets = crowd()
+    bench.scheduler.running[0].first_s -= STANDING_S
+    assert [counts[0] for counts in written_as_they_come(bench, tickets, 2)] == [2, 3]
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from tests.fake_engine import PLAIN, RECURRENT, FakeRuntime, SilentLoop, scheduler_on
+from tests.fake_engine import PLAIN, RECURRENT, SLOW, FakeRuntime, SilentLoop, scheduler_on
 
 from shepherd.core import ContextFull, Evicted, RateLimited, Sampling
 from shepherd.engine.base import Admitted, Done, Job, Memory, PromptScores, Scored, Span, Special, Ticket
@@ -153,6 +153,8 @@ class Day:
             on_ready=on_ready,
             constrainer=CONSTRAINER,
         )
+        if seed % 5 < 2:  # answers that have just begun stand for prompts
+            self.scheduler._decode = replace(self.scheduler._decode, speed=SLOW)
         self.sent: list[Sent] = []
 
     def is_urgent(self) -> bool:

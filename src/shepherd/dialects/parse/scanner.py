@@ -9,7 +9,8 @@ It looks only for the markers that may come at its place:
 The rules, each of them tested:
 
 * Every way of cutting the text gives the same events. The scanner holds back blanks and a marker's beginning at most.
-* Blanks beside markup belong to it: blank lines are dropped there, indentation is kept.
+* Blanks beside markup belong to it: blank lines are dropped there, indentation is kept. So blanks wait for what follows
+  them, except where no markup can follow: there they go out at once.
 * A thought begins only where nothing visible stands before it in the answer or since the last block, so that "use the
   <think> tag" stays text.
 * `markup.Where` says where a call begins: mostly at the start of a line, or anywhere if the inside of a call follows,
@@ -78,9 +79,12 @@ class Scanner:
         self._tags = (*self._thoughts, *own)  # what may end a block that lacks its closer
         self._at_start = markers_of(*self._openers, *sorted(closers), *sorted(self._skips))
         # Most text has something visible before it: there the markers that count at the start only are left out.
-        later = (opener for opener, block in self._blocks.items() if block.where not in ("start", "never"))
+        later = [opener for opener, block in self._blocks.items() if block.where not in ("start", "never")]
         self._in_text = markers_of(*later, *sorted(closers), *sorted(self._skips))
         self._in_thought = markers_of()  # of the open thought
+        # Whether text may be followed by markup that blanks belong to; a stray closer leaves them alone.
+        self._takes_blanks = bool(self._skips or later)
+        self._has_markers = bool(self._openers or closers or self._skips)
 
         self._buffer = ""
         self._at = 0  # buffer[:at] is settled
@@ -112,7 +116,8 @@ class Scanner:
         ):  # most tokens of most answers: nothing to find, nothing to hold back but blanks
             visible = text.rstrip(" ")
             if visible and not visible[-1].isspace():
-                shown, self._gap, self._line_start = self._gap + visible, text[len(visible) :], False
+                settled = visible if self._holds_blanks() else text
+                shown, self._gap, self._line_start = self._gap + settled, text[len(settled) :], False
                 return [self._delta(shown)]
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
@@ -325,7 +330,7 @@ class Scanner:
         self._trim = self._empty = self._line_start = True
 
     def _emit(self, stop: int) -> bool:
-        """Reports the text up to `stop`, the blanks at its end later. Always true."""
+        """Reports the text up to `stop`; blanks at its end later, if they may be part of what follows. Always true."""
         text = self._buffer[self._at : stop]
         self._at = stop
         self._emit_text(text)
@@ -333,24 +338,26 @@ class Scanner:
 
     def _emit_text(self, text: str) -> None:
         visible = text.rstrip()
+        blanks = text[len(visible) :]
+        shown = self._gap + visible if visible else ""
+        self._gap = blanks if visible else self._gap + blanks
         if visible:
-            shown = self._gap + visible
             if self._trim:
                 indented = len(shown) - len(shown.lstrip())
                 shown = shown[max(shown.rfind("\n", 0, indented) + 1, indented - MAX_BLANKS) :]
-            self._events.append(self._delta(shown))
-            self._gap = ""
             self._trim = self._empty = self._line_start = False
-        blanks = text[len(visible) :]
-        if not blanks:
-            return
-        self._gap += blanks
         self._line_start = self._line_start or "\n" in blanks
         if self._trim:
             self._gap = self._gap[self._gap.rfind("\n") + 1 :][-MAX_BLANKS:]
-        elif len(self._gap) > MAX_BLANKS:
-            self._events.append(self._delta(self._gap[:-MAX_BLANKS]))
-            self._gap = self._gap[-MAX_BLANKS:]
+        else:
+            settled = max(0, len(self._gap) - (MAX_BLANKS if self._holds_blanks() else 0))
+            shown, self._gap = shown + self._gap[:settled], self._gap[settled:]
+        if shown:
+            self._events.append(self._delta(shown))
+
+    def _holds_blanks(self) -> bool:
+        """Whether markup may follow that blanks before it belong to."""
+        return self._thought is not None or (self._has_markers if self._empty else self._takes_blanks)
 
     def _delta(self, text: str) -> Event:
         self._has_output = True
