@@ -119,6 +119,13 @@ def main() -> None:
         if options.before:
             named["before"] = stack.enter_context(running("shepherd", replace(setup, source=options.before)))
         computing = {side: warmed_up(server, size) for side, server in named.items()}
+        if options.realtime:
+            for (
+                side,
+                server,
+            ) in named.items():  # what a server has learnt of the machine's speed, it has from a busy one
+                with realtime(server.pid, computing[side]):
+                    crowd(server.port, -2, max(clients), size)
         for round_ in range(options.rounds):
             for n in clients:
                 for side in list(named) if round_ % 2 == 0 else reversed(named):
