@@ -124,6 +124,16 @@ class Program:
     """Saved conversations in host memory outlive a child, where the system can do that."""
 
 
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One that a child has, or will get."""
+
+    ticket: Ticket
+    engine: int
+    started_s: float | None = None
+    """When its first step came; None = it waits."""
+
+
 class ModelProcess:
     """The child of one model, and those that follow it. Any thread."""
 
@@ -149,10 +159,7 @@ class ModelProcess:
         """Guards what follows up to `_frozen`: nothing is added that nothing ends."""
         self._outbox: Outbox = queue.SimpleQueue()
         """Of the child, or of the next one."""
-        self._tickets: dict[int, Ticket] = {}
-        self._engine_of: dict[int, int] = {}
-        self._started_s: dict[int, float | None] = {}
-        """Job -> when it started; None = it waits."""
+        self._jobs: dict[int, _Job] = {}
         self._calls: dict[int, Future[Any]] = {}
         self._down: str | None = None
         """Why it computes nothing: the child has gone."""
@@ -222,13 +229,11 @@ class ModelProcess:
                     f"this prompt has ended the process of the engine of cache {self.engines[engine].gate.name!r} "
                     f"{DEADLY:g} times, and is not computed again; change it, or use another model"
                 )
-            waiting = (self._engine_of[number] for number, started in self._started_s.items() if started is None)
-            n_waiting = sum(each == engine for each in waiting)
+            n_waiting = sum(each.engine == engine and each.started_s is None for each in self._jobs.values())
             self.engines[engine].gate.check(job, n_waiting=n_waiting, job_s=self._job_s.get(engine, 0.0))
             number = next(self._numbers)
-            self._tickets[number] = ticket = Ticket(job, asyncio.get_running_loop())
-            self._engine_of[number] = engine
-            self._started_s[number] = None
+            ticket = Ticket(job, asyncio.get_running_loop())
+            self._jobs[number] = _Job(ticket, engine)
             self._outbox.put(Submit(number, engine, job))
         return ticket
 
@@ -237,7 +242,7 @@ class ModelProcess:
             return
         ticket.cancelled = True
         with self._lock:
-            number = next((number for number, each in self._tickets.items() if each is ticket), None)
+            number = next((number for number, each in self._jobs.items() if each.ticket is ticket), None)
         if number is not None:
             self._outbox.put(Cancel(number))
 
@@ -476,39 +481,39 @@ class ModelProcess:
     def _emptied(self) -> list[int]:
         """All that waits for the child that has gone; nothing of it is for the next one. The caller holds the lock."""
         self._outbox = queue.SimpleQueue()
-        return [*self._tickets, *self._calls]
+        return [*self._jobs, *self._calls]
 
     # -- what the readers tell -----------------------------------------------------------------------------------------
 
     def post(self, number: int, steps: list[Any]) -> None:
-        ticket = self._tickets.get(number)
-        if ticket is None:
+        if (known := self._jobs.get(number)) is None:
             return
+        ticket = known.ticket
         for step in steps:
             ticket.post(step)
-        if self._started_s.get(number) is None:
-            self._started_s[number] = time.monotonic()
+        known.started_s = known.started_s or time.monotonic()
         if type(steps[-1]) is Done:
-            self._answered(number, ticket.job, steps[-1])
+            self._answered(number, known, steps[-1])
         elif ticket.cancelled and ticket.loop.is_closed():  # nothing will read it
             self._outbox.put(Cancel(number))
         self._notifier.add(ticket)
 
-    def _answered(self, number: int, job: Job, last: Done) -> None:
-        engine, started_s = self._engine_of[number], self._started_s[number] or 0.0
-        self._job_s[engine] = 0.8 * self._job_s.get(engine, 0.0) + 0.2 * (time.monotonic() - started_s)
+    def _answered(self, number: int, known: _Job, last: Done) -> None:
+        took_s = time.monotonic() - (known.started_s or 0.0)
+        self._job_s[known.engine] = 0.8 * self._job_s.get(known.engine, 0.0) + 0.2 * took_s
         if last.reason != "cancelled":
             self._n_deaths = 0
             if len(self._blamed):
-                self._blamed.keep(_hash(job), 0.0)
+                self._blamed.keep(_hash(known.ticket.job), 0.0)
         self._forget(number)
 
     def _blame(self) -> bool:
         """Note the prompts that were computed when the child died; whether there were any. With the lock held."""
-        computed = [number for number, started_s in self._started_s.items() if started_s is not None]
-        computed = computed or list(self._tickets)  # one of them had begun, and its first step has not come
-        for number in computed:
-            name = _hash(self._tickets[number].job)
+        jobs = list(self._jobs.values())
+        # Where none has begun, one of them had, and its first step has not come.
+        computed = [each for each in jobs if each.started_s is not None] or jobs
+        for each in computed:
+            name = _hash(each.ticket.job)
             share = 1.0 if len(computed) == 1 else 0.5
             self._blamed.keep(name, (self._blamed.find(name) or 0.0) + share)
         return bool(computed)
@@ -519,17 +524,17 @@ class ModelProcess:
                 done.set_result(value)
 
     def fail(self, number: int, error: ShepherdError) -> None:
-        if (ticket := self._tickets.get(number)) is not None:
-            ticket.fail(error)
+        if (known := self._jobs.get(number)) is not None:
+            known.ticket.fail(error)
             self._forget(number)
-            self._notifier.add(ticket)
+            self._notifier.add(known.ticket)
         elif (done := self._calls.pop(number, None)) is not None:
             with contextlib.suppress(InvalidStateError):
                 done.set_exception(error)
 
     def _forget(self, number: int) -> None:
         with self._lock:
-            del self._tickets[number], self._started_s[number], self._engine_of[number]
+            del self._jobs[number]
 
     def keep(self, key: str, region: arena.Region | None) -> None:
         if region is None:
@@ -542,9 +547,9 @@ class ModelProcess:
         logger.error("%s; the requests that wait for it end with an error, and so do new ones until it sends", reason)
         with self._lock:
             self._frozen = reason
-            for number in self._tickets:
+            for number in self._jobs:
                 self._outbox.put(Cancel(number))
-            numbers = [*self._tickets, *self._calls]
+            numbers = [*self._jobs, *self._calls]
         self._end(numbers, EngineDown(reason))
 
     def thaw(self) -> None:
