@@ -146,13 +146,12 @@ def test_7_a_stream_has_one_id_a_role_first_and_one_end(client: openai.OpenAI, u
     assert "".join(choice.delta.content or "" for choice in choices) == whole
 
 
-def test_7_text_arrives_long_before_the_generation_ends(client: openai.OpenAI) -> None:
-    started = time.perf_counter()
+def test_7_text_arrives_while_the_answer_is_computed(client: openai.OpenAI, server: str) -> None:
     with client.chat.completions.create(
-        model="lamb", messages=HELLO, stream=True, max_completion_tokens=400, extra_body={"ignore_eos": True}
+        model="lamb", messages=HELLO, stream=True, max_completion_tokens=4000, extra_body={"ignore_eos": True}
     ) as stream:
-        times = [time.perf_counter() - started for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
-    assert times[0] < times[-1] / 2
+        next(chunk for chunk in stream if chunk.choices and chunk.choices[0].delta.content)
+        assert becomes_true(lambda: any(slot["is_processing"] for slot in httpx2.get(f"{server}/slots").json()))
 
 
 def test_7_the_stream_ends_with_done(server: str) -> None:
