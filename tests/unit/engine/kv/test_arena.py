@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 from array import array
@@ -59,7 +58,6 @@ def same(one: Snapshot | None, other: Snapshot) -> bool:
 
 
 def used(handle: int) -> int:
-    gc.collect()
     return os.fstat(handle).st_blocks * BLOCK
 
 
