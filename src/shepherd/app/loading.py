@@ -24,7 +24,6 @@ from shepherd.agent.archiving import Archiving
 from shepherd.agent.with_memory import MemoryBackend
 from shepherd.app import tensorrt
 from shepherd.app.directory.entries import CachePlan, ModelEntry, chat_format, n_sequences
-from shepherd.app.model_pool import LoadCancelled
 from shepherd.backends.local.backend import LocalBackend, LocalOptions
 from shepherd.backends.local.chat_template import ChatFormat
 from shepherd.backends.local.constrain import Constraints
@@ -41,7 +40,6 @@ from shepherd.engine.stats import CacheStats
 from shepherd.memory.users import UserStores
 from shepherd.models import gguf
 from shepherd.models.checkpoint import Checkpoint
-from shepherd.process.child import Cancelled
 
 if TYPE_CHECKING:
     from shepherd.engine.llamacpp.embedding import EmbeddingModel
@@ -146,14 +144,11 @@ class ModelLoader:
     def open(
         self, entry: ModelEntry, on_progress: Progress, is_wanted: Callable[[], bool] = lambda: True
     ) -> LoadedModel:
-        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `LoadCancelled`."""
+        """Load a model; takes long. Raises: `ConfigError`, `EngineError`, `child.Cancelled`."""
         assert entry.header is not None
-        try:
-            if isinstance(entry.header, Checkpoint):
-                return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
-            return self._open_gguf(entry, entry.header, on_progress, is_wanted)
-        except Cancelled:
-            raise LoadCancelled from None
+        if isinstance(entry.header, Checkpoint):
+            return self._open_checkpoint(entry, entry.header, on_progress, is_wanted)
+        return self._open_gguf(entry, entry.header, on_progress, is_wanted)
 
     def _open_gguf(
         self, entry: ModelEntry, header: gguf.Header, on_progress: Progress, is_wanted: Callable[[], bool]

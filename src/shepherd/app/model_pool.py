@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shepherd.core import EngineDown, EngineError, ShepherdError
 from shepherd.models.sizing import IdleModel, gib, to_unload
+from shepherd.process.child import Cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,6 @@ class SupportsClose(Protocol):
 
 
 T = TypeVar("T", bound=SupportsClose)
-
-
-class LoadCancelled(Exception):
-    """Loading was cancelled, since no request waited for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class ModelPool(Generic[T]):
         self, open: Callable[[Any], T], *, budget_bytes: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`open` loads a model; it is called on the pool's own thread, and may raise `ShepherdError`,
-        or `LoadCancelled` once `is_wanted` is false."""
+        or `Cancelled` once `is_wanted` is false."""
         self._open = open
         self._budget_bytes = budget_bytes
         self._clock = clock
@@ -215,7 +212,7 @@ class ModelPool(Generic[T]):
             _answer(leaving, lambda future: future.set_result(None))  # it leaves after this use, or later
             if keep_alive_s is not None:
                 member.keep_alive_s = keep_alive_s
-            if member.thing is not None and not member.waiting:
+            if member.thing is not None:
                 return member.thing
             coming: Future[T] = Future()
             member.waiting.append(coming)
@@ -270,15 +267,12 @@ class ModelPool(Generic[T]):
         return min((min(max(left_s, 0.001), 86_400.0) for left_s in idle if left_s is not None), default=None)
 
     def _bring(self, member: _Member[T]) -> None:
-        if member.thing is not None:
-            logger.info("unloading model %r: it is lost, and opened again", str(member.key))
-            self._send_away(member, "")
         try:
             while too_many := self._room_for(member):  # again: a request may have leased one of them meanwhile
                 for leaving in too_many:
                     self._send_away(leaving, f"to make room for {str(member.key)!r}")
             thing = self._open(member.key)
-        except LoadCancelled:
+        except Cancelled:
             with self._turn:
                 member.waiting = [future for future in member.waiting if not future.cancelled()]
                 if member.waiting:  # a request came at the same moment

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.in_time import until
 
-from shepherd.app.model_pool import LoadCancelled, ModelPool, Residency
+from shepherd.app.model_pool import ModelPool, Residency
 from shepherd.core import EngineDown, EngineError
 from shepherd.models.sizing import IdleModel, to_unload
+from shepherd.process.child import Cancelled
 
 
 @dataclass(eq=False)
@@ -135,7 +136,7 @@ async def test_a_model_is_wanted_as_long_as_one_request_waits_for_it() -> None:
 async def test_loading_that_is_given_up_starts_again_for_a_request_that_has_come_meanwhile() -> None:
     with yard(10, small("a")) as made:
         made.gate.clear()
-        made.failing["a"] = LoadCancelled()
+        made.failing["a"] = Cancelled()
         first = asyncio.create_task(use(made, "a"))
         await until(lambda: made.pool.is_wanted("a"))
         first.cancel()
@@ -151,7 +152,7 @@ async def test_loading_that_is_given_up_starts_again_for_a_request_that_has_come
 async def test_loading_that_is_given_up_leaves_nothing_behind() -> None:
     with yard(10, small("a", "b")) as made:
         made.gate.clear()
-        made.failing["a"] = LoadCancelled()
+        made.failing["a"] = Cancelled()
         first = asyncio.create_task(use(made, "a"))
         await until(lambda: made.pool.is_wanted("a"))
         first.cancel()
