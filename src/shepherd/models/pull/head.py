@@ -10,7 +10,8 @@ hole of the file's real size, so every check of the reader holds. Not here: a pu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -48,12 +49,10 @@ async def read_remote(
     files = [file for file in plan.files if file.role == "model"]
     async with network.client() as client:
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with _in_time(host, plan.name):
                 for file in files:
                     await _fetch(client, plan, file, folder / file.name)
             return gguf.read_header(folder / files[0].name)
-        except TimeoutError as error:
-            raise BadReply(f"{host} has not sent the head of {plan.name} in {DEADLINE_S:g} s", backend=host) from error
         except ConfigError as error:
             why = error.message.rpartition(": ")[2]
             raise BadReply(f"what {host} has as {plan.name} is no readable GGUF file ({why})", backend=host) from error
@@ -62,12 +61,22 @@ async def read_remote(
 async def read_config(source: HubSource, folder: Path, *, env: Mapping[str, str], network: Network) -> Fields:
     """The `config.json` of a repository. Raises: `ShepherdError`, in one sentence."""
     url, headers = config_url(source.repo, env=env, network=network)
-    file = folder / "config.json"
-    async with network.client() as client:
+    file, host = folder / "config.json", url.partition("://")[2].partition("/")[0]
+    async with network.client() as client, _in_time(host, source.repo):
         await _receive(client, url, file, 0, MOST_CONFIG_BYTES, headers=headers)
     found = read_json(file)
     assert found is not None
     return found
+
+
+@asynccontextmanager
+async def _in_time(host: str, name: str) -> AsyncIterator[None]:
+    """Raises: `BadReply` when the block takes longer than `DEADLINE_S`."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield
+    except TimeoutError as error:
+        raise BadReply(f"{host} has not sent the head of {name} in {DEADLINE_S:g} s", backend=host) from error
 
 
 async def _fetch(client: httpx2.AsyncClient, plan: Plan, file: ModelFile, path: Path) -> None:
