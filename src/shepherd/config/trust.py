@@ -87,16 +87,8 @@ NEEDS_TRUST: Mapping[str, str] = {
 HARMLESS = (
     *("model_path", "models.*", "caches.*", "sampling.*", "context_size", "window", "overflow", "gpu_layers"),
     *("threads", "batch", "tensorrt.*"),
-    *(
-        "flash_attn",
-        "isolate",
-        "cache_type_?",
-        "thinking",
-        "show_thinking",
-        "max_tokens",
-        "strict_max_tokens",
-        "reserve",
-    ),
+    *("flash_attn", "isolate", "cache_type_?", "thinking", "show_thinking"),
+    *("max_tokens", "strict_max_tokens", "reserve"),
     *("memory_budget", "kv.*", "routes.*", "tools.disabled", "tools.deny", "tools.max_*", "tools.timeout_s"),
     *("tools.result_tokens", "tools.http.max_bytes", "tools.command.max_bytes", "server.port", "server.max_body_bytes"),
     *("server.concurrent", "server.per_client", "server.responses_bytes", "server.grace_s", "server.log_json"),
