@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,11 @@ class Pairs:
     """Most tokens read of a document; the rest is left out."""
     place: str = "documents[{}]"
     """How messages name a document; `{}` = its index."""
+
+    @classmethod
+    def beginnings(cls, query: str, texts: Sequence[str]) -> Pairs:
+        """A query with as much of each text as the model reads."""
+        return cls(tuple((query, text) for text in texts), truncate=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from shepherd.core import ContextFull, Evicted, InvalidRequest
 from shepherd.engine.base import Admitted, CachedPrefix, Done, PromptScores, Scored
 from shepherd.engine.gate import Gate
 from shepherd.engine.kv.tiers.arena import Region
-from shepherd.engine.llamacpp.model import CacheFacts, ModelFacts, PooledFacts, ReaderFacts
-from shepherd.engine.llamacpp.remote import _Encoded
+from shepherd.engine.llamacpp.model import CacheFacts, ModelFacts, PooledFacts
+from shepherd.engine.llamacpp.remote import ReaderFacts, RemoteFacts, _Encoded
 from shepherd.engine.stats import CacheStats, Histogram, SequenceStats
 from shepherd.engine.worker.channel import Channel
 from shepherd.engine.worker.messages import (
@@ -66,9 +66,8 @@ def test_every_answer_crosses_as_it_is(ends: tuple[Any, Channel]) -> None:
     histogram.observe(0.5)
     sequence = SequenceStats(1, "idle", "name", 10, 0, 5, 5, 3, 1.5, 2.0)
     stats = CacheStats(100, eviction_s=histogram, sequences=(sequence,))
-    facts = ModelFacts(
-        ("a",), (CacheFacts("f", "why", True, 10),), ReaderFacts(b"d", True, False), PooledFacts("n", 8, "mean", 512)
-    )
+    model = ModelFacts(("a",), (CacheFacts("f", "why", True, 10),), PooledFacts("n", 8, "mean", 512))
+    facts = RemoteFacts(model, ReaderFacts(b"d", True, False))
     answers = [
         Progress("weights", 0.5),
         Ready((EngineFacts(Gate("main", 100), 75),), facts),

@@ -100,12 +100,6 @@ class CacheFacts(NamedTuple):
     n_positions: int
 
 
-class ReaderFacts(NamedTuple):
-    digest: bytes
-    takes_images: bool
-    takes_audio: bool
-
-
 class PooledFacts(NamedTuple):
     name: str
     width: int
@@ -117,7 +111,6 @@ class ModelFacts(NamedTuple):
     adapters: tuple[str, ...] = ()
     """The hash of each, in order."""
     caches: tuple[CacheFacts, ...] = ()
-    reader: ReaderFacts | None = None
     pooled: PooledFacts | None = None
 
 
@@ -178,9 +171,6 @@ class LlamaModel:
             facts.append(CacheFacts(runtime.fingerprint, memory.why, memory.hole, memory.n_positions))
             report(cache.name, 1.0)
         self.facts = self.facts._replace(caches=tuple(facts))
-        if (reader := self.reader) is not None:
-            read = ReaderFacts(reader.digest, reader.takes_images, reader.takes_audio)
-            self.facts = self.facts._replace(reader=read)
 
     def _open_projector(self, options: ModelOptions, path: Path) -> Projector:
         began_s = time.monotonic()

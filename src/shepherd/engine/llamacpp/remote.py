@@ -22,7 +22,7 @@ from shepherd.core.lru import LruCache
 from shepherd.core.pairs import Pairs, Scores
 from shepherd.engine.base import Job, Media
 from shepherd.engine.grammar.mask import Constrainer
-from shepherd.engine.llamacpp.model import LlamaModel, ModelFacts, ModelOptions, PooledFacts, ReaderFacts
+from shepherd.engine.llamacpp.model import LlamaModel, ModelFacts, ModelOptions, PooledFacts
 from shepherd.engine.llamacpp.projector import MOST_READ, media_of, name_of
 from shepherd.engine.llamacpp.trial import SLOWEST_BYTES_PER_S, TIMEOUT_S
 from shepherd.engine.stats import CacheStats
@@ -38,10 +38,6 @@ SERVE = f"{__name__}:serve"
 OOM_SCORE = "500"
 """When memory runs out, the child is killed before its parent, which starts another one."""
 USUAL = Timeouts()
-
-
-def always() -> bool:
-    return True
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
@@ -62,8 +58,10 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
             constrainer.check(job.grammar)  # what is compiled here does not stop the engine's thread
 
     calls: dict[str, Callable[..., Any]] = {}
-    if model.reader is not None:
-        calls["parts"] = model.reader.parts
+    read: ReaderFacts | None = None
+    if (reader := model.reader) is not None:
+        calls["parts"] = reader.parts
+        read = ReaderFacts(reader.digest, reader.takes_images, reader.takes_audio)
     if (embedder := model.embedder) is not None:
 
         def encode(inputs: Sequence[Input], is_wanted: Callable[[], bool], **keywords: Any) -> _Encoded:
@@ -77,7 +75,21 @@ def serve(options: ModelOptions, workplace: Workplace) -> RemoteModel:
             return reranker.score(pairs, is_wanted), reranker.stats()
 
         calls["score"] = score
-    return RemoteModel(model.engines, model.facts, calls, prepare)
+    return RemoteModel(model.engines, RemoteFacts(model.facts, read), calls, prepare)
+
+
+class ReaderFacts(NamedTuple):
+    digest: bytes
+    takes_images: bool
+    takes_audio: bool
+
+
+class RemoteFacts(NamedTuple):
+    """What crosses when the model works."""
+
+    model: ModelFacts
+    reader: ReaderFacts | None
+    """Of its projector, whose file is read for that."""
 
 
 class _Encoded(NamedTuple):
@@ -101,7 +113,7 @@ class RemoteLlama:
         *,
         title: str,
         stall_s: float = USUAL.hung_s,
-        is_wanted: Callable[[], bool] = always,
+        is_wanted: Callable[[], bool] = lambda: True,
         report: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
         """As `ModelProcess`. `stall_s`: a child without a sign of life for about twice as long is killed."""
@@ -112,11 +124,11 @@ class RemoteLlama:
             is_wanted=is_wanted,
             report=report,
         )
-        facts = self.process.facts
-        assert isinstance(facts, ModelFacts)
-        self.facts: ModelFacts = facts
+        crossed = self.process.facts
+        assert isinstance(crossed, RemoteFacts)
+        self.facts = facts = crossed.model
         self.engines = [ChildEngine(self.process, index) for index in range(len(self.process.engines))]
-        self.reader = facts.reader and RemoteReader(self.process, facts.reader)
+        self.reader = crossed.reader and RemoteReader(self.process, crossed.reader)
         scores = options.use == "scores"
         self.embedder = RemoteEmbedder(self.process, facts.pooled) if facts.pooled and not scores else None
         self.reranker = RemoteReranker(self.process, facts.pooled) if facts.pooled and scores else None
@@ -155,7 +167,7 @@ class RemoteReader:
         self._digest, self.takes_images, self.takes_audio = facts
         self._read: LruCache[tuple[array[int] | int, ...]] = LruCache(MOST_READ)
 
-    def read(self, data: bytes, is_wanted: Callable[[], bool] = always) -> tuple[array[int] | Media, ...]:
+    def read(self, data: bytes, is_wanted: Callable[[], bool] = lambda: True) -> tuple[array[int] | Media, ...]:
         """As `MediaReader.read`; `EngineDown`."""
         name = name_of(self._digest, data)
         parts = self._read.find(name)
@@ -195,7 +207,7 @@ class RemoteEmbedder(_RemotePooled):
         *,
         truncate: bool = True,
         dimensions: int | None = None,
-        is_wanted: Callable[[], bool] = always,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Embedded:
         """As `EmbeddingModel.encode`; `EngineDown`."""
         import numpy as np  # noqa: PLC0415 - imports slowly
@@ -213,11 +225,11 @@ class RemoteEmbedder(_RemotePooled):
 class RemoteReranker(_RemotePooled):
     """As `RerankModel`."""
 
-    def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = always) -> Scores:
+    def score(self, pairs: Pairs, is_wanted: Callable[[], bool] = lambda: True) -> Scores:
         """As `RerankModel.score`; `EngineDown`."""
         scores, self._stats = self._process.call("score", pairs, is_wanted=is_wanted)
         found: Scores = scores
         return found
 
     def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        return self.score(Pairs(tuple((query, text) for text in texts), truncate=True)).values
+        return self.score(Pairs.beginnings(query, texts)).values

@@ -81,7 +81,7 @@ class RerankModel(PooledModel):
 
     def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """The scores of the beginnings of some texts. Raises: `EngineError`."""
-        return self.score(Pairs(tuple((query, text) for text in texts), truncate=True)).values
+        return self.score(Pairs.beginnings(query, texts)).values
 
 
 class _Reader:
