@@ -40,7 +40,7 @@ from bench.rig import machine, remains
 from bench.rig.remains import Held
 from bench.rig.verdict import WIDTH, quantile
 from bench.soak.checks import Colds, Findings, Kind
-from bench.soak.server import Running, running
+from bench.soak.server import Running, eyes, running
 from bench.soak.surfaces import Ask, Turn, ask
 from rich.console import Console
 from rich.table import Table
@@ -140,11 +140,7 @@ class Plan:
 def configuration(folder: Path, model: Path, projector: Path) -> str:
     """That of the server whose child is killed."""
     return f"""
-[models.eyes]
-path = "{model}"
-mmproj = "{projector}"
-n_threads = 1
-isolate = true
+{eyes(model, projector)}isolate = true
 [models.other]
 path = "embedded"
 n_threads = 1
@@ -191,11 +187,7 @@ cache = "eyes"
 def cold_configuration(folder: Path, model: Path, projector: Path) -> str:
     """That of the one which answers what it is asked without a past."""
     return f"""
-[models.eyes]
-path = "{model}"
-mmproj = "{projector}"
-n_threads = 1
-[caches.eyes]
+{eyes(model, projector)}[caches.eyes]
 model = "eyes"
 n_ctx = {N_CTX}
 [kv]

@@ -76,6 +76,15 @@ def cache_of(model: str) -> str:
     return "eyes" if model == SEES else "main"
 
 
+def eyes(model: Path, projector: Path) -> str:
+    """The table of a model that sees; further keys may follow."""
+    return f"""[models.eyes]
+path = "{model}"
+mmproj = "{projector}"
+n_threads = 1
+"""
+
+
 def _models(folder: Path, *, sees: bool) -> str:
     """The models and caches of both servers; the one that sees has random weights, and its files are made here."""
     made = f"""
@@ -94,11 +103,7 @@ queue = {QUEUE}
 
     model, projector = write_seeing("llava", folder)
     return f"""{made}
-[models.eyes]
-path = "{model}"
-mmproj = "{projector}"
-n_threads = 1
-[caches.eyes]
+{eyes(model, projector)}[caches.eyes]
 model = "eyes"
 n_ctx = {N_CTX}
 sequences = {SEQUENCES}

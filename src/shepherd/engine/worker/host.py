@@ -76,11 +76,11 @@ def serve(*beside: object) -> int:
     host = _Host(Channel(connection, is_trusted=True))
     try:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        build = host.first()
+        build, workplace = host.first()
         threading.Thread(target=host.read, name="worker-reader", daemon=True).start()
         _log_to(host, build)
         factory = pkgutil.resolve_name(build.factory)
-        last = beside or (host.workplace(build),)
+        last = beside or (workplace,)
         with host.beating():
             model: RemoteModel = factory(*build.arguments, *last)
     except EOFError:
@@ -109,17 +109,14 @@ class _Host:
         self._tickets: dict[int, tuple[int, Ticket]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def first(self) -> Build:
+    def first(self) -> tuple[Build, Workplace]:
         (build,) = self._channel.receive()
         assert isinstance(build, Build)
-        self._arena_handle = self._channel.receive_handle() if build.regions is not None else None
-        return build
-
-    def workplace(self, build: Build) -> Workplace:
         arena = None
-        if self._arena_handle is not None:
-            arena = Arena(self._arena_handle, build.regions or {}, lambda key, region: self.say(Kept(key, region)))
-        return Workplace(lambda stage, fraction: self.say(Progress(stage, fraction)), arena)
+        if build.regions is not None:  # its handle comes next
+            handle = self._channel.receive_handle()
+            arena = Arena(handle, build.regions, lambda key, region: self.say(Kept(key, region)))
+        return build, Workplace(lambda stage, fraction: self.say(Progress(stage, fraction)), arena)
 
     # -- any thread ----------------------------------------------------------------------------------------------------
 
