@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from bench.gpu import plan, run
+from tests.in_time import becomes_true
 from tests.places import ROOT
 
 SH = "trap '' TERM; sleep 1000 & echo started; wait"
@@ -85,13 +86,17 @@ def be_done(folder: Path, *names: str) -> None:
 
 
 def test_what_a_step_has_started_ends_with_it_although_it_will_not() -> None:
-    child = subprocess.Popen(["sh", "-c", SH], stdout=subprocess.PIPE, start_new_session=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"started\n"
-    run.end(child, grace_s=0.1)
-    alive = [each for each in psutil.process_iter(["status"]) if each.info["status"] != psutil.STATUS_ZOMBIE]
-    assert [each for each in alive if _group(each.pid) == child.pid] == []
-    child.stdout.close()
+    with subprocess.Popen(["sh", "-c", SH], stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"started\n"
+        run.end(child, grace_s=0.1)
+        # What was killed ends when the system comes to it.
+        assert becomes_true(lambda: _members(child.pid) == []), _members(child.pid)
+
+
+def _members(group: int) -> list[psutil.Process]:
+    alive = (each for each in psutil.process_iter(["status"]) if each.info["status"] != psutil.STATUS_ZOMBIE)
+    return [each for each in alive if _group(each.pid) == group]
 
 
 def _group(pid: int) -> int:
