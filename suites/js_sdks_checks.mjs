@@ -201,8 +201,9 @@ const chat = {
   },
 
   async 'endpoints that are not there'() {
-    for (const asked of [openai().files.list(), openai().batches.list(), openai().moderations.create({ input: 'a' })]) {
-      const error = await failing(asked, OpenAI.NotFoundError, 404, /./);
+    const client = openai();
+    for (const ask of [() => client.files.list(), () => client.batches.list(), () => client.moderations.create({ input: 'a' })]) {
+      const error = await failing(ask(), OpenAI.NotFoundError, 404, /./);
       assert.equal(error.type, 'invalid_request_error');
     }
   },
@@ -528,8 +529,8 @@ const messages = {
   },
 
   async 'endpoints that are not there'() {
-    for (const asked of [anthropic().messages.batches.list(), anthropic().beta.files.list()]) {
-      const error = await failing(asked, Anthropic.NotFoundError, 404, /./);
+    for (const ask of [() => anthropic().messages.batches.list(), () => anthropic().beta.files.list()]) {
+      const error = await failing(ask(), Anthropic.NotFoundError, 404, /./);
       assert.equal(error.type, 'not_found_error');
     }
   },
