@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shepherd.backends.cloud.kept import KeptAnswers
     from shepherd.backends.cloud.packaged import PackagedBackend
     from shepherd.backends.cloud.transport import Deadlines
+    from shepherd.dialects import Dialect
     from shepherd.memory.users import UserStores
     from shepherd.wire.signature import Protocol
 
@@ -276,7 +277,7 @@ class Providers:
         """Tokens that one conversation can hold; 0 = not known."""
         row = self._rows[name]
         if row.replicas:
-            return min(map(self.window, row.replicas))
+            return min(filter(None, map(self.window, row.replicas)), default=0)  # one that is down says nothing
         return row.n_ctx or self.open(name).cloud.window(row.model or "") or 0
 
     def spending(self) -> dict[str, ProviderSpending]:
@@ -342,7 +343,15 @@ def cloud_of(
     provider = replace(provider, proxy_secret=urlsplit(proxy or "").password or "")
     transport = Transport(provider, deadlines=deadlines, proxy=proxy, ca_file=network.ca_file)
     meter = meter_of(row, spending)
-    return CloudBackend(provider, transport=transport, kept=kept, meter=meter, timeouts=timeouts, sampling=row.sampling)
+    return CloudBackend(
+        provider,
+        transport=transport,
+        kept=kept,
+        meter=meter,
+        timeouts=timeouts,
+        sampling=row.sampling,
+        dialect=dialect_of(row),
+    )
 
 
 def limits_of(
@@ -365,6 +374,18 @@ def limits_of(
     if network.patience_s is not None:
         timeouts = replace(timeouts, stated_s=network.patience_s, total_s=network.patience_s)
     return deadlines, timeouts
+
+
+def dialect_of(row: ProviderConfig) -> Dialect | None:
+    """How the models of a provider write, where the provider leaves that in the text. Raises: `ConfigError`."""
+    if row.dialect is None:
+        return None
+    from shepherd.backends.local.chat_template import find_dialect  # noqa: PLC0415 - few providers need it
+
+    key = f"providers.{row.group or row.name}.dialect"
+    if (kind := find_kind(row.type)) is not None and kind.make is not None:
+        raise ConfigError(f"{row.type!r} is a back end of an installed package, which reads the text itself", key=key)
+    return find_dialect(row.dialect, key)
 
 
 def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Provider:
@@ -394,6 +415,7 @@ def made_of(row: ProviderConfig, env: Mapping[str, str], keys: KeyStore) -> Prov
         raise ConfigError(
             error.message.removeprefix(f"{error.key}: "), key=key.replace("base_url", "base_urls")
         ) from error
+    dialect_of(row)
     if provider.is_local and row.network.proxy not in (None, NO_PROXY):
         raise ConfigError(
             f"{provider.root} is on this machine, and is reached without a proxy; remove it",

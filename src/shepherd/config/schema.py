@@ -224,6 +224,8 @@ class ProviderConfig:
     """Tokens of its window; None = as it reports, or as is known of the model."""
     options: Mapping[str, Any] = key(kinds.JSON_MAP, EMPTY_JSON)
     """Fields that are added to the body of every request."""
+    dialect: str | None = key(kinds.TEXT)
+    """How its model writes thoughts and calls that the provider leaves in the text; None = there are none."""
     replicas: tuple[str, ...] = key(kinds.NAMES, ())
     """Names of providers that share the requests in place of this one; see `backends/replicas.py`."""
     weight: float = key(number(0.001, 1000), 1.0)

@@ -14,7 +14,7 @@ from tests.command_line import logging_as_before
 from tests.in_process import client_of
 from tests.own_app import app_of, loaded
 from tests.providers_replay import Answer, ReplayServer, Way, replaying
-from tests.unit.backends.cloud.providing import CHAT, WORDS, refusal, spoken
+from tests.unit.backends.cloud.providing import CHAT, WORDS, chunk, refusal, spoken, sse
 from tests.unit.cli.playing import Script
 
 from shepherd.agent.digest import OPENING
@@ -165,6 +165,35 @@ async def test_a_group_of_replicas_holds_our_conversation(tmp_path: Path) -> Non
             asked = {(await say(session, text))[1].cache for text in ("Hello", "Again")}
             assert len(asked) == 1
             assert asked < {"a", "b"}
+
+
+async def test_the_window_of_a_group_is_the_smallest_that_is_known(tmp_path: Path) -> None:
+    async with replaying() as server:
+        text = mine(server, "a", "n_ctx = 4096") + mine(server, "b", "n_ctx = 2048") + mine(server, "down")
+        text += '[providers.all]\ntype = "openai_compat"\nmodel = "m"\nreplicas = ["a", "b", "down"]\n'
+        async with running(tmp_path, text) as app, client_of(app) as client:
+            listed = (await client.get("/v1/models")).json()["data"]
+            assert [each["max_model_len"] for each in listed if each["id"] == "all"] == [2048]
+
+
+async def test_a_call_that_a_provider_leaves_in_the_text_is_one_on_every_surface(tmp_path: Path) -> None:
+    written = '<tool_call>{"name": "look", "arguments": {"at": "x"}}</tool_call>'
+    left = spoken(body=sse(chunk({"content": written}), chunk({}, "stop")))
+    async with replaying(left) as server, running(tmp_path, mine(server, more='dialect = "hermes"')) as app:
+        async with client_of(app) as client:
+            answer = (await client.post("/v1/chat/completions", json={**BODY, "model": "mine", "tools": [TOOL]})).json()
+        (choice,) = answer["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": "x"}'}
+
+
+async def test_a_dialect_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+    row = '[providers.mine]\ntype = "vllm"\ndialect = "hermet"\n'
+    with pytest.raises(
+        ConfigError, match=r"providers\.mine\.dialect: there is no dialect 'hermet'; there are .*hermes"
+    ):
+        async with running(tmp_path, row):
+            pass
 
 
 async def test_a_budget_holds_for_conversations_and_requests_and_is_reported(tmp_path: Path) -> None:

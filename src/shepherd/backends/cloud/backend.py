@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from shepherd.backends.cloud import fit, models, stop
 from shepherd.backends.cloud.budget import Meter
@@ -60,6 +60,9 @@ from shepherd.wire.base import Json
 from shepherd.wire.client import CountingCodec, Endpoint, check_messages
 from shepherd.wire.signature import Protocol
 from shepherd.wire.values import BrokenAnswer, count_in, index_in
+
+if TYPE_CHECKING:
+    from shepherd.dialects import Dialect
 
 logger = logging.getLogger(__name__)
 
@@ -186,12 +189,13 @@ class CloudBackend:
         timeouts: Timeouts | None = None,
         sampling: Sampling = Sampling(),
         on_full: OnFull = "error",
+        dialect: Dialect | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`kept` is shared by all back ends of a program; `meter` counts what the answers cost; `sampling`, `on_full`:
-        for what a request leaves open."""
+        for what a request leaves open; `dialect`: how its models write what the provider leaves in the text."""
         self.provider = self._first = provider
         self._has_path = False
         """The protocol's path has answered."""
@@ -201,6 +205,7 @@ class CloudBackend:
         self._timeouts = timeouts or Timeouts()
         self._sampling = sampling
         self._on_full = on_full
+        self._dialect = dialect
         self._sleep, self._chance, self._clock = sleep, chance, clock
         self._live: dict[str, Facts] = {}
         """Of the provider's list."""
@@ -299,6 +304,10 @@ class CloudBackend:
         decoder = codec.decoder(request, fitted.endpoint)
         whole = self._transport.answer(provider, model, body, decoder, _headers(request, provider))
         answer = veiled(whole, provider.secrets) if provider.secrets else whole
+        if self._dialect is not None:
+            from shepherd.backends.cloud import written  # noqa: PLC0415 - loads the dialects
+
+            answer = written.read(answer, self._dialect, request)
         n_prompt = self._of(model).estimate.tokens(fitted.weight)
         async with (
             aclosing(whole),

@@ -142,19 +142,28 @@ def find_chat_format(
     compiled = partial(Template, bos_token=sources.bos_text, eos_token=sources.eos_text)
     with_tools = compiled(for_tools) if for_tools and for_tools != found else None
     signs = with_tools.source if with_tools else found
-    elsewhere = [entry.load() for entry in entry_points(group="shepherd.dialects")]  # of other installed packages
-    known = {name: get(name) for name in names()} | {family.name: family for family in elsewhere}
-    if dialect is not None and dialect not in known:
-        why = f"there is no dialect {dialect!r}; there are {', '.join(sorted(known))}"
-        raise ConfigError(why, key=key.replace("chat_template", "dialect"))
+    chosen = find_dialect(dialect, key.replace("chat_template", "dialect")) if dialect is not None else None
     return ChatFormat(
         compiled(found),
-        known[dialect].fitted(signs) if dialect else detect(signs, elsewhere, derive),
+        chosen.fitted(signs) if chosen else detect(signs, _installed(), derive),
         with_tools,
         origin,
         chosen=dialect is not None,
         is_ours=is_ours,
     )
+
+
+def find_dialect(name: str, key: str) -> Dialect:
+    """The dialect of a name, ours or one of an installed package. Raises: `ConfigError` that names `key`."""
+    known = {name: get(name) for name in names()} | {each.name: each for each in _installed()}
+    if name not in known:
+        raise ConfigError(f"there is no dialect {name!r}; there are {', '.join(sorted(known))}", key=key)
+    return known[name]
+
+
+def _installed() -> list[Dialect]:
+    """The dialects of other packages."""
+    return [entry.load() for entry in entry_points(group="shepherd.dialects")]
 
 
 def beside(path: Path) -> tuple[str, Mapping[str, str], str] | None:

@@ -16,6 +16,7 @@ from shepherd.backends.cloud.kept import KeptAnswers
 from shepherd.backends.cloud.provider import KINDS, provider_of
 from shepherd.backends.cloud.transport import Deadlines, Transport
 from shepherd.core import Event, Message, Request, ShepherdError, TextDelta
+from shepherd.dialects import Dialect
 
 KEY = "sk-test-SECRET-4242424242"
 CHAT = "/v1/chat/completions"
@@ -100,6 +101,7 @@ async def staged(
     kept: KeptAnswers | None = None,
     library: dict[str, Iterable[Answer]] | None = None,
     clock: Any = None,
+    dialect: Dialect | None = None,
     **more: Any,
 ) -> AsyncIterator[Stage]:
     waits: list[float] = []
@@ -112,7 +114,13 @@ async def staged(
         timer = {} if clock is None else {"clock": clock}
         transport = Transport(provider, deadlines=deadlines, **timer)
         backend = CloudBackend(
-            provider, transport=transport, timeouts=timeouts, kept=kept, sleep=sleep, chance=lambda: 0.0
+            provider,
+            transport=transport,
+            timeouts=timeouts,
+            kept=kept,
+            sleep=sleep,
+            chance=lambda: 0.0,
+            dialect=dialect,
         )
         try:
             yield Stage(backend, server, waits)
