@@ -109,7 +109,7 @@ class Started:
     left_out: tuple[str, ...] = field(default=(), compare=False)
     """The parts of the request's schema, by their paths, that the answer is not held to."""
     at_ns: int = field(default=0, compare=False)
-    """When the prompt left the queue, by `time.perf_counter_ns`; 0 = now."""
+    """When the prompt left the queue, or was sent to a provider, by `time.perf_counter_ns`; 0 = now."""
     own: Opaque | None = field(default=None, compare=False)
     """A JSON object of what a provider's protocol reports besides, for a surface of the same protocol."""
 

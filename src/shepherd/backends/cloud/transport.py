@@ -125,6 +125,7 @@ class Transport:
         Raises: `ProviderFailed`.
         """
         url = provider.url(provider.paths.answer, model)
+        sent_ns = time.perf_counter_ns()
         with self._mapped_errors():
             async with self._sent("POST", url, body, self._deadlines.idle, headers) as response:
                 if response.status_code != 200:
@@ -132,7 +133,8 @@ class Transport:
                 async with aclosing(self._pieces(response, self.limits.stream_bytes)) as pieces:
                     async for event in self._events(provider, response, pieces, decoder):
                         if isinstance(event, Started):
-                            event = replace(event, request_id=provider.hide(request_id_of(response.headers)))
+                            request_id = provider.hide(request_id_of(response.headers))
+                            event = replace(event, request_id=request_id, at_ns=event.at_ns or sent_ns)
                         if not isinstance(event, Finished):
                             yield event
                             continue

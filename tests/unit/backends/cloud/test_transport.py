@@ -10,6 +10,7 @@ import logging
 import shutil
 import ssl
 import subprocess
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import aclosing
@@ -75,6 +76,18 @@ async def test_text_goes_out_before_the_answer_ends() -> None:
     async with staged(spoken(Way(hang_at=at))) as stage, aclosing(stage.backend.stream(asking())) as events:
         assert isinstance(await anext(events), Started)
         assert await anext(events) == TextDelta("Hello")
+
+
+async def test_the_time_to_the_first_token_begins_when_the_request_is_sent() -> None:
+    async with staged(spoken()) as stage:
+        begun = time.perf_counter_ns()
+        task = asyncio.create_task(stage.ask())
+        while not stage.server.requests:  # noqa: ASYNC110 - an event of another
+            await asyncio.sleep(0)
+        arrived = time.perf_counter_ns()
+        assert await task is None
+        (started,) = (event for event in stage.events if isinstance(event, Started))
+        assert begun <= started.at_ns <= arrived
 
 
 async def test_cancelling_closes_the_connection_at_once() -> None:
