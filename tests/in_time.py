@@ -32,9 +32,9 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def becomes_true(holds: Callable[[], bool]) -> bool:
-    """`until` for a test without an event loop: whether it becomes true within a minute."""
-    give_up = time.monotonic() + PATIENCE_S
+def becomes_true(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
+    """`until` for a test without an event loop: whether it becomes true in that time."""
+    give_up = time.monotonic() + within_s
     while not (held := holds()) and time.monotonic() < give_up:
         time.sleep(0.005)
     return held
