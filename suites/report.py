@@ -96,8 +96,8 @@ def page(reports: list[Report]) -> str:
         "# Conformance",
         "",
         "`make suites` runs all suites and writes this page. A case that does not apply is neither passed nor failed.",
-        "Below the tables are the cases that fail, each with its reason, and the reasons of those that do not apply, with their",
-        "number; their names are in [suites/results](../suites/results/).",
+        "Below the tables are the cases that fail, each with its reason, and the reasons of those that do not apply,",
+        "with their number; their names are in [suites/results](../suites/results/).",
     ]
     for whose, (title, sentences) in _TABLES.items():
         lines += ["", f"## {title}", "", sentences, ""]
