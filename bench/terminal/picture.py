@@ -5,10 +5,10 @@
     Scene ─ played: typed, waited for ─▶ lines with their colours ─ drawn ─▶ docs/pictures/NAME.svg
                                                    └ words ─▶ the same words as the picture's? (tests/process/cli)
 
-Nothing in a picture is written by hand. Times and speeds are those of the machine that drew it; `words` leaves them out.
-A picture whose words are the same is left as it is. The embedded model plays all scenes but `context`:
-SmolLM2-135M-Instruct (Apache-2.0) plays that one, so small that what it says of bees is not to be relied on; that it knows the hamster is
-Shepherd's doing. In `launch` a program that says so stands for Claude Code.
+Nothing in a picture is written by hand. Times and speeds are those of the machine that drew it; `words` leaves them
+out. A picture whose words are the same is left as it is. The embedded model plays all scenes but `context`:
+SmolLM2-135M-Instruct (Apache-2.0) plays that one, so small that what it says of bees is not to be relied on; that it
+knows the hamster is Shepherd's doing. In `launch` a program that says so stands for Claude Code.
 """
 
 from __future__ import annotations
