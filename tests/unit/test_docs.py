@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests import command_line, providers_page
+from tests import command_line, config_page, providers_page
 from tests.places import ROOT
 
 from shepherd import config as configuration
@@ -173,6 +173,10 @@ def test_the_test_command_of_the_readme_is_the_one_ci_runs() -> None:
 def test_the_tables_of_providers_are_what_the_code_has() -> None:
     for page in providers_page.PAGES:
         assert page.read_text("utf-8") == providers_page.made(page), "run: python tests/providers_page.py"
+
+
+def test_the_list_of_all_keys_is_what_the_schema_has() -> None:
+    assert config_page.PAGE.read_text("utf-8") == config_page.made(), "run: python tests/config_page.py"
 
 
 def test_the_configurations_of_the_page_of_providers_can_be_read(tmp_path: Path) -> None:
