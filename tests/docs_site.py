@@ -102,7 +102,7 @@ def build(folder: Path = FOLDER) -> Path:
     (folder / "zensical.toml").write_text(CONFIG.format(nav=nav()), "utf-8")
     done = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=folder, check=False)
     if done.returncode:
-        sys.exit("the site is not built: uv run --group docs python tests/site.py; what is wrong stands above")
+        sys.exit("the site is not built: uv run --group docs python tests/docs_site.py; what is wrong stands above")
     for file in (folder / "site").rglob("*.html"):
         page = file.read_text("utf-8")
         policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
