@@ -109,7 +109,7 @@ def test_the_commands_that_are_shown_print_what_the_page_says(folder: Path, tmp_
     for page, found in shown.items():
         home = tmp_path / page
         home.mkdir()
-        env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+        env = {**os.environ, "HOME": str(home), "RAG_DB_PATH": str(home / "memory.db")}
         for line in "".join(found).removeprefix("$ ").split("\n$ "):
             command, _, printed = line.partition("\n")
             done = command_line.run(*shlex.split(command)[1:], env=env, cwd=folder)
