@@ -214,7 +214,8 @@ def drawn(shown: str, width: int) -> str:
 
 
 MEASURED = re.compile(
-    r"[\d.,]+ tokens/s|.*still starting, after.*|first [\d.]+ s|launch-\d+|\d{4}-\d\d-\d\d|\d\d:\d\d|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|[\d.]+ requests/s",
+    r"[\d.,]+ tokens/s|first [\d.]+ s|[\d.]+ requests/s|[\d.,-]+ +[\d.]+ (?:s|min)(?= *$)|launch-\d+|"
+    r"\d{4}-\d\d-\d\d|\d\d:\d\d|.*still starting, after.*",
     re.MULTILINE,
 )
 
