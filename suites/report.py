@@ -96,7 +96,8 @@ def page(reports: list[Report]) -> str:
         "# Conformance",
         "",
         "`make suites` runs all suites and writes this page. A case that does not apply is neither passed nor failed.",
-        "Below the tables is the reason of each case that fails or does not apply.",
+        "Below the tables are the cases that fail, each with its reason, and the reasons of those that do not apply,",
+        "with their number; their names are in [suites/results](../suites/results/).",
     ]
     for whose, (title, sentences) in _TABLES.items():
         lines += ["", f"## {title}", "", sentences, ""]
@@ -109,9 +110,22 @@ def page(reports: list[Report]) -> str:
                     by_reason.setdefault(row.why or "no reason is given", []).append(row.case)
             if by_reason:
                 lines += ["", f"## {report.name}: what {title}", ""]
-            for why, cases in by_reason.items():
-                lines += [f"* {_plain(why)}", *(f"  * `{_plain(case)}`" for case in cases)]
+            if outcome == "failed":
+                for why, cases in by_reason.items():
+                    lines += [f"* {_plain(why)}", *(f"  * `{_plain(case)}`" for case in cases)]
+            else:
+                lines += [f"* {_plain(why)} ({n})" for why, n in _in_short(by_reason).items()]
     return "\n".join(lines) + "\n"
+
+
+def _in_short(by_reason: Mapping[str, list[str]]) -> Counter[str]:
+    """How many cases have each reason; reasons that begin alike, up to a colon, are one."""
+    beginnings = Counter(why.partition(": ")[0] for why in by_reason)
+    counted: Counter[str] = Counter()
+    for why, cases in by_reason.items():
+        beginning = why.partition(": ")[0]
+        counted[beginning if beginnings[beginning] > 1 else why] += len(cases)
+    return counted
 
 
 def _table(reports: list[Report]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables of docs/providers.md, made of what the code has: the providers, thinking, windows, what is proved.
+"""The tables of the pages about providers, made of what the code has: the providers, thinking, windows, what is proved.
 
 python tests/providers_page.py       # writes them between `<!-- made: NAME -->` and `<!-- end -->`
 """
@@ -15,7 +15,8 @@ from shepherd.backends.cloud import models
 from shepherd.backends.cloud.provider import ALIASES, KINDS, Provider, ProviderKind, provider_of
 from shepherd.core import Message, ReasoningLevel, Request, Text
 
-PAGE = Path(__file__).parent.parent / "docs" / "providers.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "providers.md", DOCS / "provider-reference.md")
 SECTION = re.compile(r"(<!-- made: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 LEVELS: tuple[ReasoningLevel, ...] = get_args(ReasoningLevel)
 SPEAKS = {
@@ -155,12 +156,13 @@ def table(rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cell.strip() for cell in line)} |\n" for line in lines)
 
 
-def made() -> str:
+def made(page: Path) -> str:
     """The page as it has to be."""
     tables = {"providers": providers, "reasoning": reasoning, "windows": windows, "matrix": matrix}
-    text = PAGE.read_text("utf-8")
+    text = page.read_text("utf-8")
     return SECTION.sub(lambda match: f"{match[1]}{table(tables[match[2]]())}{match[4]}", text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(made(), "utf-8")
+    for each in PAGES:
+        each.write_text(made(each), "utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests import command_line, providers_page
+from tests import command_line, config_page, providers_page
 from tests.places import ROOT
 
 from shepherd import config as configuration
@@ -21,6 +21,7 @@ from shepherd.models.pull.source import HubSource, parse
 from shepherd.models.suggestions import SUGGESTIONS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+INDEX = ROOT / "docs" / "README.md"
 BLOCK = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTILINE)
 """A command line up to its comment, pipe or redirection; the banner's first line is none."""
@@ -28,6 +29,11 @@ COMMAND = re.compile(r"^ *(?:\$ )?((?:uv run )?shepherd\b[^|<>#\n]*)", re.MULTIL
 
 CHAT = re.compile(r"^```text chat\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A conversation with the embedded model, as a pipe shows it."""
+RUN = re.compile(r"^```console run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""Commands, and what they print; all of a page in one folder, one after the other. `...` stands for anything."""
+TASK = re.compile(r"^\| [^|`]+ \| `(shepherd\b[^`]*)` \| \[", re.MULTILINE)
+"""The command of a row of the table "I want to"."""
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 PLAN = re.compile(r"^```text plan\n\$ (shepherd plan [^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A plan and what it prints: the table of standard error, an empty line, the configuration of standard output."""
 FILES = {"README.md": "Hello, world.\n", "main.cpp": "int main() {}\n", "CMakeLists.txt": "project(hello)\n"}
@@ -63,6 +69,7 @@ def commands() -> Sequence[object]:
         for match in BLOCK.finditer(page.read_text("utf-8")):
             if match.group(1) in {"", "console", "sh"}:
                 lines.update(dict.fromkeys(line.strip() for line in COMMAND.findall(match.group(2))))
+    lines.update(dict.fromkeys(line.partition(" <")[0] for line in TASK.findall(INDEX.read_text("utf-8"))))
     return [pytest.param(line, id=line[:60]) for line in lines]
 
 
@@ -96,6 +103,21 @@ def test_the_chats_that_are_shown_are_what_the_embedded_model_writes(folder: Pat
 
 
 @pytest.mark.model
+def test_the_commands_that_are_shown_print_what_the_page_says(folder: Path, tmp_path: Path) -> None:
+    shown = {page.name: found for page in PAGES if (found := RUN.findall(page.read_text("utf-8")))}
+    assert shown
+    for page, found in shown.items():
+        home = tmp_path / page
+        home.mkdir()
+        env = {**os.environ, "HOME": str(home), "RAG_DB_PATH": str(home / "memory.db")}
+        for line in "".join(found).removeprefix("$ ").split("\n$ "):
+            command, _, printed = line.partition("\n")
+            done = command_line.run(*shlex.split(command)[1:], env=env, cwd=folder)
+            assert (done.returncode, done.stderr) == (0, ""), command
+            assert matches(printed.strip(), done.stdout.strip()), (page, command, done.stdout)
+
+
+@pytest.mark.model
 def test_the_plans_that_are_shown_are_what_the_command_prints_and_can_be_read(tmp_path: Path) -> None:
     shown = PLAN.findall((ROOT / "docs" / "scaling.md").read_text("utf-8"))
     assert len(shown) >= 4
@@ -120,10 +142,27 @@ def test_commands_exist_with_their_options(line: str) -> None:
     assert "Usage" in done.stdout
 
 
-def test_every_page_that_is_linked_exists() -> None:
+def heads(page: Path) -> set[str]:
+    """The names under which the sections of a page can be linked, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in found}
+
+
+def test_every_page_and_section_that_is_linked_exists() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, section in LINK.findall(page.read_text("utf-8")):
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            if section:
+                assert section in heads(linked), f"{page.name} links to {target}#{section}"
+
+
+def test_every_page_is_in_the_list_of_pages_once_and_the_table_of_tasks_is_long_enough() -> None:
+    tasks, _, pages = INDEX.read_text("utf-8").partition("\n## ")
+    assert len(TASK.findall(tasks)) >= 20
+    listed = [target for target, _ in LINK.findall(pages) if "/" not in target]
+    assert sorted([*listed, "README.md", "start.md"]) == sorted(page.name for page in INDEX.parent.glob("*.md"))
 
 
 def test_the_test_command_of_the_readme_is_the_one_ci_runs() -> None:
@@ -132,7 +171,12 @@ def test_the_test_command_of_the_readme_is_the_one_ci_runs() -> None:
 
 
 def test_the_tables_of_providers_are_what_the_code_has() -> None:
-    assert providers_page.PAGE.read_text("utf-8") == providers_page.made(), "run: python tests/providers_page.py"
+    for page in providers_page.PAGES:
+        assert page.read_text("utf-8") == providers_page.made(page), "run: python tests/providers_page.py"
+
+
+def test_the_list_of_all_keys_is_what_the_schema_has() -> None:
+    assert config_page.PAGE.read_text("utf-8") == config_page.made(), "run: python tests/config_page.py"
 
 
 def test_the_configurations_of_the_page_of_providers_can_be_read(tmp_path: Path) -> None:

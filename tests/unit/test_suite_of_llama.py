@@ -91,10 +91,11 @@ def test_a_case_that_fails_by_the_models_words_does_not_apply_if_llama_server_do
 
 
 def test_the_page_has_a_table_for_others_tests_and_one_for_our_cases_over_their_libraries() -> None:
+    whys = {"d": "no", "e": "no", "f": "skipped: by day", "g": "skipped: by night", "h": "alone: so"}
     rows = [Row("a", "passed", "", "passed"), Row("b", "failed", "one day", "passed"), Row("c", "failed", "x|y")]
     reports = [
         Report("theirs", "theirs", "1.0", rows, "2026-01-02"),
-        Report("more", "theirs", "2.0", [Row("d", "not applicable", "no")], "2026-01-03"),
+        Report("more", "theirs", "2.0", [Row(case, "not applicable", why) for case, why in whys.items()], "2026-01-03"),
         Report("ours", "ours", "3.0", [Row("e", "passed")], "2026-01-04"),
     ]
     head, first, second, reasons = re.split(
@@ -105,8 +106,8 @@ def test_the_page_has_a_table_for_others_tests_and_one_for_our_cases_over_their_
         "| suite | version | run on | llama-server | passed | failed | not applicable |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
         "| theirs | 1.0 | 2026-01-02 | 2 | 1 | 2 | 0 |",
-        "| more | 2.0 | 2026-01-03 |  | 0 | 0 | 1 |",
-        "| **together** |  |  |  | 1 | 2 | 1 |",
+        "| more | 2.0 | 2026-01-03 |  | 0 | 0 | 5 |",
+        "| **together** |  |  |  | 1 | 2 | 5 |",
     ]
     assert [line for line in second.splitlines() if line.startswith("|")] == [
         "| suite | version | run on | passed | failed | not applicable |",
@@ -116,7 +117,7 @@ def test_the_page_has_a_table_for_others_tests_and_one_for_our_cases_over_their_
     ]
     assert "* one day\n  * `b`" in reasons
     assert "* x/y\n  * `c`" in reasons
-    assert "## more: what does not apply\n\n* no\n  * `d`" in reasons
+    assert "## more: what does not apply\n\n* no (2)\n* skipped (2)\n* alone: so (1)\n" in reasons
 
 
 def test_the_stored_results_say_whose_they_are_and_why_a_case_is_not_passed() -> None:

@@ -16,6 +16,8 @@ from shepherd.core import Sampling
 def to_toml(config: Config) -> str:
     lines = [f"# {source.file or source.kind}: {', '.join(source.keys)}" for source in config.sources]
     lines += _shown_keys(config)
+    if config.sampling != Sampling():
+        lines += _shown_table("[sampling]", config.sampling)
     for name, kind in keys_of(Config).items():
         value = getattr(config, name)
         if isinstance(kind, Table) and kind.form == "one":

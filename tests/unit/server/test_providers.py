@@ -3,7 +3,8 @@
     openai, anthropic, ollama ─▶ our server ─▶ its provider's client half ─▶ `ReplayServer`, with a recorded answer
 
 What a client reads must be what the recording says (`expect`): text, thoughts, calls with their arguments; and each
-error must be one of the client's own classes. `WIRES`, `SURFACES` and `CASES` are data: docs/providers.md shows them.
+error must be one of the client's own classes. `WIRES`, `SURFACES` and `CASES` are data, which
+docs/provider-reference.md shows.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ IMPOSSIBLE = {
     ("openai-chat", "reasoning"): "9",
     ("ollama", "refusal"): "10",
 }
-"""What a provider's protocol, or its models, cannot do, and the note of docs/providers.md that says why."""
+"""What a provider's protocol, or its models, cannot do, and the note of docs/provider-reference.md that says why."""
 NAMES_NO_STOP = {"openai-chat", "gemini", "ollama"}
 """They end the answer at a stop string, and do not say so: for Anthropic's clients it is an ordinary end."""
 
