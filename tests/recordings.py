@@ -47,6 +47,7 @@ def block(name: bytes, content: bytes, size: int | None = None) -> bytes:
     return name + struct.pack("<I", len(content) if size is None else size) + content + b"\0" * (len(content) % 2)
 
 
+@cache
 def flac(seed: int = 0, seconds: float = 0.5, rate: int = 16_000, *, n_samples: int | None = None) -> bytes:
     """A FLAC file of verbatim frames of 1,024 samples. `n_samples`: what its header says instead."""
     content = samples(seed, seconds, rate)
