@@ -151,6 +151,7 @@ class ReplayServer:
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def serve(self, port: int = 0) -> asyncio.Server:
+        self.loop = asyncio.get_running_loop()
         server = await asyncio.start_server(self._connection, "127.0.0.1", port, ssl=self.tls)
         self.port = server.sockets[0].getsockname()[1]
         return server

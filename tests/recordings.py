@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from functools import cache
 
 from tests.pictures import picture
 
@@ -12,6 +13,7 @@ from shepherd.media import sound
 NAMES = ("audio/wav", "audio/flac", "audio/mpeg")
 
 
+@cache
 def samples(seed: int, seconds: float, rate: int = 16_000) -> bytes:
     """Tones that change, of 16 bits."""
     drawn = random.Random(seed)
@@ -45,6 +47,7 @@ def block(name: bytes, content: bytes, size: int | None = None) -> bytes:
     return name + struct.pack("<I", len(content) if size is None else size) + content + b"\0" * (len(content) % 2)
 
 
+@cache
 def flac(seed: int = 0, seconds: float = 0.5, rate: int = 16_000, *, n_samples: int | None = None) -> bytes:
     """A FLAC file of verbatim frames of 1,024 samples. `n_samples`: what its header says instead."""
     content = samples(seed, seconds, rate)
@@ -109,7 +112,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
     "an MP3 that claims 4 years": (mp3(promised=0xFFFFFFFE), 400, "s, and the limit is 600 s (audio.max_seconds)"),
     "hours of MP3": (mp3() * 900, 400, "lasts 648 s, and the limit is 600 s (audio.max_seconds)"),
     "a FLAC of too many samples": (
-        flac(rate=655_350, n_samples=300_000_000), 400,
+        flac(seconds=0.01, rate=655_350, n_samples=300_000_000), 400,
         "has 655,350 samples a second in all channels, and the limit is 400,000; send it with fewer",
     ),
     "a FLAC of unknown length": (flac(n_samples=0), 400, "does not name its number of samples; send a whole WAV, MP3"),

@@ -22,8 +22,11 @@ from shepherd.process.pools import THREADS
 
 pytestmark = pytest.mark.model
 
-SLOW = of_scans(80, size=(6000, 6000))
-"""As large as a picture may be, and of as many scans: some seconds of a processor."""
+
+@pytest.fixture(scope="module")
+def picture() -> bytes:
+    """As large as a picture may be, and of as many scans: some seconds of a processor."""
+    return of_scans(80, size=(6000, 6000))
 
 
 @pytest.fixture
@@ -52,10 +55,10 @@ def shown(data: bytes) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_url(data)}}
 
 
-async def test_slow_pictures_delay_no_other_request_and_end_with_their_clients(address: str) -> None:
+async def test_slow_pictures_delay_no_other_request_and_end_with_their_clients(address: str, picture: bytes) -> None:
     path = "/v1/chat/completions"
     async with httpx2.AsyncClient(base_url=address, timeout=2 * PATIENCE_S) as client:
-        slow = [asyncio.create_task(client.post(path, json=asked(shown(SLOW), f"{n}"))) for n in range(8)]
+        slow = [asyncio.create_task(client.post(path, json=asked(shown(picture), f"{n}"))) for n in range(8)]
         await until(lambda: len(decoders()) == THREADS["media"])
         for other in (
             client.get("/health"),
@@ -72,6 +75,6 @@ async def test_slow_pictures_delay_no_other_request_and_end_with_their_clients(a
         assert (await client.post(path, json=asked(shown(png(1)), "what is it?"))).status_code == 200
 
 
-def test_a_picture_that_takes_too_long_is_a_sentence() -> None:
+def test_a_picture_that_takes_too_long_is_a_sentence(picture: bytes) -> None:
     with pytest.raises(InvalidRequest, match=r"takes a decoder more than 0\.01 s or too much memory; save it again"):
-        pixels.decode(SLOW, deadline_s=0.01)
+        pixels.decode(picture, deadline_s=0.01)

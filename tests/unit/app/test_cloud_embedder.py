@@ -1,17 +1,16 @@
 """A provider that makes the vectors of the memory."""
 
-import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import httpx2
 import numpy as np
 import pytest
-from tests.own_server import in_thread, serving
+from tests.own_server import serving
 from tests.providers_replay import Answer, ReplayServer
+from tests.providers_thread import apart
 
 from shepherd import config as configuration
 from shepherd.app.cloud_embedder import CloudEmbedder
@@ -46,21 +45,8 @@ class Words(ReplayServer):
         return Answer(received.path, body, 200, {"content-type": "application/json"}), ""
 
 
-@contextmanager
-def counting_words() -> Iterator[Words]:
-    replay = Words()
-
-    async def run(on_ready: Callable[[int], None]) -> None:
-        server = await replay.serve()
-        on_ready(replay.port)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.close()
-            await replay.aclose()
-
-    with in_thread(run):
-        yield replay
+def counting_words() -> AbstractContextManager[Words]:
+    return apart(Words())
 
 
 def openai(words: Words, meter: Meter | None = None) -> CloudBackend:

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.command_line import run
-from tests.own_server import in_thread
-from tests.providers_replay import Answer, ReplayServer, Way
+from tests.providers_replay import Answer, Way
+from tests.providers_thread import replaying_apart
 
 from shepherd.cli import measuring
 
 pytestmark = pytest.mark.model
 
 JSON = {"content-type": "application/json"}
-
-
-@contextmanager
-def answering(*answers: Answer) -> Iterator[str]:
-    """The address of a server that plays these answers."""
-
-    async def play(on_ready: Callable[[int], None]) -> None:
-        replay = ReplayServer(answers)
-        server = await replay.serve()
-        on_ready(replay.port)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.close()
-            await replay.aclose()
-
-    with in_thread(play) as port:
-        yield f"http://127.0.0.1:{port}"
 
 
 def chat(body: bytes, status: int = 200, **way: Any) -> Answer:
@@ -94,12 +73,12 @@ BROKEN: dict[str, tuple[list[Answer], str]] = {
 def test_a_server_that_cannot_be_measured_gets_one_sentence(
     answers: list[Answer], message: str, tmp_path: Path
 ) -> None:
-    with answering(*answers) as url:
-        done = bench(tmp_path, "--against", url, text="[network]\nidle_s = 0.5\nread_s = 20\n")
+    with replaying_apart(*answers) as server:
+        done = bench(tmp_path, "--against", server.url, text="[network]\nidle_s = 0.5\nread_s = 20\n")
     assert done.returncode == 1
     *_, line = done.stderr.splitlines()
     assert line.startswith("shepherd: ")
-    assert url.removeprefix("http://") in line
+    assert server.url.removeprefix("http://") in line
     assert message in line
     assert done.stdout == ""
 

@@ -43,15 +43,17 @@ class Pieces:
         self.bos: int | None = None
         self.fim: tuple[int, int, int] | None = None
         self.end_tokens: frozenset[int] = frozenset()
-        self._plain = [t for t in range(self.n_vocab) if not any(s.control and s.id == t for s in self.specials)]
+        control_ids = {special.id for special in self.specials if special.control}
+        self._plain = {raw: t for t, raw in reversed([*enumerate(self.pieces)]) if raw and t not in control_ids}
+        self._longest = max(map(len, self._plain))
         self._spaced = spaced
 
     def tokenize(self, text: str) -> list[int]:
         raw, tokens = (" " * self._spaced + text).encode(), list[int]()
         while raw:
-            fitting = (t for t in self._plain if self.pieces[t] and raw.startswith(self.pieces[t]))
-            tokens.append(max(fitting, key=lambda t: len(self.pieces[t])))
-            raw = raw[len(self.pieces[tokens[-1]]) :]
+            fitting = next(raw[:n] for n in range(self._longest, 0, -1) if raw[:n] in self._plain)
+            tokens.append(self._plain[fitting])
+            raw = raw[len(fitting) :]
         return tokens
 
     def piece(self, token: int) -> bytes:

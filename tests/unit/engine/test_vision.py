@@ -209,6 +209,7 @@ def test_a_prompt_that_ends_with_an_image_is_refused(model: Model) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("model", ["llava"], indirect=True)  # each case takes a process, which knows no projector
 @pytest.mark.parametrize(
     ("data", "words"),
     [(b"", "no image"), (b"<svg></svg>", "no image"), (png(1)[:200], "damaged"), (b"GIF89a", "no image")],

@@ -31,8 +31,9 @@ import ollama
 import openai
 import pytest
 from tests.in_time import becomes_true
-from tests.own_server import in_thread, serving
+from tests.own_server import serving
 from tests.providers_replay import FOLDER, REASON, Answer, ReplayServer, Way, answer_of, recordings
+from tests.providers_thread import apart
 
 from shepherd.server.app import Limits
 
@@ -410,8 +411,6 @@ class Stage:
     url: str
     """Of our server."""
     replay: ReplayServer
-    loop: asyncio.AbstractEventLoop
-    """Of the replaying server."""
 
     def play(self, *answers: Answer) -> None:
         self.replay.answers = deque(answers)
@@ -423,21 +422,7 @@ class Stage:
 def staged(folder: Path, more: str = "", **options: Any) -> Iterator[Stage]:
     """Our server with one provider for each wire: the model `NAME/up-1` is answered by the provider NAME, and
     `NAME-known` is one of the provider's models whose abilities are known."""
-    replay = ReplayServer()
-
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def run(on_ready: Callable[[int], None]) -> None:
-        loops.append(asyncio.get_running_loop())
-        server = await replay.serve()
-        on_ready(replay.port)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.close()
-            await replay.aclose()
-
-    with in_thread(run):
+    with apart(ReplayServer()) as replay:
         rows = [
             f'[providers.{name}]\ntype = "{wire.type}"\nprotocol = "{wire.protocol}"\napi_key = "{KEY}"\n'
             f'base_url = "{replay.url}"\nmodel = "{model}"\n'
@@ -446,7 +431,7 @@ def staged(folder: Path, more: str = "", **options: Any) -> Iterator[Stage]:
             if model
         ]
         with serving(folder, "\n".join([more, *rows]), **options) as url:
-            yield Stage(url, replay, loops[0])
+            yield Stage(url, replay)
 
 
 @pytest.fixture(scope="module")
@@ -715,7 +700,7 @@ def test_a_client_that_leaves_closes_the_connection_to_the_provider(stage: Stage
                     with client.stream("POST", stage.url + path, json=body) as answer:
                         assert "Hello" in next(text for text in answer.iter_text() if "Hello" in text)
             (asked,) = stage.replay.requests
-            assert asyncio.run_coroutine_threadsafe(asked.has_left.wait(), stage.loop).result(20)
+            assert asyncio.run_coroutine_threadsafe(asked.has_left.wait(), stage.replay.loop).result(20)
 
 
 def test_a_silent_provider_does_not_make_the_client_give_up(tmp_path: Path) -> None:

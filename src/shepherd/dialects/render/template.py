@@ -19,6 +19,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+import jinja2
 from jinja2.exceptions import SecurityError, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
@@ -44,6 +45,22 @@ RESERVED = frozenset(
 )
 
 
+@functools.lru_cache(maxsize=32)
+def _compiled(source: str) -> tuple[jinja2.Template, frozenset[str]]:
+    """The program, and the variables that it asks for. Kept: a model is loaded again and again, and each of its caches
+    has a template. Raises: `ConfigError`."""
+    environment = PromptEnvironment()
+    try:
+        parsed = environment.parse(source)
+        return environment.from_string(parsed), frozenset(find_undeclared_variables(parsed))
+    except TemplateSyntaxError as error:
+        raise ConfigError(
+            f"the model's chat template is not valid jinja (line {error.lineno}: {error.message}); "
+            "give another one in the configuration",
+            key="chat_template",
+        ) from error
+
+
 class Template:
     """A compiled chat template. Immutable to its users; may be shared. Raises: `ConfigError` if it is not valid."""
 
@@ -55,16 +72,7 @@ class Template:
         self.eos_token = eos_token
         self.clock = clock
         self.opened: dict[Hashable, str] = {}
-        try:
-            environment = PromptEnvironment()
-            self._program = environment.from_string(source)
-            self._asks = frozenset(find_undeclared_variables(environment.parse(source)))
-        except TemplateSyntaxError as error:
-            raise ConfigError(
-                f"the model's chat template is not valid jinja (line {error.lineno}: {error.message}); "
-                "give another one in the configuration",
-                key="chat_template",
-            ) from error
+        self._program, self._asks = _compiled(source)
 
     def with_media(self, *, images: bool, audio: bool) -> Template:
         """The same template for a model that sees images, or hears recordings."""

@@ -69,6 +69,12 @@ def found_in(store: Snapshots, tokens: list[int] | range) -> SnapshotMatch | Non
     return store.find(prompt(tokens), holes=True)
 
 
+def get_in(store: Snapshots, tokens: list[int] | range) -> SnapshotMatch:
+    found = found_in(store, tokens)
+    assert found is not None
+    return found
+
+
 def restore(folder: Path, tokens: list[int] | range, *, name: str = "model") -> Snapshot | None:
     """What a fresh process finds for a prompt and reads from disk."""
     ready = threading.Event()
@@ -323,19 +329,16 @@ def test_a_sequence_that_has_not_changed_keeps_its_key_and_is_not_written_again(
     with opened(tmp_path) as store:
         store.put(snap(range(50)))
         assert store.flush(30)
-        first = found_in(store, range(50))
-        assert first is not None
+        first = get_in(store, range(50))
         for _ in range(3):
             assert store.take(first.key) is not None
             store.put(snap(range(50), cost_s=2.0))  # computed on a slower day: still the same
             assert store.flush(30)
-            again = found_in(store, range(50))
-            assert again is not None
+            again = get_in(store, range(50))
             assert again.key == first.key
         assert store.counts.written == 1
         store.put(snap(range(51)))
-        longer = found_in(store, range(51))
-        assert longer is not None
+        longer = get_in(store, range(51))
         assert longer.key != first.key
 
 
@@ -344,8 +347,7 @@ def test_what_was_computed_at_another_pace_meanwhile_comes_back_from_disk(tmp_pa
     store = Snapshots("model", PLAIN, MANY, ram_bytes=MB, folder=tmp_path, disk_bytes=MB, on_ready=ready.set)
     assert store.flush(30)
     store.put(snap(range(50), cost_s=1.0), to_disk=False)
-    found = found_in(store, range(50))
-    assert found is not None
+    found = get_in(store, range(50))
     assert store.take(found.key) is not None
     store.put(snap(range(50), cost_s=2.0))
     assert store.flush(30)
@@ -371,12 +373,10 @@ def test_ram_is_preferred_to_disk_among_equals(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.put(snap(range(10)))
         assert store.flush(30)
-        on_disk = found_in(store, range(10))
-        assert on_disk is not None
+        on_disk = get_in(store, range(10))
         assert store.take(on_disk.key) is not None
         store.put(snap([*range(9), 77], size=5000), to_disk=False)
-        found = found_in(store, range(9))
-        assert found is not None
+        found = get_in(store, range(9))
         assert (found.in_ram, found.key == on_disk.key) == (True, False)
 
 
@@ -433,8 +433,7 @@ def test_what_was_used_again_stays_and_what_is_cheap_to_recompute_leaves() -> No
         often, rare, costly = snap(range(10)), snap(range(100, 110)), snap(range(200, 210), cost_s=5)
         store.put(often)
         for _ in range(3):  # taken and put back: nowhere in between, and remembered all the same
-            found = found_in(store, range(10))
-            assert found is not None
+            found = get_in(store, range(10))
             assert store.take(found.key) == often
             store.put(often)
         store.put(rare)
@@ -525,8 +524,7 @@ def test_what_is_on_disk_already_is_not_written_again(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.put(snap(range(10)))
         assert store.flush(30)
-        found = found_in(store, range(10))
-        assert found is not None
+        found = get_in(store, range(10))
         taken = store.take(found.key)
         assert taken is not None
         store.put(taken)
@@ -580,8 +578,7 @@ def test_one_snapshot_larger_than_ram_passes_through_it(tmp_path: Path) -> None:
             store.put(snap(range(start, start + 10), size=size), to_disk=False)
             assert store.flush(30)
             assert store.ram_bytes == 0
-            found = found_in(store, range(start, start + 10))
-            assert found is not None
+            found = get_in(store, range(start, start + 10))
             keys.append(found.key)
         for key, size in zip(keys, (140, 240), strict=True):
             store.fetch(key)
@@ -640,8 +637,7 @@ def test_what_is_taken_from_disk_again_stays_there(tmp_path: Path) -> None:
         for start in range(0, 1000, 100):
             store.put(snap(range(start, start + 10)))
             assert store.flush(30)
-            found = found_in(store, range(10))
-            assert found is not None
+            found = get_in(store, range(10))
             store.fetch(found.key)
             assert store.flush(30)
             assert store.take(found.key) is not None
@@ -652,9 +648,8 @@ def test_what_is_on_disk_as_well_leaves_ram_first_unless_it_was_fetched(tmp_path
         for start in (0, 100):
             store.put(snap(range(start, start + 10), cost_s=9))
         assert store.flush(30)
-        first, second = found_in(store, range(10)), found_in(store, range(100, 110))
-        assert first is not None
-        assert second is not None
+        first = get_in(store, range(10))
+        assert found_in(store, range(100, 110)) is not None
         assert store.take(first.key) is not None
         store.fetch(first.key)
         assert store.flush(30)
@@ -698,8 +693,7 @@ def test_the_engine_never_waits_for_the_io_thread(tmp_path: Path) -> None:
     for start in range(0, 2000, 100):
         store.put(snap(range(start, start + 10)))
         assert store.ram_bytes <= 1000
-    found = found_in(store, range(1900, 1910))
-    assert found is not None
+    found = get_in(store, range(1900, 1910))
     assert store.take(found.key) is not None
     assert not store.flush(0.01)
     assert files(tmp_path) == []
@@ -741,8 +735,7 @@ def test_taken_while_it_is_written(tmp_path: Path, gate: Gate) -> None:
     with opened(tmp_path) as store:
         store.put(snap(range(10)))
         assert gate.entered.wait(30)
-        found = found_in(store, range(10))
-        assert found is not None
+        found = get_in(store, range(10))
         assert store.take(found.key) == snap(range(10))
         assert found_in(store, range(10)) is None
         gate.open.set()
@@ -769,8 +762,7 @@ def test_cleared_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with opened(tmp_path) as store:
         store.put(snap(range(10)))
         assert store.flush(30)
-        found = found_in(store, range(10))
-        assert found is not None
+        found = get_in(store, range(10))
         assert store.take(found.key) is not None
         gate = Gate(json.loads)
         monkeypatch.setattr(json, "loads", gate)
@@ -789,8 +781,7 @@ def test_put_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with opened(tmp_path, ram=ram) as store:
         store.put(snap(range(10)))
         assert store.flush(30)
-        found = found_in(store, range(10))
-        assert found is not None
+        found = get_in(store, range(10))
         taken = snap(range(10))
         store.take(found.key)
         gate = Gate(json.loads)
@@ -917,8 +908,7 @@ def test_a_file_in_the_place_of_another_is_not_believed(tmp_path: Path) -> None:
     plant(tmp_path, {"none": lambda whole: whole})
     store = Snapshots("model", PLAIN, MANY, ram_bytes=MB, folder=tmp_path, disk_bytes=MB, on_ready=ready.set)
     assert store.flush(30)
-    found = found_in(store, range(50))
-    assert found is not None
+    found = get_in(store, range(50))
     mine = tmp_path / f"{found.key}.kv"
     (other,) = set(files(tmp_path)) - {mine}
     mine.write_bytes(other.read_bytes())
@@ -1037,8 +1027,7 @@ def test_a_folder_that_goes_away_is_made_again(tmp_path: Path, caplog: pytest.Lo
         assert store.flush(30)
         files(folder)[0].unlink()
         folder.rmdir()
-        found = found_in(store, range(10))
-        assert found is not None
+        assert found_in(store, range(10)) is not None
         store.put(snap(range(20)))
         assert store.flush(30)
     assert restore(folder, range(20)) == snap(range(20))
@@ -1051,8 +1040,7 @@ def test_what_another_process_saved_or_deleted_is_noticed(tmp_path: Path) -> Non
         assert theirs.flush(30)
         mine.put(snap(range(100, 110)))
         assert mine.flush(30)
-        found = found_in(mine, range(10))
-        assert found is not None
+        found = get_in(mine, range(10))
         theirs.clear()
         assert theirs.flush(30)
         mine.fetch(found.key)

@@ -41,6 +41,12 @@ def ask(store: Any, question: str, *, budget: int = 512, **options: object) -> R
     return recall(store, question, budget=budget, count=count, **options)  # type: ignore[arg-type]
 
 
+def recalled(store: Any, question: str, *, budget: int = 512) -> RecallBlock:
+    found = ask(store, question, budget=budget)
+    assert found is not None
+    return found
+
+
 def quoted(store: Any, question: str, **options: Any) -> tuple[int, ...]:
     """The ids of the messages in the block; none where nothing is recalled."""
     found = ask(store, question, **options)
@@ -147,8 +153,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MemoryStore
 
 @pytest.mark.parametrize("question", ANSWERABLE)
 def test_a_stored_statement_is_recalled(told: tuple[MemoryStore, list[int]], question: str) -> None:
-    found = ask(told[0], question)
-    assert found is not None
+    found = recalled(told[0], question)
     assert told[1][ANSWERABLE[question]] in found.ids
     assert len(found.ids) <= 3
 
@@ -169,8 +174,7 @@ def test_a_question_finds_its_fact_among_a_hundred_that_are_put_alike(store: Mem
         for day, (name, code) in enumerate(facts)
     }
     for name, code in facts:
-        found = ask(store, f"What is the code of the {name} locker?", budget=60)
-        assert found is not None
+        found = recalled(store, f"What is the code of the {name} locker?", budget=60)
         assert ids[name] in found.ids
         assert code in found.text
 
@@ -334,8 +338,7 @@ def test_a_question_is_quoted_with_its_answer_only(store: MemoryStore) -> None:
     ids = tell(store, "What is the capital of Bhutan?", "It is Thimphu, in the west of the country.")
     tell(store, "What is the capital of Palau?", "I'm not sure, sorry.", day=1)
     tell(store, "What is the capital of Nauru?", day=2)
-    found = ask(store, "What was the capital of Bhutan?")
-    assert found is not None
+    found = recalled(store, "What was the capital of Bhutan?")
     assert found.ids == tuple(ids)
     assert "Thimphu" in found.text
     tell(store, "Help me plan the holiday.", "What is the capital of Samoa?", "  \n", day=3)
@@ -403,8 +406,7 @@ def test_of_near_duplicates_the_newest_is_recalled_and_no_other_comes_after_it(s
         "My bicycle lock opens with 4711, yes.",
     ]
     ids = [tell(store, text, "Noted.", day=day)[0] for day, text in enumerate(said)]
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
+    found = recalled(store, "What opens my bicycle lock?")
     assert found.ids == (ids[-1],)
     assert ask(store, "What opens my bicycle lock?", shown=found.ids) is None
     assert ask(store, "What opens my bicycle lock?", live=[ids[-1]]) is None
@@ -484,8 +486,7 @@ def test_the_block_is_dated_quotations_in_the_order_of_time(store: MemoryStore) 
 def test_a_long_message_is_shortened_around_what_was_asked_for(store: MemoryStore) -> None:
     padding = "The rain went on and nobody came. " * 200
     tell(store, f"{padding}My bicycle lock opens with 4711. {padding}", "Noted.")
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
+    found = recalled(store, "What opens my bicycle lock?")
     (quote,) = lines(found)
     assert "bicycle lock opens with 4711" in quote
     assert quote.count("…") == 2
@@ -498,11 +499,9 @@ def test_the_block_stays_within_its_budget_and_uses_it(store: MemoryStore, budge
         tell(
             store, f"The bicycle lock number {day} opens with {1000 + 13 * day}. " + "So it is. " * day, "Ok.", day=day
         )
-    found = ask(store, "What opens the bicycle lock?", budget=budget)
-    assert found is not None
+    found = recalled(store, "What opens the bicycle lock?", budget=budget)
     assert count(found.text) <= budget
-    more = ask(store, "What opens the bicycle lock?", budget=2 * budget)
-    assert more is not None
+    more = recalled(store, "What opens the bicycle lock?", budget=2 * budget)
     assert count(found.text) < count(more.text) <= 2 * budget or len(found.ids) == len(more.ids) == MAX_ITEMS
 
 
@@ -518,11 +517,9 @@ def test_tokens_that_do_not_add_up_are_counted_as_a_whole(store: MemoryStore) ->
 def test_one_that_does_not_fit_makes_room_for_one_that_does(store: MemoryStore) -> None:
     tell(store, "The bicycle lock opens with 1, and " + "this sentence is rather long. " * 3, "Ok.", day=2)
     short = tell(store, "The bicycle lock opens with 22.", "Ok.", day=1)[0]
-    found = ask(store, "What opens the bicycle lock?", budget=46)
-    assert found is not None
+    found = recalled(store, "What opens the bicycle lock?", budget=46)
     assert count(found.text) <= 46
-    whole = ask(store, "What opens the bicycle lock?", budget=512)
-    assert whole is not None
+    whole = recalled(store, "What opens the bicycle lock?", budget=512)
     assert short in whole.ids
 
 
@@ -543,8 +540,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_quotation_closes_the_block_or_forges_one(store: MemoryStore, text: str) -> None:
     tell(store, f"My bicycle lock opens with {text}", "Noted.")
-    found = ask(store, "What opens my bicycle lock?")
-    assert found is not None
+    found = recalled(store, "What opens my bicycle lock?")
     check_form(found.text, n_lines=1)
 
 
@@ -587,8 +583,7 @@ def test_a_block_never_says_the_same_twice(told: tuple[MemoryStore, list[int]]) 
     store, _ = told
     for day in range(100, 104):
         tell(store, "Bruno's favourite dessert is tiramisu.", "Bruno likes tiramisu for dessert, noted.", day=day)
-    found = ask(store, "What is Bruno's favourite dessert?")
-    assert found is not None
+    found = recalled(store, "What is Bruno's favourite dessert?")
     quotes = lines(found)
     assert not [
         (one, other)
