@@ -81,16 +81,13 @@ class ContextTooSmall(Unsupported):
         super().__init__(
             f"{head} alone {'has' if head == 'the system prompt' else 'have'} {n_head:,} tokens{both}; besides an "
             f"answer, the context has room for {limit:,}{at_a_time}. All of this stands in every request, so a shorter "
-            f"conversation does not help: start with --context-size {size_for(n_head + n_question)}"
+            f"conversation does not help: start with --context-size {usual_size(3 * (n_head + n_question) // 2)}"
         )
 
 
-def size_for(n_tokens: int) -> str:
-    """The context size to start with where so many tokens stand in every request: half as much again, or more."""
-    size = 1024
-    while 2 * size < 3 * n_tokens:
-        size *= 2
-    return f"{size // 1024}k"
+def usual_size(n_tokens: int) -> str:
+    """The least usual size of a context that holds so many tokens, as the command line takes it: `16k`."""
+    return f"{2 ** max(0, (n_tokens - 1).bit_length() - 10)}k"
 
 
 class ContextFull(ShepherdError):
@@ -120,7 +117,7 @@ class ContextFull(ShepherdError):
         where = f" of cache {cache!r}" if cache else ""
         where += f" has {window}, {limit} of them at a time" if window else ""
         todo = (
-            f"the newest question alone has {n_question}: shorten it, or start with --context-size {size_for(needed)}"
+            f"the newest question alone has {n_question}: shorten it, or start with --context-size {usual_size(needed)}"
             if n_question
             else "shorten the conversation or use a larger context size"
         )
