@@ -83,6 +83,7 @@ class ContextTooSmall(Unsupported):
             f"answer, the context has room for {limit:,}{at_a_time}. All of this stands in every request, so a shorter "
             f"conversation does not help: start with --context-size {usual_size(3 * (n_head + n_question) // 2)}"
         )
+        self.n_prompt = n_head + n_question
 
 
 def usual_size(n_tokens: int) -> str:

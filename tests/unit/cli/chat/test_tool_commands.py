@@ -50,7 +50,9 @@ def box(permission: Permission | None = None, off: Mapping[str, str] | None = No
 
 async def test_the_context_with_room_for_all_tools_is_named(play: Play) -> None:
     played = await play("/tools", backend=Scripted(), box=box(off={"http_get": NO_ROOM}))
-    assert "--context-size 32k has room for all" in " ".join(played.out.split()), "an eighth of it for three of 1000 tokens"
+    assert "--context-size 32k has room for all" in " ".join(played.out.split()), (
+        "an eighth of it for three of 1000 tokens"
+    )
     assert "--context-size" not in (await play("/tools", backend=Scripted(), box=box())).out
 
 
