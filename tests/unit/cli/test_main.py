@@ -71,9 +71,10 @@ def commands(
     """The command and all below it."""
     here = click.Context(command, parent=above, info_name=command.name)
     yield here, command
-    for name in command.list_commands(here) if isinstance(command, click.Group) else ():
-        if (below := command.get_command(here, name)) is not None:
-            yield from commands(below, here)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(here):
+            if (below := command.get_command(here, name)) is not None:
+                yield from commands(below, here)
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def run(
             )
         target = _choose_model(found, model, address, config)
         held = target.n_cells or target.n_ctx
-        if words := too_small(agent, held, target.answer, recall_prompt(client, seen)):
-            render.show_warning(f"{target.model} {words}")
+        if lack := too_small(agent, held, target.answer, recall_prompt(client, seen)):
+            render.show_warning(f"{target.model} {lack}")
         settings = agent.configure(target, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-launch-"))
         for name, text in settings.files.items():

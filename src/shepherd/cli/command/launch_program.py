@@ -86,9 +86,8 @@ def recall_prompt(client: str, file: Path) -> tuple[int, str]:
 
 def keep_prompt(client: str, package: Package, n_tokens: int, file: Path) -> None:
     """Remember the tokens of its first prompt for the next run."""
-    known = _object_in(file) | {
-        client: {"tokens": n_tokens, "version": package.version, "date": date.today().isoformat()}
-    }
+    newest = {"tokens": n_tokens, "version": package.version, "date": date.today().isoformat()}
+    known = {**_object_in(file), client: newest}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_private(file, json.dumps(known, indent=2).encode())
